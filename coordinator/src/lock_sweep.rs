@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
@@ -55,7 +55,7 @@ pub struct LockSweep {
     /// Where the locks are.
     pub replica: Arc<Replica>,
     /// Where the commands go.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// By which it is due. Nobody but this node raises it while this node leads, so a sleep is as long as it
     /// says.
     pub clock: Arc<LogClock>,
@@ -92,7 +92,7 @@ impl LockSweep {
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|lock| lock_due(lock.clone())).collect();
             // The folder empties its queue even when the term is over.
-            if self.folder.send(Parcel { term, proposals }).await.is_err() {
+            if self.batcher.send(TermBatch { term, proposals }).await.is_err() {
                 return None;
             }
         }

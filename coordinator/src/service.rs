@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
 use rowlock_consensus::raft::facts::NotDone;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -42,7 +42,7 @@ pub struct Service {
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Where proposals go.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// This node is about to stop: proposals are for the next leader.
     pub leaving: watch::Receiver<bool>,
     /// The timers of all sessions, while this node leads.
@@ -117,7 +117,7 @@ impl PeerService for Service {
             return Err(self.not_leader());
         }
         self.metrics.forwards_received_total.add(proposals.len() as u64);
-        self.folder.send(Parcel { term, proposals }).await.map_err(|_| Refusal::NotServing)
+        self.batcher.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
     /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
@@ -31,7 +31,7 @@ pub struct Sweep {
     /// Where the znodes are.
     pub replica: Arc<Replica>,
     /// Where the commands go.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// By which time is over.
     pub clock: Arc<LogClock>,
     /// Pause between two sweeps; ZooKeeper's `znode.container.checkIntervalMs`.
@@ -85,7 +85,7 @@ impl Sweep {
         for some in found.due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|path| removal(path.clone())).collect();
             // Waiting here is the sweep's pace; the folder empties its queue even when the term is over.
-            if self.folder.send(Parcel { term, proposals }).await.is_err() {
+            if self.batcher.send(TermBatch { term, proposals }).await.is_err() {
                 return;
             }
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
@@ -32,7 +32,7 @@ pub struct ZkConfig {
     /// What is written there now.
     pub replica: Arc<Replica>,
     /// Where the command goes.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
 }
 
 impl ZkConfig {
@@ -69,7 +69,7 @@ impl ZkConfig {
             command: Command::Configure { config },
         };
         // A full queue: tried again.
-        let _ = self.folder.try_send(Parcel { term, proposals: vec![proposal] });
+        let _ = self.batcher.try_send(TermBatch { term, proposals: vec![proposal] });
     }
 }
 

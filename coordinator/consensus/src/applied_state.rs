@@ -19,8 +19,8 @@ pub struct AppliedState {
     pub state: RwLock<Machine>,
     /// What this node holds in memory.
     pub memory: Memory,
-    /// What this node has folded itself, or has read of another leader.
-    pub folded: Folded,
+    /// Decoded batches that this node has made itself, or has read of another leader.
+    pub batch_cache: BatchCache,
     applied_index: AtomicU64,
 }
 
@@ -39,9 +39,9 @@ impl AppliedState {
 /// The last batches that this node has put into log entries as the leader or read out of another leader's, so
 /// that it need not decode their bytes when it applies them.
 #[derive(Default)]
-pub struct Folded(Mutex<VecDeque<(Bytes, Batch)>>);
+pub struct BatchCache(Mutex<VecDeque<(Bytes, Batch)>>);
 
-impl Folded {
+impl BatchCache {
     /// Keeps `batch`, which was encoded to these bytes. Forgets the oldest when there are more than can be in
     /// flight.
     pub fn keep(&self, bytes: Bytes, batch: Batch) {
@@ -83,23 +83,23 @@ mod tests {
 
     #[test]
     fn a_batch_is_found_by_its_own_bytes_only() {
-        let (folded, bytes) = (Folded::default(), batch(7).encode());
-        folded.keep(bytes.clone(), batch(7));
-        assert_eq!(folded.take(&Bytes::copy_from_slice(&bytes)), None, "these came from elsewhere");
-        assert_eq!(folded.take(&bytes), Some(batch(7)));
-        assert_eq!(folded.take(&bytes), None, "it is applied once");
+        let (batch_cache, bytes) = (BatchCache::default(), batch(7).encode());
+        batch_cache.keep(bytes.clone(), batch(7));
+        assert_eq!(batch_cache.take(&Bytes::copy_from_slice(&bytes)), None, "these came from elsewhere");
+        assert_eq!(batch_cache.take(&bytes), Some(batch(7)));
+        assert_eq!(batch_cache.take(&bytes), None, "it is applied once");
     }
 
     #[test]
     fn no_more_are_kept_than_can_be_in_flight() {
-        let folded = Folded::default();
+        let batch_cache = BatchCache::default();
         let all: Vec<Bytes> = (0..=BATCHES_IN_FLIGHT_MAX as i64).map(|n| batch(n).encode()).collect();
         for (n, bytes) in (0..).zip(&all) {
-            folded.keep(bytes.clone(), batch(n));
+            batch_cache.keep(bytes.clone(), batch(n));
         }
-        assert_eq!(folded.take(&all[0]), None);
-        assert_eq!(folded.take(&all[2]), Some(batch(2)));
-        assert_eq!(folded.take(&all[1]), None, "a later one is applied, so this one never will be");
-        assert_eq!(folded.take(&all[3]), Some(batch(3)));
+        assert_eq!(batch_cache.take(&all[0]), None);
+        assert_eq!(batch_cache.take(&all[2]), Some(batch(2)));
+        assert_eq!(batch_cache.take(&all[1]), None, "a later one is applied, so this one never will be");
+        assert_eq!(batch_cache.take(&all[3]), Some(batch(3)));
     }
 }

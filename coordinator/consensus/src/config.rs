@@ -48,7 +48,7 @@ impl SpareFlushes {
 
 impl Default for RaftConfig {
     /// A failover takes about half a second on one site; a snapshot every 100,000 entries, since entries are
-    /// folded from many commands.
+    /// made of many commands.
     fn default() -> Self {
         RaftConfig {
             heartbeat_ms: 40,

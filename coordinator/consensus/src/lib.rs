@@ -7,7 +7,7 @@
 //! | [`raft::facts`] | how Raft stands, and what it can be asked to do, in the node's own words |
 //! | [`raft_types`] | openraft's types as Rowlock chooses them, and Raft's messages |
 //! | [`peer`] | what nodes say to each other, on the connections of `rowlock_transport` |
-//! | [`folding`] | the leader's side of proposals: many commands become one log entry |
+//! | [`batching`] | the leader's side of proposals: many commands become one log entry |
 //! | [`applied_state`] | the state that the log has led to on this node |
 //! | [`log_clock`] | the time in the log, which follows no jumps of the wall clock |
 //!
@@ -16,7 +16,7 @@
 //! - What is committed is on the disks of a majority, and is applied on every node in one order, once
 //!   ([`raft::state_machine`]). No node acknowledges before its flush.
 //! - Proposals of one term keep their order: an entry that has overtaken another one is skipped by every node
-//!   and proposed again ([`folding`]).
+//!   and proposed again ([`batching`]).
 //! - A read's index ([`raft::facts::read_index`]) is confirmed by a quorum, never by a lease.
 //! - A node that may have lost its data neither votes nor acknowledges before the others have said that it
 //!   has forgotten nothing ([`raft::Admission`]).
@@ -33,8 +33,8 @@
 //! for the others beyond Raft is a trait here ([`peer::PeerService`]), implemented above.
 
 pub mod applied_state;
+pub mod batching;
 pub mod config;
-pub mod folding;
 pub mod log_clock;
 pub mod peer;
 pub mod raft;

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 pub use marks::{Difference, Marks};
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{self, Raft};
 
@@ -46,7 +46,7 @@ pub struct Comparison {
     /// What apply has noted.
     pub marks: Arc<Marks>,
     /// Where the leader's marks go.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// Where this node's digests go.
     pub proposer: Proposer,
 }
@@ -93,7 +93,7 @@ impl Comparison {
             command: Command::CompareDigests,
         };
         // The folder empties its queue even when the term is over.
-        let _ = self.folder.send(Parcel { term, proposals: vec![mark] }).await;
+        let _ = self.batcher.send(TermBatch { term, proposals: vec![mark] }).await;
     }
 
     /// With a full queue this mark is done without.

@@ -43,12 +43,12 @@ impl State {
     }
 
     /// Does what was proposed.
-    fn carry_out(&self, parcel: Parcel) -> Vec<String> {
+    fn carry_out(&self, batch: TermBatch) -> Vec<String> {
         let lock = |proposal: Proposal| match proposal.command {
             Command::LockDue { lock } => lock,
             other => panic!("{other:?}"),
         };
-        let locks: Vec<String> = parcel.proposals.into_iter().map(lock).collect();
+        let locks: Vec<String> = batch.proposals.into_iter().map(lock).collect();
         for lock in &locks {
             self.apply(time::wall_ms(), Command::LockDue { lock: lock.clone() });
         }
@@ -59,7 +59,7 @@ impl State {
 struct Stage {
     state: State,
     leadership: watch::Sender<Leadership>,
-    folded: mpsc::Receiver<Parcel>,
+    proposed: mpsc::Receiver<TermBatch>,
     shutdown: Shutdown,
     task: Task<()>,
 }
@@ -68,17 +68,17 @@ impl Stage {
     fn new(leadership: Leadership) -> Stage {
         let (state, alarm) = State::new();
         let (publish, leadership) = watch::channel(leadership);
-        let (folder, folded) = mpsc::channel(4);
+        let (batcher, proposed) = mpsc::channel(4);
         let clock = Arc::new(LogClock::starting_now());
-        let sweep = LockSweep { me: ME, leadership, replica: state.replica.clone(), folder, clock, alarm };
+        let sweep = LockSweep { me: ME, leadership, replica: state.replica.clone(), batcher, clock, alarm };
         let shutdown = Shutdown::new();
         let task = spawn("lock-sweep", sweep.run(shutdown.clone()));
-        Stage { state, leadership: publish, folded, shutdown, task }
+        Stage { state, leadership: publish, proposed, shutdown, task }
     }
 
     async fn stop(self) {
         self.shutdown.trigger();
-        drop(self.folded);
+        drop(self.proposed);
         self.task.await.expect("the task ends");
     }
 }
@@ -89,9 +89,9 @@ async fn a_lock_that_is_due_later_is_proposed_when_its_time_has_come_and_not_bef
     let held_ms = time::wall_ms();
     stage.state.hold(held_ms, "/locks/later", 60_000);
     stage.state.hold(held_ms, "/locks/soon", 40);
-    let parcel = stage.folded.recv().await.expect("a proposal");
+    let batch = stage.proposed.recv().await.expect("a proposal");
     assert!(time::wall_ms() >= held_ms + 40 + i64::from(TIMEOUT_MS));
-    assert_eq!((parcel.term, stage.state.carry_out(parcel)), (2, vec!["/locks/soon".to_owned()]));
+    assert_eq!((batch.term, stage.state.carry_out(batch)), (2, vec!["/locks/soon".to_owned()]));
     stage.stop().await;
 }
 
@@ -104,9 +104,9 @@ async fn a_new_leader_proposes_what_became_due_before_and_again_until_it_is_done
     stage.leadership.send(Leadership { term: 3, ..LEADS });
     let due = ["/locks/a".to_owned(), "/locks/b".to_owned()];
     // The first is lost on its way.
-    let first = stage.folded.recv().await.expect("a proposal");
+    let first = stage.proposed.recv().await.expect("a proposal");
     assert_eq!((first.term, first.proposals.len()), (3, 2));
-    let second = stage.folded.recv().await.expect("a proposal");
+    let second = stage.proposed.recv().await.expect("a proposal");
     assert_eq!(stage.state.carry_out(second), due);
     assert_eq!(stage.state.replica.state.read().next_lock_due(), None);
     stage.stop().await;
@@ -118,7 +118,7 @@ async fn who_does_not_lead_or_is_not_ready_proposes_nothing() {
     stage.state.hold(1_000, "/locks/a", 1);
     stage.leadership.send(Leadership { term: 4, ready: false, ..LEADS });
     stage.leadership.send(Leadership { term: 5, ..LEADS });
-    assert_eq!(stage.folded.recv().await.map(|parcel| parcel.term), Some(5));
+    assert_eq!(stage.proposed.recv().await.map(|batch| batch.term), Some(5));
     stage.stop().await;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::{Folder, Parcel};
+use rowlock_consensus::batching::{Batcher, TermBatch};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft::compaction::{Compaction, Retry, Schedule};
 use rowlock_consensus::raft::fast_failover::FastFailover;
@@ -17,7 +17,7 @@ use rowlock_env::{time, worker};
 use rowlock_history::History;
 use rowlock_tls::{Material, Reloaded};
 use rowlock_types::limits::{
-    FOLDER_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
+    BATCHER_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
 use rowlock_types::status::Status;
 use rowlock_wal::{Log, SnapshotStore};
@@ -52,7 +52,7 @@ struct Wires {
     leadership: watch::Receiver<Leadership>,
     leaving: watch::Receiver<bool>,
     status: watch::Receiver<Status>,
-    folder: mpsc::Sender<Parcel>,
+    batcher: mpsc::Sender<TermBatch>,
     proposer: Proposer,
     reconfigurer: Arc<Reconfigurer>,
     config: Arc<NodeConfig>,
@@ -97,16 +97,17 @@ impl Parts {
         let (leadership_tx, leadership) = watch::channel(Leadership::default());
         let (leaving_tx, leaving) = watch::channel(false);
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
-        let (folder_tx, folder) = mpsc::channel(FOLDER_QUEUE_MAX);
+        let (batcher_tx, batches) = mpsc::channel(BATCHER_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
         let (touch, signs) = mpsc::channel(TOUCH_QUEUE_MAX);
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let wires = Wires { leadership, leaving, status, folder: folder_tx, proposer, reconfigurer, config };
+        let wires =
+            Wires { leadership, leaving, status, batcher: batcher_tx, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
-        self.start_leadership(&wires, leadership_tx, folder);
+        self.start_leadership(&wires, leadership_tx, batches);
         self.start_compaction(&wires.config);
         self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
         self.start_router(&wires, submissions);
@@ -166,7 +167,7 @@ impl Parts {
         &self,
         wires: &Wires,
         publish: watch::Sender<Leadership>,
-        queue: mpsc::Receiver<Parcel>,
+        queue: mpsc::Receiver<TermBatch>,
     ) {
         let me = wires.config.id;
         let thrift = (self.storage.thrift().clone(), wires.config.raft.spare_flushes);
@@ -181,7 +182,7 @@ impl Parts {
                 self.shutdown_word(),
             ),
         );
-        let folder = Folder {
+        let batcher = Batcher {
             me,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
@@ -191,20 +192,20 @@ impl Parts {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("folder", folder.run(self.shutdown_word()));
+        self.tasks.spawn("batcher", batcher.run(self.shutdown_word()));
         let zk_config = ZkConfig {
             me,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
         };
         self.tasks.spawn("zk-config", zk_config.run(self.shutdown_word()));
         let sweep = Sweep {
             me,
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             clock: self.clock.clone(),
             every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
         };
@@ -213,7 +214,7 @@ impl Parts {
             me,
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             clock: self.clock.clone(),
             alarm: self.lock_rings.clone(),
         };
@@ -234,7 +235,7 @@ impl Parts {
             submissions,
             leadership: wires.leadership.clone(),
             pending: self.pending.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             peers: self.peers.clone(),
             metrics: self.metrics.clone(),
         };
@@ -258,7 +259,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             signs,
             quorum: self.quorum.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             peers: self.peers.clone(),
             observed: self.observed.clone(),
         };
@@ -298,7 +299,7 @@ impl Parts {
             me: wires.config.id,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             leaving: wires.leaving.clone(),
             expiry_table: self.expiry_table.clone(),
             heartbeat_acks,
@@ -399,7 +400,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             replica: self.replica.clone(),
             marks: self.marks.clone(),
-            folder: wires.folder.clone(),
+            batcher: wires.batcher.clone(),
             proposer: wires.proposer.clone(),
         };
         let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());

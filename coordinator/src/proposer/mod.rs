@@ -1,9 +1,8 @@
-//! From a connection's write to a log entry: folding, forwarding to the leader, and the way back of the
-//! answers.
+//! From a connection's write to the leader's batcher, and the way back of the answers.
 
 pub mod pending;
 pub mod router;
-mod turn;
+mod yield_to_ready;
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::{Parcel, weight};
+use rowlock_consensus::batching::{TermBatch, weight};
 use rowlock_consensus::peer::forward::SendError;
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 
 use super::Submission;
 use super::pending::Pending;
-use super::turn;
+use super::yield_to_ready::yield_to_ready;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
 const RETRY: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ pub struct Router {
     /// Who waits.
     pub pending: Arc<Pending>,
     /// The way to this node's own folder.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// The ways to the other nodes.
     pub peers: PeerPool,
     /// Counters.
@@ -113,7 +113,7 @@ impl Router {
                 },
                 first = self.submissions.recv(), if !blocked && held.0.is_empty() => match first {
                     Some(first) => {
-                        turn::behind_the_others().await;
+                        yield_to_ready().await;
                         let batch = self.gather(first);
                         held.0.extend((!batch.is_empty()).then_some(batch));
                     }
@@ -199,7 +199,7 @@ impl Router {
                 Route::Here { term } => {
                     // The folder drains its queue also when it may not propose; so this does not wait for
                     // long.
-                    if self.folder.send(Parcel { term: *term, proposals: batch }).await.is_err() {
+                    if self.batcher.send(TermBatch { term: *term, proposals: batch }).await.is_err() {
                         return true;
                     }
                 }
@@ -287,7 +287,7 @@ mod tests {
             submissions: mpsc::channel(1).1,
             leadership: watch::channel(Leadership::default()).1,
             pending: Arc::new(Pending::new(us.node, 7)),
-            folder: mpsc::channel(1).0,
+            batcher: mpsc::channel(1).0,
             peers: PeerPool::new(us, TaskGroup::new(Shutdown::new())),
             metrics: Arc::default(),
         }

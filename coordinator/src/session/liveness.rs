@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::folding::Parcel;
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -65,7 +65,7 @@ pub struct Liveness {
     /// The leader's contact to its quorum.
     pub quorum: QuorumContact,
     /// Where expiries go.
-    pub folder: mpsc::Sender<Parcel>,
+    pub batcher: mpsc::Sender<TermBatch>,
     /// The way to the leader.
     pub peers: PeerPool,
     /// Hears of expiries.
@@ -245,7 +245,7 @@ impl Liveness {
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.
-            let _ = self.folder.try_send(Parcel { term, proposals });
+            let _ = self.batcher.try_send(TermBatch { term, proposals });
         }
     }
 

@@ -43,19 +43,19 @@ fn replica() -> Arc<Replica> {
     replica
 }
 
-fn paths(parcel: &Parcel) -> Vec<&str> {
+fn paths(batch: &TermBatch) -> Vec<&str> {
     fn path(proposal: &Proposal) -> &str {
         match &proposal.command {
             Command::Reap { path } => path,
             other => panic!("{other:?}"),
         }
     }
-    parcel.proposals.iter().map(path).collect()
+    batch.proposals.iter().map(path).collect()
 }
 
 struct Stage {
     leadership: watch::Sender<Leadership>,
-    folded: mpsc::Receiver<Parcel>,
+    proposed: mpsc::Receiver<TermBatch>,
     shutdown: Shutdown,
     task: Task<()>,
     replica: Arc<Replica>,
@@ -63,13 +63,13 @@ struct Stage {
 
 fn stage(every: Duration) -> Stage {
     let (publish, leadership) = watch::channel(Leadership::default());
-    let (folder, folded) = mpsc::channel(4);
+    let (batcher, proposed) = mpsc::channel(4);
     let replica = replica();
     let clock = Arc::new(LogClock::starting_now());
-    let sweep = Sweep { me: ME, leadership, replica: replica.clone(), folder, clock, every };
+    let sweep = Sweep { me: ME, leadership, replica: replica.clone(), batcher, clock, every };
     let shutdown = Shutdown::new();
     let task = spawn("sweep", sweep.run(shutdown.clone()));
-    Stage { leadership: publish, folded, shutdown, task, replica }
+    Stage { leadership: publish, proposed, shutdown, task, replica }
 }
 
 #[tokio::test]
@@ -77,19 +77,19 @@ async fn a_new_leader_sweeps_at_once_and_again_in_its_next_term() {
     let mut stage = stage(Duration::from_secs(3_600));
     for term in [2, 3] {
         stage.leadership.send(Leadership { term, leader: Some(ME), ready: true });
-        let parcel = stage.folded.recv().await.expect("a sweep");
-        assert_eq!((parcel.term, paths(&parcel)), (term, vec!["/left", "/over"]));
+        let batch = stage.proposed.recv().await.expect("a sweep");
+        assert_eq!((batch.term, paths(&batch)), (term, vec!["/left", "/over"]));
     }
     stage.shutdown.trigger();
     stage.task.await.expect("the task ends");
-    assert!(stage.folded.recv().await.is_none(), "nothing but one sweep per term");
+    assert!(stage.proposed.recv().await.is_none(), "nothing but one sweep per term");
 }
 
 #[tokio::test]
 async fn the_leader_sweeps_again_after_the_interval_and_finds_what_has_become_due() {
     let mut stage = stage(Duration::from_millis(1));
     stage.leadership.send(Leadership { term: 2, leader: Some(ME), ready: true });
-    let first = stage.folded.recv().await.expect("a sweep");
+    let first = stage.proposed.recv().await.expect("a sweep");
     for path in paths(&first) {
         apply(&stage.replica, SessionId::NONE, Command::Reap { path: path.to_owned() });
     }
@@ -97,14 +97,14 @@ async fn the_leader_sweeps_again_after_the_interval_and_finds_what_has_become_du
     create(&stage.replica, session, "/later", 5, Some(1));
     // Sweeps from before may still be queued.
     loop {
-        let parcel = stage.folded.recv().await.expect("a sweep");
-        if paths(&parcel) == ["/later"] {
+        let batch = stage.proposed.recv().await.expect("a sweep");
+        if paths(&batch) == ["/later"] {
             break;
         }
-        assert_eq!(paths(&parcel), ["/left", "/over"]);
+        assert_eq!(paths(&batch), ["/left", "/over"]);
     }
     stage.shutdown.trigger();
-    drop(stage.folded);
+    drop(stage.proposed);
     stage.task.await.expect("the task ends");
 }
 
@@ -114,9 +114,9 @@ async fn who_does_not_lead_or_is_not_ready_proposes_nothing() {
     stage.leadership.send(Leadership { term: 2, leader: Some(NodeId(2)), ready: true });
     stage.leadership.send(Leadership { term: 3, leader: Some(ME), ready: false });
     stage.leadership.send(Leadership { term: 4, leader: Some(ME), ready: true });
-    assert_eq!(stage.folded.recv().await.map(|parcel| parcel.term), Some(4));
+    assert_eq!(stage.proposed.recv().await.map(|batch| batch.term), Some(4));
     stage.shutdown.trigger();
-    drop(stage.folded);
+    drop(stage.proposed);
     stage.task.await.expect("the task ends");
 }
 

@@ -55,14 +55,14 @@ pub const WATCH_BYTES_SMALL: usize = 16 << 10;
 /// while there is no leader and every client writes the largest znodes. Beyond: submitting waits, so reading
 /// from sockets stops.
 pub const PROPOSER_QUEUE_MAX: usize = 1_024;
-/// Commands folded into one log entry.
+/// Commands in one log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
-/// Bytes of commands folded into one log entry (a single larger command still passes).
+/// Bytes of the commands in one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
 /// Time that apply takes for itself at a stretch, but for what one entry takes more
 /// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: other tasks of the thread come first.
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
-/// Log entries proposed and not yet committed. Beyond: folding waits, so batches grow.
+/// Log entries proposed and not yet committed. Beyond: the next entry waits, so batches grow.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest frame between nodes, on lanes that carry the log, proposals or snapshots. Beyond: the connection
 /// is closed and the cause logged.
@@ -114,10 +114,10 @@ pub const PEER_NEWS_PATIENCE: Duration = Duration::from_millis(5);
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
 /// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
 pub const PEER_APPEND_WINDOW_BYTES: usize = 16 << 20;
-/// Forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds on.
+/// Forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and batches on.
 pub const PEER_FORWARD_WINDOW_BATCHES: usize = 256;
-/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and folds
-/// on.
+/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and
+/// batches on.
 pub const PEER_FORWARD_WINDOW_BYTES: usize = 16 << 20;
 /// One chunk of a snapshot on its way to another node.
 pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
@@ -157,9 +157,9 @@ pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
 pub const PEER_DISCONNECTS_QUEUE_MAX: usize = 16;
-/// Parcels of proposals waiting for the leader's folder, each of about `BATCH_MAX_BYTES` at most. Beyond:
+/// Batches of proposals waiting for the leader's batcher, each of about `BATCH_MAX_BYTES` at most. Beyond:
 /// routing and forwarding wait.
-pub const FOLDER_QUEUE_MAX: usize = 64;
+pub const BATCHER_QUEUE_MAX: usize = 64;
 /// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.

@@ -117,7 +117,8 @@ pub fn dispatch(
     let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
     let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
     let replica = replica.clone();
-    let reader =
-        Arc::new(move |payload: &Payload| replica.folded.read(&payload.0).map_err(|error| error.to_string()));
+    let reader = Arc::new(move |payload: &Payload| {
+        replica.batch_cache.read(&payload.0).map_err(|error| error.to_string())
+    });
     Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()).reading(reader))
 }

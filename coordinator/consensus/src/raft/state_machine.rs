@@ -117,7 +117,7 @@ impl StateMachine {
         match payload {
             EntryPayload::Blank => self.tell_of_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
-                let mut batch = match self.replica.folded.take(&bytes) {
+                let mut batch = match self.replica.batch_cache.take(&bytes) {
                     Some(batch) => batch,
                     // Damaged or of a newer version: whatever it is, applying the rest without it would fork
                     // this replica.

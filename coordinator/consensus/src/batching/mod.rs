@@ -1,14 +1,15 @@
-//! The leader's side: folds what is waiting into one log entry, and keeps a few entries in flight.
+//! The leader makes log entries: it puts all waiting commands into one entry, and keeps a few entries in
+//! flight.
 //!
-//! This one decision is worth more than any other for throughput (docs/lab/steps.md): under load a flush and
-//! a round trip are shared by hundreds of commands, and an idle leader waits for nothing. What comes while an
-//! entry is on its way is collected: an entry costs far more than a command in it, and the next one leaves as
-//! soon as the other is applied.
+//! Batching matters more for throughput than anything else (docs/lab/steps.md). Under load hundreds of
+//! commands share a flush and a round trip, and an idle leader waits for nothing. An entry costs far more
+//! than a command in it. So commands that arrive while an entry is in flight are collected, and leave
+//! together as soon as that entry is applied.
 
-mod company;
+mod coalesce;
+mod entry_builder;
 mod growth;
 mod judge;
-mod next;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,45 +38,44 @@ use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
 use crate::raft_types::{Fate, Payload, TypeConfig};
+use entry_builder::EntryBuilder;
 use judge::Judged;
-use next::Next;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// In a simulated world Raft refuses one entry in so many, and the word comes so late that others have been
-/// taken.
+/// In a simulated world Raft refuses one entry in so many. The refusal comes so late that Raft has taken
+/// other entries meanwhile.
 const REFUSED_ONE_IN: u64 = 200;
 const REFUSED_LATE: Duration = Duration::from_millis(5);
-/// An entry that has not come back after so long (members far away, a slow disk) is not waited for by the
-/// next one.
-const PACE: Duration = Duration::from_millis(10);
-/// Nor is waited for so few commands: hardly anybody is there, and a second entry beside the first costs
-/// nobody time. (A lock that changes hands is two commands at almost the same moment: the next holder's
-/// release must not wait for the former one's new place.)
-const FEW: usize = 4;
-/// Commands that only join queues wait for company for so long: nobody gets anything by them soon, and what
-/// makes their locks free comes this way as well. (Of a lock that changes hands it is the former holder who
-/// is back first; its new place and the next holder's release become one entry instead of two.)
-const COMPANY: Duration = Duration::from_millis(2);
-/// Behind an entry of at least so many commands the next one waits for [`LINGER`], unless twice as many are
-/// there.
-const MANY: usize = 24;
-/// Of many clients, those that were just answered are about to ask again, and those whose requests wait have
-/// more beside them in the sockets: a larger entry is worth more to all of them than this time.
-const LINGER: Duration = Duration::from_micros(150);
+/// The next entry waits for the one in flight at most this long (members may be far away, a disk slow).
+const IN_FLIGHT_DELAY_MAX: Duration = Duration::from_millis(10);
+/// With fewer commands in flight than this the next entry does not wait: there are few clients, and a second
+/// entry delays none of them. (A lock that changes hands is two commands at almost the same moment: the next
+/// holder's release must not wait for the former holder's new place.)
+const FEW_COMMANDS: usize = 4;
+/// Commands that only join queues wait at most this long for other commands. No client gets a lock by them
+/// alone, and the release that frees their lock comes through here as well. (When a lock changes hands, the
+/// former holder is back first: its new place and the next holder's release become one entry instead of two.)
+const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
+/// After an entry of at least so many commands the next one waits for [`LINGER_DELAY_MAX`], unless twice as
+/// many commands are there.
+const MANY_COMMANDS: usize = 24;
+/// Of many clients, those that were just answered are about to ask again, and the sockets hold more requests
+/// than those that wait here. A larger entry saves them more time than this delay costs.
+const LINGER_DELAY_MAX: Duration = Duration::from_micros(150);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by
 /// then).
 #[derive(Debug)]
-pub struct Parcel {
+pub struct TermBatch {
     /// The term in which they were accepted.
     pub term: u64,
     /// In their sender's order.
     pub proposals: Vec<Proposal>,
 }
 
-/// The task that folds. Ends with the shutdown or with Raft.
-pub struct Folder {
+/// The task that makes log entries. Ends with the shutdown or with Raft.
+pub struct Batcher {
     /// This node.
     pub me: NodeId,
     /// Where entries go.
@@ -83,7 +83,7 @@ pub struct Folder {
     /// Whether this node may propose.
     pub leadership: watch::Receiver<Leadership>,
     /// From the router, from other nodes, from session expiry.
-    pub queue: mpsc::Receiver<Parcel>,
+    pub queue: mpsc::Receiver<TermBatch>,
     /// Whether the batches of this leader enforce hard quotas.
     pub enforce_quota: bool,
     /// Tells which locks are free.
@@ -138,7 +138,7 @@ impl InFlight {
     }
 }
 
-/// Whether the next entry waits for the answers to the last one to have their effect.
+/// Whether the next entry waits a moment, until clients have reacted to the answers of the last one.
 struct Linger {
     until: Instant,
     /// Commands of the last entry.
@@ -154,56 +154,56 @@ impl Default for Linger {
 impl Linger {
     /// An entry has been applied.
     fn begin(&mut self) {
-        if self.last >= MANY {
-            self.until = time::now() + LINGER;
+        if self.last >= MANY_COMMANDS {
+            self.until = time::now() + LINGER_DELAY_MAX;
         }
     }
 
-    fn goes_on(&self, next: &Next) -> bool {
-        let waiting = next.commands().len();
-        waiting > 0 && waiting < 2 * self.last && !next.is_full() && time::now() < self.until
+    fn goes_on(&self, builder: &EntryBuilder) -> bool {
+        let waiting = builder.commands().len();
+        waiting > 0 && waiting < 2 * self.last && !builder.is_full() && time::now() < self.until
     }
 }
 
-impl Folder {
+impl Batcher {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let (mut in_flight, mut undone) = (InFlight::default(), BTreeMap::new());
-        let (mut next, mut proposed) = (Next::default(), time::now());
+        let (mut builder, mut proposed) = (EntryBuilder::default(), time::now());
         let (mut made, mut begun) = (Ordinal::default(), time::now());
         let mut linger = Linger::default();
         loop {
             if in_flight.is_empty() && !undone.is_empty() {
                 self.propose_again(std::mem::take(&mut undone), &mut in_flight, &shutdown).await;
             }
-            while !next.is_full()
-                && let Ok(parcel) = self.queue.try_recv()
+            while !builder.is_full()
+                && let Ok(batch) = self.queue.try_recv()
             {
-                begun = if next.is_empty() { time::now() } else { begun };
-                next.add(parcel);
+                begun = if builder.is_empty() { time::now() } else { begun };
+                builder.add(batch);
             }
-            if linger.goes_on(&next) && in_flight.commands < FEW {
+            if linger.goes_on(&builder) && in_flight.commands < FEW_COMMANDS {
                 busy_poll::turn(linger.until).await;
                 continue;
             }
             let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && undone.is_empty();
-            let may_go_at = if next.is_full() {
+            let may_go_at = if builder.is_full() {
                 proposed
-            } else if in_flight.commands >= FEW {
-                proposed + PACE
-            } else if self.may_have_company(next.commands()) {
-                begun + COMPANY
+            } else if in_flight.commands >= FEW_COMMANDS {
+                proposed + IN_FLIGHT_DELAY_MAX
+            } else if self.may_coalesce(builder.commands()) {
+                begun + COALESCE_DELAY_MAX
             } else {
                 proposed
             };
             if has_room
-                && !next.is_empty()
+                && !builder.is_empty()
                 && may_go_at <= time::now()
-                && let Some((term, mut proposals)) = next.take()
+                && let Some((term, mut proposals)) = builder.take()
             {
                 if self.may_propose(term, &shutdown).await {
                     self.refuse_growth(&mut proposals);
-                    let proposals = self.judge(term, proposals, &mut next);
+                    let proposals = self.judge(term, proposals, &mut builder);
                     (made, proposed) = (self.next_ordinal(made, term), time::now());
                     linger.last = proposals.len();
                     let commands = proposals.len();
@@ -220,21 +220,21 @@ impl Folder {
                     Ended::Undone(entry) => drop(undone.insert(entry.ordinal, entry)),
                     Ended::GivenUp => {}
                 },
-                parcel = self.queue.recv(), if !next.is_full() => match parcel {
-                    Some(parcel) => {
-                        begun = if next.is_empty() { time::now() } else { begun };
-                        next.add(parcel);
+                batch = self.queue.recv(), if !builder.is_full() => match batch {
+                    Some(batch) => {
+                        begun = if builder.is_empty() { time::now() } else { begun };
+                        builder.add(batch);
                     }
                     None => return,
                 },
-                () = time::sleep_until(may_go_at), if has_room && !next.is_empty() => {}
+                () = time::sleep_until(may_go_at), if has_room && !builder.is_empty() => {}
             }
         }
     }
 
-    /// Whether these few commands lose nothing by waiting for company. Of many it is not asked.
-    fn may_have_company(&self, commands: &[Proposal]) -> bool {
-        commands.len() < FEW && company::all_only_join_queues(commands, &self.replica.state.read())
+    /// Whether these commands are few and lose nothing by waiting for others.
+    fn may_coalesce(&self, commands: &[Proposal]) -> bool {
+        commands.len() < FEW_COMMANDS && coalesce::all_only_join_queues(commands, &self.replica.state.read())
     }
 
     /// The number of the next entry, behind the `last` one that was made here.
@@ -247,7 +247,7 @@ impl Folder {
     }
 
     /// What goes with this entry; the rest is put back.
-    fn judge(&self, term: u64, proposals: Vec<Proposal>, next: &mut Next) -> Vec<Proposal> {
+    fn judge(&self, term: u64, proposals: Vec<Proposal>, builder: &mut EntryBuilder) -> Vec<Proposal> {
         let Judged { entry, rest, refused } = judge::judged(proposals, &self.replica.state.read());
         self.metrics.commands_refused_total.add(refused);
         if refused > 0 {
@@ -255,7 +255,7 @@ impl Folder {
         }
         if !rest.is_empty() {
             self.metrics.batches_cut_total.inc();
-            next.put_back(Parcel { term, proposals: rest });
+            builder.put_back(TermBatch { term, proposals: rest });
         }
         entry
     }
@@ -281,7 +281,7 @@ impl Folder {
         let rules = Rules::default();
         let batch = Batch { time_ms, enforce_quota, rules, ordinal, proposals };
         let bytes = batch.encode();
-        self.replica.folded.keep(bytes.clone(), batch);
+        self.replica.batch_cache.keep(bytes.clone(), batch);
         Payload(bytes)
     }
 

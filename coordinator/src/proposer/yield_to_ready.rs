@@ -1,22 +1,22 @@
-//! A task's place among those that are ready to run.
+//! Lets a task yield to the tasks that are ready to run.
 //!
 //! The runtime runs a task that has just been woken before all others that are ready, which is right for a
-//! single request. With many clients, whose sockets become readable together, the router would so be handed
-//! one write at a time and send each by itself: a frame, two system calls and a wake-up of the leader for
-//! every command.
+//! single request. But the sockets of many clients become readable together: the router would take one write
+//! at a time and send each by itself, with a frame, two system calls and a wake-up of the leader for every
+//! command.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Lets every task that is ready by now run first. Waits for no event: with nobody else it goes on at once.
-/// Cancel safe.
-pub(super) async fn behind_the_others() {
-    let mut is_behind = false;
+/// Lets every task that is ready by now run first. It waits for no event: without other ready tasks it goes
+/// on at once. Cancel safe.
+pub(super) async fn yield_to_ready() {
+    let mut has_yielded = false;
     poll_fn(|cx| {
-        if is_behind {
+        if has_yielded {
             return Poll::Ready(());
         }
-        is_behind = true;
+        has_yielded = true;
         // A task that is woken while it runs goes to the end of the queue.
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_is_ready_runs_before_it() {
+    async fn ready_tasks_run_first() {
         let order = Arc::new(Mutex::new(Vec::new()));
         let others: Vec<_> = (1..=3)
             .map(|n| {
@@ -41,7 +41,7 @@ mod tests {
                 rowlock_env::task::spawn("other", async move { order.lock().push(n) })
             })
             .collect();
-        behind_the_others().await;
+        yield_to_ready().await;
         order.lock().push(4);
         for other in others {
             other.await.unwrap();

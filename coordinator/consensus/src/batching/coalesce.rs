@@ -1,13 +1,13 @@
-//! Which commands may wait a moment for company, before they are folded into a log entry. Pure.
+//! Which commands may wait a moment, to share a log entry with commands that come soon. Pure.
 //!
-//! Invariant: nobody gets anything sooner by these commands alone, as far as is applied here. What is applied
-//! lags behind the log by what is in flight, so an acquire may wait (for milliseconds) although its lock has
-//! just come free; it never goes missing, and its place in the order is the same.
+//! Invariant: by the applied state, none of these commands alone grants a lock. The applied state lags behind
+//! the log by the entries in flight, so an acquire may wait for milliseconds although its lock has just come
+//! free. It is never lost, and keeps its place in the order.
 
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 
-/// Whether all these are acquires that will wait for somebody else's release.
+/// Whether all these are acquires that will wait for the release of another session.
 pub fn all_only_join_queues(commands: &[Proposal], state: &Machine) -> bool {
     !commands.is_empty() && commands.iter().all(|proposal| joins_a_queue(proposal, state))
 }
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_must_wait_for_another_session_may_have_company() {
+    fn only_acquires_that_wait_for_another_session_may_be_delayed() {
         let mut machine = Machine::default();
         let (holder, other) = (open(&mut machine), open(&mut machine));
         let held = Command::Acquire(vec![acquire("/l", "a-", Mode::Shared)]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command_of_another_kind_takes_all_with_it() {
+    fn one_command_of_another_kind_sends_all_at_once() {
         let mut machine = Machine::default();
         let (holder, other) = (open(&mut machine), open(&mut machine));
         machine.apply(0, &by(holder, one("/l", Mode::Exclusive)), &mut ()).result.unwrap();
