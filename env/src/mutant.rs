@@ -80,7 +80,7 @@ mutants! {
     /// Reuses segments whose old names may still be on the disk.
     RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the reuse of an old segment and the flush of its new name";
     /// A follower with lazy flushes acknowledges entries before they are flushed.
-    SparedAckBeforeFlush = "spared-ack-before-flush", by ["durable"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
+    LazyAckBeforeFlush = "lazy-ack-before-flush", by ["durable"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
     /// Sends its vote before the vote is flushed.
     VoteBeforeFlush = "vote-before-flush", by ["raft"], when "a node loses power at the flush of its vote";
     /// Treats damage in the middle of the log as the end of an unfinished write.

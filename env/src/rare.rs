@@ -60,7 +60,7 @@ rare! {
     /// Entries are removed from the log in favour of another leader's.
     LogTruncated = "log-truncated";
     /// Entries wait for a flush that no quorum needs.
-    FlushSpared = "flush-spared";
+    LazyFlush = "lazy-flush";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
 
@@ -77,7 +77,7 @@ rare! {
     /// A leader transfers its leadership.
     LeaderTransferred = "leader-transferred";
     /// A follower with lazy flushes turns out to be needed for the quorum.
-    SparedWasNeeded = "spared-was-needed";
+    LazyWasNeeded = "lazy-was-needed";
     /// A snapshot has been received.
     SnapshotReceived = "snapshot-received";
     /// A snapshot replaces the state while clients are connected.

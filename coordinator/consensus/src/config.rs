@@ -22,7 +22,7 @@ pub struct RaftConfig {
     pub spare_flushes: SpareFlushes,
 }
 
-/// Which followers a leader spares (`raft::thrift`).
+/// Which followers may flush lazily (`raft::lazy_flush`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpareFlushes {

@@ -170,14 +170,14 @@ impl Parts {
         queue: mpsc::Receiver<TermBatch>,
     ) {
         let me = wires.config.id;
-        let thrift = (self.storage.thrift().clone(), wires.config.raft.spare_flushes);
+        let lazy_flush = (self.storage.lazy_flush().clone(), wires.config.raft.spare_flushes);
         self.tasks.spawn(
             "leadership",
             leadership::follow(
                 me,
                 self.raft.clone(),
                 publish,
-                thrift,
+                lazy_flush,
                 self.observed.clone(),
                 self.shutdown_word(),
             ),

@@ -94,7 +94,7 @@ impl Scenario {
         match mutant {
             M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
-            M::RecycleWithoutDirSync | M::SparedAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
+            M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
             M::NoWitness | M::AnyFolderWillDo => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,

@@ -129,7 +129,7 @@ mod tests {
         {
             let mut builder = EntryBuilder::default();
             builder.add(batch(1, 512));
-            next.carry = Some(batch(1, 500));
+            builder.carry = Some(batch(1, 500));
             assert_eq!(taken(&mut builder), Some((1, 512)));
             builder.put_back(batch(1, rest));
             let all: Vec<_> = std::iter::from_fn(|| taken(&mut builder)).collect();

@@ -52,7 +52,7 @@ impl Urgencies {
         match request {
             // The sender goes on without: it learns by it only that its window has room.
             Request::Forward { .. } => Urgency::Patient,
-            Request::Raft(RaftRequest::Append(append) | RaftRequest::AppendSpared(append))
+            Request::Raft(RaftRequest::Append(append) | RaftRequest::AppendLazy(append))
                 if self.lane == Lane::Raft =>
             {
                 let urgency =

@@ -20,9 +20,9 @@ use rowlock_proto::NodeId;
 use rowlock_types::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
 
 use super::acks::Acks;
+use super::commit_notify::CommitNotify;
+use super::lazy_flush::Follower;
 use super::network::{Faults, accepts, unexpected};
-use super::news::News;
-use super::thrift::Follower;
 use crate::peer::pool::PendingAnswer;
 use crate::peer::{Lane, Peer, Request};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
@@ -37,7 +37,7 @@ pub struct AppendPipeline<'p, S> {
     faults: Faults,
     follower: Follower,
     acks: Acks,
-    news: News,
+    commit_notify: CommitNotify,
     /// None once it has ended.
     input: Option<S>,
     window: VecDeque<InFlight>,
@@ -60,8 +60,8 @@ struct InFlight {
     /// The last one sent.
     last: Option<LogId>,
     has_entries: bool,
-    /// The follower was told that it need not hurry.
-    is_spared: bool,
+    /// The follower was told that it may flush later.
+    is_lazy: bool,
     /// It was not sent before.
     since: Instant,
     answer: PendingAnswer,
@@ -81,7 +81,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             faults,
             follower,
             acks,
-            news: News::default(),
+            commit_notify: CommitNotify::default(),
             input: Some(input),
             window: VecDeque::new(),
             window_bytes: 0,
@@ -101,15 +101,15 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         {
             let Some(request) = request else {
                 self.input = None;
-                self.news.end();
+                self.commit_notify.end();
                 break;
             };
-            if let Some(request) = self.news.pass(request) {
+            if let Some(request) = self.commit_notify.pass(request) {
                 self.send(request);
             }
         }
         if self.has_room()
-            && let Some(request) = self.news.poll_due(cx)
+            && let Some(request) = self.commit_notify.poll_due(cx)
         {
             self.send(request);
         }
@@ -125,16 +125,15 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let has_entries = !request.entries.is_empty();
-        let is_spared = has_entries && self.follower.is_spared();
-        let request =
-            if is_spared { RaftRequest::AppendSpared(request) } else { RaftRequest::Append(request) };
+        let is_lazy = has_entries && self.follower.is_lazy();
+        let request = if is_lazy { RaftRequest::AppendLazy(request) } else { RaftRequest::Append(request) };
         match self.peer.begin(self.lane, &Request::Raft(request)) {
             Ok(answer) => {
                 if self.window.is_empty() {
                     self.moved = since;
                 }
                 self.window_bytes += answer.request_bytes();
-                self.window.push_back(InFlight { leader, prev, last, has_entries, is_spared, since, answer });
+                self.window.push_back(InFlight { leader, prev, last, has_entries, is_lazy, since, answer });
             }
             Err(error) => {
                 self.input = None;
@@ -154,7 +153,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
             };
         };
         let Poll::Ready(answer) = oldest.answer.poll_unpin(cx) else { return self.poll_idle(cx) };
-        let Some(InFlight { leader, prev, last, has_entries, is_spared, since, answer: answered }) =
+        let Some(InFlight { leader, prev, last, has_entries, is_lazy, since, answer: answered }) =
             self.window.pop_front()
         else {
             unreachable!("Invariant: there was an oldest request")
@@ -162,8 +161,8 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         self.window_bytes -= answered.request_bytes();
         self.moved = time::now();
         let item = self.faults.check(answer).and_then(|response| {
-            let (response, audience) = response.into_append().map_err(|other| unexpected(&other))?;
-            self.news.is_for(audience);
+            let (response, clients) = response.into_append().map_err(|other| unexpected(&other))?;
+            self.commit_notify.set_clients(clients);
             if accepts(&response) {
                 self.acks.note(leader, self.peer.node().0, self.acknowledged(since, last));
             }
@@ -173,7 +172,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         });
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
         if let (true, false, Some(last)) = (has_entries, self.done, last) {
-            self.follower.has_flushed(last.index, is_spared, since.elapsed());
+            self.follower.has_flushed(last.index, is_lazy, since.elapsed());
         }
         Poll::Ready(Some(item))
     }

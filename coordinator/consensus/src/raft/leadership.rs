@@ -16,7 +16,7 @@ use rowlock_state::command::Batch;
 use rowlock_types::observer::Observed;
 
 use super::Raft;
-use super::thrift::{Followers, Thrift};
+use super::lazy_flush::{Followers, LazyFlush};
 use crate::config::SpareFlushes;
 use crate::raft_types::Payload;
 
@@ -40,7 +40,7 @@ pub async fn follow(
     me: NodeId,
     raft: Raft,
     leadership: watch::Sender<Leadership>,
-    thrift: (Thrift, SpareFlushes),
+    lazy_flush: (LazyFlush, SpareFlushes),
     observed: Observed,
     shutdown: Shutdown,
 ) {
@@ -48,7 +48,7 @@ pub async fn follow(
     loop {
         let (term, leader) = {
             let now = metrics.borrow_and_update();
-            thrift.0.lead(Followers::of(&now, thrift.1));
+            lazy_flush.0.lead(Followers::of(&now, lazy_flush.1));
             (now.vote.leader_id.term, now.current_leader.map(NodeId))
         };
         let changed = leadership.send_if_modified(|view| {

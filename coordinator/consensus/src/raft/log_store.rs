@@ -1,6 +1,6 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
 //!
-//! Stands between openraft's core and [`Log`]: translates, tells the observer, and asks [`Thrift`] which
+//! Stands between openraft's core and [`Log`]: translates, tells the observer, and asks [`LazyFlush`] which
 //! flushes may wait. Reads never touch the disk. It must never say that something is durable by itself: only
 //! the log does.
 
@@ -22,8 +22,8 @@ use rowlock_types::limits::REPLICATION_READ_MAX_BYTES;
 use rowlock_types::observer::Observed;
 use rowlock_wal::{Done, Log};
 
+use super::lazy_flush::LazyFlush;
 use super::stored;
-use super::thrift::Thrift;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 /// The log of this node. Clones are the same log; only openraft's core may write through it.
@@ -32,7 +32,7 @@ pub struct LogStore {
     log: Log,
     observed: Observed,
     poll: BusyPoll,
-    thrift: Thrift,
+    lazy_flush: LazyFlush,
 }
 
 /// Reads the log, from any task.
@@ -45,7 +45,7 @@ impl LogStore {
     /// For openraft.
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, observed: Observed::default(), poll, thrift: Thrift::default() }
+        LogStore { log, observed: Observed::default(), poll, lazy_flush: LazyFlush::default() }
     }
 
     /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
@@ -74,8 +74,8 @@ impl LogStore {
     }
 
     /// Tells the log whose flushes may wait, and hears from it how far it is committed.
-    pub fn thrift(&self) -> &Thrift {
-        &self.thrift
+    pub fn lazy_flush(&self) -> &LazyFlush {
+        &self.lazy_flush
     }
 
     /// The log itself. Nobody but openraft's core may write to it.
@@ -107,7 +107,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         let vote = stored::vote(*vote);
-        self.thrift.spare_to(0);
+        self.lazy_flush.allow_lazy_to(0);
         self.log.save_vote(vote).await?;
         self.observed.tell(|observer| observer.voted(stored::ballot(vote)));
         Ok(())
@@ -116,7 +116,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         self.log.set_committed(committed.map(stored::log_id));
         if let Some(committed) = committed {
-            self.thrift.committed(committed.index);
+            self.lazy_flush.committed(committed.index);
         }
         Ok(())
     }
@@ -140,15 +140,15 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 observer.appended(stored::position(entry.log_id), stored::commands(entry));
             }
         });
-        let spared = entries.last().is_some_and(|last| self.thrift.is_spared(last.log_id.index));
-        if spared && mutant::is(Mutant::SparedAckBeforeFlush) {
+        let lazily = entries.last().is_some_and(|last| self.lazy_flush.is_lazy(last.log_id.index));
+        if lazily && mutant::is(Mutant::LazyAckBeforeFlush) {
             callback.io_completed(Ok(()));
             return self.log.append(entries, true, Done::Nobody).await;
         }
-        if spared {
-            rare::taken(Rare::FlushSpared);
+        if lazily {
+            rare::taken(Rare::LazyFlush);
         }
-        self.log.append(entries, spared, flushed(callback)).await
+        self.log.append(entries, lazily, flushed(callback)).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

@@ -4,13 +4,14 @@
 pub mod acks;
 pub mod admission;
 pub mod append_pipeline;
+pub mod commit_notify;
 pub mod compaction;
 pub mod facts;
 pub mod fast_failover;
+pub mod lazy_flush;
 pub mod leadership;
 pub mod log_store;
 pub mod network;
-pub mod news;
 pub mod open;
 pub mod reconfigure;
 pub mod rpc;
@@ -18,7 +19,6 @@ mod snapshot_files;
 pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod stored;
-pub mod thrift;
 
 pub use acks::QuorumContact;
 pub use admission::Admission;

@@ -22,8 +22,8 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline};
+use super::lazy_flush::LazyFlush;
 use super::snapshot_transfer::{self, SnapshotSource};
-use super::thrift::Thrift;
 use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
 use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
@@ -35,22 +35,22 @@ use crate::raft_types::{TypeConfig, Vote};
 /// machine's snapshot data.
 pub struct Network<D> {
     pool: PeerPool,
-    thrift: Thrift,
+    lazy_flush: LazyFlush,
     acks: Acks,
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
-    /// Over the connections of this pool. `thrift` and `acks` hear what comes of append requests.
-    pub fn new(pool: PeerPool, thrift: Thrift, acks: Acks) -> Self {
-        Network { pool, thrift, acks, term: Arc::default(), data: PhantomData }
+    /// Over the connections of this pool. `lazy_flush` and `acks` hear what comes of append requests.
+    pub fn new(pool: PeerPool, lazy_flush: LazyFlush, acks: Acks) -> Self {
+        Network { pool, lazy_flush, acks, term: Arc::default(), data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
-        let (us, thrift, acks) = (self.pool.identity().node, self.thrift.clone(), self.acks.clone());
-        Target { us, peer, lane, thrift, acks, term: self.term.clone(), data: PhantomData }
+        let (us, lazy_flush, acks) = (self.pool.identity().node, self.lazy_flush.clone(), self.acks.clone());
+        Target { us, peer, lane, lazy_flush, acks, term: self.term.clone(), data: PhantomData }
     }
 }
 
@@ -72,7 +72,7 @@ pub struct Target<D> {
     us: NodeId,
     peer: Peer,
     lane: Lane,
-    thrift: Thrift,
+    lazy_flush: LazyFlush,
     acks: Acks,
     /// The greatest that this node has spoken of.
     term: Arc<AtomicU64>,
@@ -135,7 +135,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         S: futures_util::Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
     {
         let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
-        let follower = self.thrift.follower(self.peer.node().0);
+        let follower = self.lazy_flush.follower(self.peer.node().0);
         let acks = self.acks.clone();
         let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, follower, acks, input);
         let stream: BoxStream<'s, _> = Box::pin(pipeline);

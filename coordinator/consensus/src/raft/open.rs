@@ -99,7 +99,7 @@ pub async fn open(
     let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
     let acks = Acks::default();
-    let network = Network::new(peers, log.thrift().clone(), acks.clone());
+    let network = Network::new(peers, log.lazy_flush().clone(), acks.clone());
     let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
     Ok((raft.clone(), QuorumContact::new(raft, acks), log, snapshots))
@@ -114,8 +114,8 @@ pub fn dispatch(
     admission: &Admission,
     replica: &Arc<AppliedState>,
 ) -> Arc<dyn RaftService> {
-    let (sink, thrift) = (Arc::new(snapshots.clone()), log.thrift().clone());
-    let dispatch = RaftDispatch::new(raft.clone(), sink, thrift, metrics.clone());
+    let (sink, lazy_flush) = (Arc::new(snapshots.clone()), log.lazy_flush().clone());
+    let dispatch = RaftDispatch::new(raft.clone(), sink, lazy_flush, metrics.clone());
     let replica = replica.clone();
     let reader = Arc::new(move |payload: &Payload| {
         replica.batch_cache.read(&payload.0).map_err(|error| error.to_string())

@@ -23,7 +23,7 @@ use rowlock_types::metrics::Metrics;
 use rowlock_types::observer::Observed;
 
 use super::admission::Admission;
-use super::thrift::Thrift;
+use super::lazy_flush::LazyFlush;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotStep, VoteRequest,
@@ -58,7 +58,7 @@ pub trait IncomingSnapshot: Send + 'static {
 pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
-    thrift: Thrift,
+    lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
     observed: Observed,
     admission: Admission,
@@ -75,10 +75,15 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
     /// clients.
-    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, thrift: Thrift, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        raft: Raft<TypeConfig, SM>,
+        sink: Arc<K>,
+        lazy_flush: LazyFlush,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let (observed, admission) = (Observed::default(), Admission::granted());
         let reader: Reader = Arc::new(|_| Ok(()));
-        RaftDispatch { raft, sink, thrift, metrics, observed, admission, reader }
+        RaftDispatch { raft, sink, lazy_flush, metrics, observed, admission, reader }
     }
 
     /// As it is, and `observed` hears of what leaders are told.
@@ -109,7 +114,7 @@ where
             from,
             raft: self.raft.clone(),
             sink: self.sink.clone(),
-            thrift: self.thrift.clone(),
+            lazy_flush: self.lazy_flush.clone(),
             metrics: self.metrics.clone(),
             observed: self.observed.clone(),
             admission: self.admission.clone(),
@@ -124,7 +129,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
-    thrift: Thrift,
+    lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
     observed: Observed,
     admission: Admission,
@@ -159,14 +164,14 @@ where
         }
         let raft = self.raft.clone();
         match request {
-            RaftRequest::AppendSpared(request) => {
-                let spared_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
-                self.thrift.spare_to(spared_to);
+            RaftRequest::AppendLazy(request) => {
+                let lazy_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
+                self.lazy_flush.allow_lazy_to(lazy_to);
                 append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 if !request.entries.is_empty() {
-                    self.thrift.spare_to(0);
+                    self.lazy_flush.allow_lazy_to(0);
                 }
                 append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
             }
@@ -210,7 +215,7 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
     /// send much of it.
     fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
         let judged = self.judge_term(request.term()).and_then(|()| match request {
-            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => self.judge_entries(request),
+            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => self.judge_entries(request),
             _ => Ok(()),
         });
         if let Err(why) = &judged

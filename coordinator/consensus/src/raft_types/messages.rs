@@ -37,8 +37,8 @@ pub enum RaftRequest {
     TransferLeader(TransferRequest),
     /// A step of a snapshot's transfer.
     Snapshot(SnapshotStep),
-    /// Entries whose flush nobody waits for, see `thrift`.
-    AppendSpared(AppendRequest),
+    /// Entries that the follower may flush later, see `lazy_flush`.
+    AppendLazy(AppendRequest),
 }
 
 /// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
@@ -67,7 +67,7 @@ pub enum SnapshotStep {
 impl fmt::Debug for RaftRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => {
+            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => {
                 write!(f, "Append({request})")
             }
             RaftRequest::Vote(request) => write!(f, "Vote({request})"),
@@ -89,7 +89,7 @@ impl RaftRequest {
     pub fn term(&self) -> u64 {
         let of_log = |id: &Option<LogId>| id.map_or(0, |id| id.leader_id.term);
         match self {
-            RaftRequest::Append(request) | RaftRequest::AppendSpared(request) => {
+            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => {
                 let entries = request.entries.iter().map(|entry| entry.log_id.leader_id.term).max();
                 let logs = of_log(&request.prev_log_id).max(of_log(&request.leader_commit));
                 request.vote.leader_id.term.max(entries.unwrap_or(0)).max(logs)
@@ -123,18 +123,18 @@ pub enum RaftResponse {
     SnapshotInstalled(SnapshotResponse),
     /// The node could not: its Raft has stopped, or the snapshot could not be written.
     Failed(String),
-    /// To `Append`, by a node without clients: what is committed it need not know at once, see `news`.
+    /// To `Append`, by a node without clients: it need not learn of commits at once, see `commit_notify`.
     AppendQuiet(AppendResponse),
 }
 
-/// Who hears of commits at a node.
+/// Whether clients are connected to a follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Audience {
+pub enum ClientPresence {
     /// Clients are connected, or may be.
     #[default]
-    Clients,
-    /// None is.
-    Nobody,
+    Present,
+    /// No client is connected.
+    Absent,
 }
 
 impl RaftResponse {
@@ -155,14 +155,14 @@ impl RaftResponse {
         }
     }
 
-    /// The answer to an append request, and who hears of commits at the node that gives it.
+    /// The answer to an append request, and whether the node that gives it has clients.
     ///
     /// # Errors
     /// It is the answer to something else.
-    pub fn into_append(self) -> Result<(AppendResponse, Audience), RaftResponse> {
+    pub fn into_append(self) -> Result<(AppendResponse, ClientPresence), RaftResponse> {
         match self {
-            RaftResponse::Append(response) => Ok((response, Audience::Clients)),
-            RaftResponse::AppendQuiet(response) => Ok((response, Audience::Nobody)),
+            RaftResponse::Append(response) => Ok((response, ClientPresence::Present)),
+            RaftResponse::AppendQuiet(response) => Ok((response, ClientPresence::Absent)),
             other => Err(other),
         }
     }

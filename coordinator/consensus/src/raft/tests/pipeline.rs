@@ -18,16 +18,16 @@ use super::support::{Bytewise, PATIENCE};
 use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
+use crate::raft::lazy_flush::{Followers, LazyFlush};
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{entry, log_id, vote};
-use crate::raft::thrift::{Followers, Thrift};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {
     seen: Mutex<Vec<u64>>,
     /// How many requests said that nobody waits.
-    spared: Mutex<usize>,
+    lazy: Mutex<usize>,
     arrived: watch::Sender<usize>,
     waiting: Mutex<(usize, usize)>,
     gate: watch::Sender<bool>,
@@ -37,8 +37,8 @@ struct Follower {
 impl Follower {
     fn new(conflict_at: Option<u64>) -> Arc<Follower> {
         let (arrived, gate) = (watch::channel(0).0, watch::channel(false).0);
-        let (seen, spared) = (Mutex::default(), Mutex::default());
-        Arc::new(Follower { seen, spared, arrived, waiting: Mutex::default(), gate, conflict_at })
+        let (seen, lazy) = (Mutex::default(), Mutex::default());
+        Arc::new(Follower { seen, lazy, arrived, waiting: Mutex::default(), gate, conflict_at })
     }
 
     fn raft(self: &Arc<Self>) -> Arc<dyn RaftService> {
@@ -47,8 +47,8 @@ impl Follower {
             let follower = follower.clone();
             let request = match request {
                 RaftRequest::Append(request) => request,
-                RaftRequest::AppendSpared(request) => {
-                    *follower.spared.lock() += 1;
+                RaftRequest::AppendLazy(request) => {
+                    *follower.lazy.lock() += 1;
                     request
                 }
                 other => panic!("only appends are sent: {other:?}"),
@@ -85,16 +85,16 @@ fn requests(count: u64) -> impl stream::Stream<Item = AppendRequest> + Send + Un
 }
 
 async fn target(address: &str) -> Target<Bytewise> {
-    target_of(address, Thrift::default()).await
+    target_of(address, LazyFlush::default()).await
 }
 
-async fn target_of(address: &str, thrift: Thrift) -> Target<Bytewise> {
-    target_with(address, thrift, Acks::default()).await
+async fn target_of(address: &str, lazy_flush: LazyFlush) -> Target<Bytewise> {
+    target_with(address, lazy_flush, Acks::default()).await
 }
 
-async fn target_with(address: &str, thrift: Thrift, acks: Acks) -> Target<Bytewise> {
+async fn target_with(address: &str, lazy_flush: LazyFlush, acks: Acks) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), thrift, acks).new_client(2, &member).await
+    Network::new(pool(address), lazy_flush, acks).new_client(2, &member).await
 }
 
 async fn listening(follower: &Arc<Follower>) -> Node {
@@ -181,19 +181,19 @@ async fn a_broken_connection_may_be_retried_at_once_and_a_missing_node_only_late
 
 #[tokio::test]
 async fn a_follower_is_told_when_no_quorum_waits_for_it() {
-    for (quickest, spared) in [(2, 0), (3, 10)] {
+    for (quickest, lazy) in [(2, 0), (3, 10)] {
         let follower = Follower::new(None);
         let node = listening(&follower).await;
         follower.gate.send(true);
-        let thrift = Thrift::default();
-        thrift.lead(Followers::all_spareable(&[2, 3], 1));
-        let first = thrift.follower(quickest);
+        let lazy_flush = LazyFlush::default();
+        lazy_flush.lead(Followers::all_lazy_allowed(&[2, 3], 1));
+        let first = lazy_flush.follower(quickest);
         first.has_flushed(1, false, Duration::ZERO);
-        let mut target = target_of(&node.address, thrift).await;
+        let mut target = target_of(&node.address, lazy_flush).await;
         let answers = target.stream_append(requests(10), option()).await.expect("streams");
         let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
         assert!(answers.len() == 10 && answers.iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
-        assert_eq!(*follower.spared.lock(), spared, "{quickest} is the quickest");
+        assert_eq!(*follower.lazy.lock(), lazy, "{quickest} is the quickest");
     }
 }
 
@@ -229,7 +229,7 @@ async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
     });
     let node = listen("127.0.0.1:0", raft, Service::new()).await;
     let acks = Acks::default();
-    let mut target = target_with(&node.address, Thrift::default(), acks.clone()).await;
+    let mut target = target_with(&node.address, LazyFlush::default(), acks.clone()).await;
     let between = Arc::new(Mutex::new(None));
     let news = {
         let between = between.clone();

@@ -27,11 +27,11 @@ use super::relay::{Cuts, relay};
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
+use crate::raft::lazy_flush::LazyFlush;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
-use crate::raft::thrift::Thrift;
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot};
 use crate::raft_types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
 
@@ -322,7 +322,7 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let raft = Raft::new(
         id,
         config,
-        Network::new(pool, Thrift::default(), Acks::default()),
+        Network::new(pool, LazyFlush::default(), Acks::default()),
         log.clone(),
         machine.clone(),
     )
@@ -330,7 +330,7 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     .expect("starts");
     let asked = watch::channel(Asked::default()).0;
     let dispatch =
-        Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Thrift::default(), Arc::default()));
+        Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), LazyFlush::default(), Arc::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();

@@ -1,9 +1,9 @@
-//! The news of a commit that may wait: a follower without clients hears of it with the next entries, or a
-//! moment later.
+//! Tells a follower what is committed. A follower without clients is told with the next entries, or after a
+//! short delay.
 //!
-//! A leader tells its followers what is committed as soon as it is, so that their clients have their answers,
-//! events and grants. Where nobody is connected nobody waits, and the next entry says the same. A follower
-//! says so itself, with each answer (`RaftResponse::AppendQuiet`). That may be out of date: then a client
+//! A leader tells its followers of a commit at once, so that their clients get answers, events and grants. A
+//! follower without clients does not need it at once, and the next entry says the same. Each answer of a
+//! follower says whether it has clients (`RaftResponse::AppendQuiet`). That may be out of date: then a client
 //! waits for as long as the follower takes to flush and answer the entry that it waits for, and never longer
 //! than `limits::PEER_NEWS_PATIENCE`.
 
@@ -15,39 +15,38 @@ use rowlock_env::time::{self, Sleep};
 use rowlock_types::limits::PEER_NEWS_PATIENCE;
 
 use crate::raft_types::LogId;
-use crate::raft_types::messages::{AppendRequest, Audience};
+use crate::raft_types::messages::{AppendRequest, ClientPresence};
 
-/// Of one stream to a follower.
+/// The notifications of one stream to a follower.
 #[derive(Default)]
-pub struct News {
-    audience: Audience,
+pub struct CommitNotify {
+    clients: ClientPresence,
     /// No request comes any more that would say the same.
     has_ended: bool,
     /// The last entry that was sent.
     sent: Option<LogId>,
     held: Option<AppendRequest>,
-    /// Set when something is held, for whatever is then. One that is not needed any more is left, to set
-    /// fewer.
+    /// Set when a request is held back. A timer that is not needed any more stays, so that fewer are set.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl News {
-    /// By the follower's latest answer.
-    pub fn is_for(&mut self, audience: Audience) {
-        self.audience = audience;
+impl CommitNotify {
+    /// Whether the follower has clients, by its latest answer.
+    pub fn set_clients(&mut self, clients: ClientPresence) {
+        self.clients = clients;
     }
 
-    /// Nothing comes to [`News::pass`] any more.
+    /// No more calls of [`CommitNotify::pass`] follow.
     pub fn end(&mut self) {
         self.has_ended = true;
     }
 
     fn may_wait(&self) -> bool {
-        self.audience == Audience::Nobody && !self.has_ended
+        self.clients == ClientPresence::Absent && !self.has_ended
     }
 
-    /// What is to be sent now of `request`, which says all that was held back before; nothing, if it may
-    /// wait.
+    /// Returns `request` if it must be sent now; it says all that was held back before. `None`: it is held
+    /// back.
     pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
@@ -60,7 +59,7 @@ impl News {
         Some(request)
     }
 
-    /// What has been held back and must be sent now. If something is held on, `cx` is woken in time.
+    /// The request that was held back and must be sent now. If it is held longer, `cx` is woken in time.
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<AppendRequest> {
         self.held.as_ref()?;
         if self.may_wait() {
