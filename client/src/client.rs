@@ -21,12 +21,12 @@ use crate::limits::{CREDENTIAL_BYTES, LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
 use crate::recipes::reentrant::Holds;
 use crate::servers::Servers;
-use crate::session::chore::Chore;
-use crate::session::claims::FateCell;
-use crate::session::core::{Core, Gone};
+use crate::session::core::{Core, SessionClosed};
 use crate::session::extensions::Extensions;
+use crate::session::lock_states::LockStateCell;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
+use crate::session::znode_removal::ZnodeRemoval;
 use crate::session::{Call, Command, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;
@@ -249,7 +249,10 @@ impl Client {
         if bytes > max {
             return Err(Error::TooLarge { bytes, max });
         }
-        self.inner.core.tell(Command::Auth(credential, signal)).map_err(|Gone| self.inner.shared.ended())?;
+        self.inner
+            .core
+            .tell(Command::Auth(credential, signal))
+            .map_err(|SessionClosed| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
 
@@ -303,7 +306,7 @@ impl Client {
         &self,
         request: Request,
         watch: Option<WatchRequest>,
-        fates: Vec<Arc<FateCell>>,
+        cells: Vec<Arc<LockStateCell>>,
     ) -> Result<Pending, Error> {
         let shared = &self.inner.shared;
         if shared.vitals().ending.is_some() || shared.is_forked() {
@@ -311,8 +314,8 @@ impl Client {
         }
         let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
         let (reply, receiver) = oneshot::channel();
-        let call = Box::new(Call { request, reply, watch, fates, _permit: Some(permit) });
-        self.inner.core.call(call).map_err(|Gone| shared.ended())?;
+        let call = Box::new(Call { request, reply, watch, cells, _permit: Some(permit) });
+        self.inner.core.call(call).map_err(|SessionClosed| shared.ended())?;
         Ok(Pending { reply: receiver, shared: shared.clone() })
     }
 
@@ -326,8 +329,8 @@ impl Client {
     }
 
     /// Posts a removal. Never blocks and needs no runtime: for drops.
-    pub(crate) fn post(&self, chore: Chore) {
+    pub(crate) fn post(&self, removal: ZnodeRemoval) {
         // An error means that the session has ended, and the znode with it.
-        let _ = self.inner.core.tell(Command::Chore(chore));
+        let _ = self.inner.core.tell(Command::Removal(removal));
     }
 }

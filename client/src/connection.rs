@@ -87,7 +87,7 @@ impl Timer {
 /// What woke the task.
 enum Input {
     Read(std::io::Result<usize>),
-    Stirred(std::io::Result<()>),
+    PendingWork(std::io::Result<()>),
     Timer,
 }
 
@@ -124,7 +124,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 stream = &mut connecting => break stream,
-                _ = self.core.stirred() => {}
+                _ = self.core.pending_work() => {}
                 () = until(timer) => {}
             }
         };
@@ -183,7 +183,7 @@ impl Connection {
             }
             None => {
                 // Best effort: what the machine still wants to say.
-                let (mut write, out) = self.core.farewell();
+                let (mut write, out) = self.core.final_write();
                 let _ = time::timeout(FAREWELL, write.write_all(&out)).await;
             }
         }
@@ -203,16 +203,16 @@ impl Connection {
             let input = tokio::select! {
                 biased;
                 read = read.read_buf(&mut inbox) => Input::Read(read),
-                written = self.core.stirred() => Input::Stirred(written),
+                written = self.core.pending_work() => Input::PendingWork(written),
                 () = timer.wait() => Input::Timer,
             };
             let has_read = match input {
                 Input::Read(Ok(0)) => return Err(Fault::Closed),
                 Input::Read(Ok(_)) => true,
-                Input::Read(Err(error)) | Input::Stirred(Err(error)) => {
+                Input::Read(Err(error)) | Input::PendingWork(Err(error)) => {
                     return Err(Fault::Socket(error));
                 }
-                Input::Stirred(Ok(())) | Input::Timer => false,
+                Input::PendingWork(Ok(())) | Input::Timer => false,
             };
             if has_read && std::mem::take(&mut is_first) && !self.is_encrypted() && inbox.starts_with(ALERT) {
                 return Err(Fault::WantsTls);

@@ -15,7 +15,7 @@ use super::names::{self, Kind};
 use super::place::Place;
 use super::served::Served;
 use crate::error::{Error, Kept, LostReason};
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
 
 const ODD: Error = Error::Protocol("a convert was answered with something else");
 
@@ -68,7 +68,7 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     };
     // From here on either place may be there; dropping them leaves both.
     next.expect();
-    let cell = FateCell::new();
+    let cell = LockStateCell::new();
     let ungranted_at = Some(time::now());
     let held = match convert(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
         Ok(claim) => claim,
@@ -89,7 +89,7 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
         Ok(upgraded) => Ok(upgraded),
         // The new place is lost already, by force or with the session. So is the old one.
         Err(error) => {
-            let reason = if let Fate::Lost(reason) = cell.get() { reason } else { LostReason::Deleted };
+            let reason = if let LockState::Lost(reason) = cell.get() { reason } else { LostReason::Deleted };
             guard.loss().declare(reason);
             Err(Kept::new(guard, if error == Error::PlaceLost { Error::NotHeld } else { error }))
         }
@@ -100,10 +100,15 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::NotHeld`]: nothing was changed.
-async fn convert(guard: &Guard, to: Kind, prefix: String, fates: Vec<Arc<FateCell>>) -> Result<Claim, Error> {
+async fn convert(
+    guard: &Guard,
+    to: Kind,
+    prefix: String,
+    cells: Vec<Arc<LockStateCell>>,
+) -> Result<Claim, Error> {
     let claim = guard.absolute_claim().clone();
     let request = Request::Convert { claim, mode: to.mode(), prefix };
-    let reply = guard.client().submit_followed(request, None, fates).await?.await?;
+    let reply = guard.client().submit_followed(request, None, cells).await?.await?;
     match reply.response {
         Response::Standings(standings) => match standings.into_iter().next() {
             Some(Standing::Held(claim)) => Ok(claim),
@@ -175,8 +180,8 @@ async fn swap(guard: &mut Guard, place: Place, claim: Claim, kind: Kind) -> Opti
     let Some(Seat::Watched(old)) = guard.seat_mut().take() else { return None };
     guard.loss().declare(LostReason::Released);
     old.leave().await.ok()?;
-    let cell = FateCell::new();
-    cell.turn(Fate::Held { since: time::now() });
+    let cell = LockStateCell::new();
+    cell.advance(LockState::Held { since: time::now() });
     let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
     let grant = Grant { claim, kind, cell, stats, max_hold, ungranted_at: None };
     Guard::new(guard.client(), Seat::Watched(place), grant).ok()

@@ -18,7 +18,7 @@ use super::sentinel;
 use super::served::{self, Served};
 use crate::client::Client;
 use crate::error::{Error, LockLost, LostReason, ReleaseError};
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
 use crate::transaction::Transaction;
 
 /// How a lock was waited for.
@@ -74,7 +74,7 @@ pub(crate) enum Seat {
 pub(crate) struct Grant {
     pub claim: Claim,
     pub kind: Kind,
-    pub cell: Arc<FateCell>,
+    pub cell: Arc<LockStateCell>,
     pub stats: WaitStats,
     pub max_hold: Option<Duration>,
     /// A moment at which the server had not granted it yet; `None`: nobody but ourselves ends the maximum
@@ -99,7 +99,7 @@ impl Guard {
         if client.shared().lost().is_some() {
             return Err(client.vitals().ending.map_or(Error::SessionExpired, |ending| ending.error()));
         }
-        let Fate::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
+        let LockState::Held { since } = cell.get() else { return Err(Error::PlaceLost) };
         let since = latest_start(since, ungranted_at, client.vitals().timeout);
         let loss = Loss::new(client.shared().clone(), cell, max_hold.map(|most| since + most));
         let path = client.within(&claim.path);

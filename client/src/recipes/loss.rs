@@ -10,14 +10,14 @@ use rowlock_env::time::{self, Instant};
 
 use crate::error::{LockLost, LostReason};
 use crate::session::Shared;
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
 
 /// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give
 /// one to each task that works under a [`crate::Guard`].
 #[derive(Clone)]
 pub struct Loss {
     shared: Arc<Shared>,
-    cell: Arc<FateCell>,
+    cell: Arc<LockStateCell>,
     /// The end of the maximum hold.
     gives_up_at: Option<Instant>,
 }
@@ -29,14 +29,14 @@ impl fmt::Debug for Loss {
 }
 
 impl Loss {
-    pub(crate) fn new(shared: Arc<Shared>, cell: Arc<FateCell>, gives_up_at: Option<Instant>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, cell: Arc<LockStateCell>, gives_up_at: Option<Instant>) -> Self {
         Loss { shared, cell, gives_up_at }
     }
 
     /// Why the lock is lost; `None`: it is held, as far as can be known here and now. Looks at the clock, so
     /// it is right also after the process was paused.
     pub fn reason(&self) -> Option<LostReason> {
-        if let Fate::Lost(reason) = self.cell.get() {
+        if let LockState::Lost(reason) = self.cell.get() {
             return Some(reason);
         }
         let held_enough = self.gives_up_at.is_some_and(|at| time::now() >= at);
@@ -58,7 +58,7 @@ impl Loss {
     /// Cancel safe: for `select!` beside the work.
     pub async fn wait(&self) -> LostReason {
         let mut vitals = self.shared.watch_vitals();
-        let mut fate = self.cell.watch();
+        let mut state = self.cell.watch();
         loop {
             if let Some(reason) = self.reason() {
                 return reason;
@@ -68,7 +68,7 @@ impl Loss {
             tokio::select! {
                 biased;
                 _ = vitals.changed() => {}
-                _ = fate.changed() => {}
+                _ = state.changed() => {}
                 () = time::sleep_until(time::look_before(deadline)) => {}
             }
         }
@@ -98,6 +98,6 @@ impl Loss {
 
     /// The place is lost for this reason, unless it was before.
     pub(crate) fn declare(&self, reason: LostReason) {
-        self.cell.turn(Fate::Lost(reason));
+        self.cell.advance(LockState::Lost(reason));
     }
 }

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
 use crate::session::Reply;
-use crate::session::chore::Chore;
+use crate::session::znode_removal::ZnodeRemoval;
 use crate::{path as paths, znode};
 
 /// One attempt's znode. All paths are absolute.
@@ -241,7 +241,12 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.may_exist {
             let known = self.name.as_deref().map(|name| path::join(&self.parent, name));
-            self.client.post(Chore::new(self.parent.clone(), self.prefix.clone(), known, self.slot.take()));
+            self.client.post(ZnodeRemoval::new(
+                self.parent.clone(),
+                self.prefix.clone(),
+                known,
+                self.slot.take(),
+            ));
         }
     }
 }

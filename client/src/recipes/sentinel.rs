@@ -14,8 +14,8 @@ use super::loss::Loss;
 use crate::client::Client;
 use crate::error::{Error, LostReason};
 use crate::limits::REFUSED_PAUSE;
-use crate::session::chore::Chore;
 use crate::session::watches::WatchedBy;
+use crate::session::znode_removal::ZnodeRemoval;
 use crate::watch::OneshotWatch;
 
 /// Starts what the guard of this place needs. `max_hold`: since when it is held, and for how long at most.
@@ -44,17 +44,27 @@ pub(super) fn warning_at(since: Instant, most: Duration) -> Instant {
     since + most / 5 * 4
 }
 
-fn removal(seat: &Seat, claim: &Claim) -> Chore {
+fn removal(seat: &Seat, claim: &Claim) -> ZnodeRemoval {
     match seat {
         Seat::Served(place) => place.removal(None),
-        Seat::Watched(place) => {
-            Chore::new(place.parent().to_owned(), place.prefix().to_owned(), Some(claim.path.clone()), None)
-        }
+        Seat::Watched(place) => ZnodeRemoval::new(
+            place.parent().to_owned(),
+            place.prefix().to_owned(),
+            Some(claim.path.clone()),
+            None,
+        ),
     }
 }
 
 /// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
-async fn give_up(client: Client, removal: Chore, loss: Loss, path: String, since: Instant, most: Duration) {
+async fn give_up(
+    client: Client,
+    removal: ZnodeRemoval,
+    loss: Loss,
+    path: String,
+    since: Instant,
+    most: Duration,
+) {
     time::alarm(warning_at(since, most)).await;
     tracing::warn!(path, max_hold = ?most, "four fifths of the maximum hold are over");
     time::alarm(since + most).await;

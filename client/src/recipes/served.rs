@@ -22,8 +22,8 @@ use super::guard::{Grant, Guard, Seat};
 use super::names;
 use crate::client::Client;
 use crate::error::Error;
-use crate::session::chore::Chore;
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
+use crate::session::znode_removal::ZnodeRemoval;
 
 const ODD: Error = Error::Protocol("an acquire was answered with something else");
 
@@ -65,9 +65,9 @@ impl Served {
         self.may_exist = false;
     }
 
-    /// The chore that leaves the queue.
-    pub(crate) fn removal(&self, slot: Option<OwnedSemaphorePermit>) -> Chore {
-        Chore::abandon(self.lock.clone(), self.prefix.clone(), slot)
+    /// What takes the place out of the queue.
+    pub(crate) fn removal(&self, slot: Option<OwnedSemaphorePermit>) -> ZnodeRemoval {
+        ZnodeRemoval::abandon(self.lock.clone(), self.prefix.clone(), slot)
     }
 }
 
@@ -88,7 +88,7 @@ struct Attempt<'a> {
     wait: bool,
     places: Vec<Served>,
     /// Where the places of the latest answer stand.
-    fates: Vec<Arc<FateCell>>,
+    cells: Vec<Arc<LockStateCell>>,
     /// For each place a moment at which it was not granted yet: when the latest request that was answered
     /// "waiting" was sent, or else the first one.
     ungranted_at: Vec<Instant>,
@@ -100,7 +100,7 @@ struct Attempt<'a> {
 
 /// What an answer says of the attempt as a whole.
 enum Verdict {
-    /// The places are taken; whether they are granted, their fates tell.
+    /// The places are taken; `cells` tell whether they are granted.
     Placed,
     Busy,
 }
@@ -142,8 +142,8 @@ impl<'a> Attempt<'a> {
         }
         let ungranted_at = vec![time::now(); wanted.len()];
         let patience = terms.max_hold.map(|_| client.vitals().timeout / 2);
-        let (fates, claims) = (Vec::new(), Vec::new());
-        Ok(Attempt { client, wanted, terms, wait, places, fates, ungranted_at, patience, claims })
+        let (cells, claims) = (Vec::new(), Vec::new());
+        Ok(Attempt { client, wanted, terms, wait, places, cells, ungranted_at, patience, claims })
     }
 
     /// What the server is asked, the same each time.
@@ -167,15 +167,15 @@ impl<'a> Attempt<'a> {
 
     /// Takes the places, or finds them again.
     async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
-        let is_first = self.fates.is_empty();
+        let is_first = self.cells.is_empty();
         if !is_first && mutant::is(Mutant::FreshNameOnRetry) {
             self.places.iter_mut().for_each(|place| place.prefix.insert(0, '_'));
         }
         let asked_at = time::now();
         self.places.iter_mut().for_each(Served::expect);
-        self.fates = self.places.iter().map(|_| FateCell::new()).collect();
+        self.cells = self.places.iter().map(|_| LockStateCell::new()).collect();
         let request = Request::Acquire(self.acquires());
-        let answer = match self.client.submit_followed(request, None, self.fates.clone()).await {
+        let answer = match self.client.submit_followed(request, None, self.cells.clone()).await {
             Ok(pending) => pending.await,
             Err(error) => Err(error),
         };
@@ -257,18 +257,18 @@ impl<'a> Attempt<'a> {
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
         let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
         let ask_again_at = self.patience.map(|patience| time::now() + patience);
-        for cell in &self.fates {
-            if cell.get() == Fate::Waiting {
-                let (mut fate, mut vitals) = (cell.watch(), self.client.watch_vitals());
+        for cell in &self.cells {
+            if cell.get() == LockState::Waiting {
+                let (mut state, mut vitals) = (cell.watch(), self.client.watch_vitals());
                 tokio::select! {
                     biased;
-                    _ = fate.wait_for(|fate| *fate != Fate::Waiting) => progress.wakeups += 1,
+                    _ = state.wait_for(|state| *state != LockState::Waiting) => progress.wakeups += 1,
                     _ = vitals.wait_for(|now| is_anew(now.attachments) || now.ending.is_some()) => {
                         return match self.client.vitals().ending {
                             Some(_) => Err(self.client.shared().ended()),
                             None if mutant::is(Mutant::GrantOnWake) => {
-                                let held = Fate::Held { since: time::now() };
-                                self.fates.iter().for_each(|cell| cell.turn(held));
+                                let held = LockState::Held { since: time::now() };
+                                self.cells.iter().for_each(|cell| cell.advance(held));
                                 Ok(true)
                             }
                             None => {
@@ -280,7 +280,7 @@ impl<'a> Attempt<'a> {
                     () = at(ask_again_at) => return Ok(false),
                 }
             }
-            if let Fate::Lost(_) = cell.get() {
+            if let LockState::Lost(_) = cell.get() {
                 rare::taken(Rare::ClientPlaceLost);
                 return Err(Error::PlaceLost);
             }
@@ -290,8 +290,8 @@ impl<'a> Attempt<'a> {
 
     fn into_guards(self, progress: &Progress) -> Result<Vec<Guard>, Error> {
         let (stats, max_hold) = (progress.stats(), self.terms.max_hold);
-        let fates = self.fates.into_iter().zip(self.ungranted_at);
-        let places = self.places.into_iter().zip(self.claims).zip(fates).zip(self.wanted);
+        let cells = self.cells.into_iter().zip(self.ungranted_at);
+        let places = self.places.into_iter().zip(self.claims).zip(cells).zip(self.wanted);
         places
             .map(|(((place, claim), (cell, ungranted_at)), one)| {
                 let ungranted_at = Some(ungranted_at);

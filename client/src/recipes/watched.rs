@@ -22,7 +22,7 @@ use super::queue::{Queue, Standing, Wake};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::watches::{WatchRequest, WatchedBy};
 use crate::watch::OneshotWatch;
 use crate::znode::{self, Znode};
@@ -94,8 +94,8 @@ fn guard(
         return Err(Error::PlaceLost);
     }
     let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
-    let cell = FateCell::new();
-    cell.turn(Fate::Held { since: time::now() });
+    let cell = LockStateCell::new();
+    cell.advance(LockState::Held { since: time::now() });
     let grant = Grant {
         claim,
         kind: wanted.kind,

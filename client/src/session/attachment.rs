@@ -8,13 +8,13 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::{OpCode, Xid};
 
 use super::Call;
-use super::chore::Chore;
 use super::extensions::Extensions;
+use super::znode_removal::ZnodeRemoval;
 
 /// What goes through the queue of requests.
 pub(crate) enum Job {
     Call(Asked),
-    Chore(Box<Chore>),
+    Removal(Box<ZnodeRemoval>),
     /// What does the server understand? The first request of an attachment; nothing else goes before its
     /// answer.
     Probe,

@@ -6,14 +6,14 @@
 //! The machine never reads a clock, never does IO and never completes a call by itself.
 
 pub(crate) mod attachment;
-pub(crate) mod chore;
-pub(crate) mod claims;
 pub(crate) mod core;
 pub(crate) mod deadline;
 pub(crate) mod extensions;
+pub(crate) mod lock_states;
 pub(crate) mod machine;
 pub(crate) mod tags;
 pub(crate) mod watches;
+pub(crate) mod znode_removal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::builder::Credential;
 use crate::connect_error::AttemptError;
 use crate::error::{Error, LostReason};
-use chore::Chore;
-use claims::FateCell;
 use extensions::Extensions;
+use lock_states::LockStateCell;
 use watches::WatchRequest;
+use znode_removal::ZnodeRemoval;
 
 /// What a session is in, as the application may follow it ([`crate::Client::states`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,8 +329,8 @@ pub(crate) struct Call {
     pub request: Request,
     pub reply: ReplySender,
     pub watch: Option<WatchRequest>,
-    /// With acquire and convert: where the fates of the places go that the reply names, one per standing.
-    pub fates: Vec<Arc<FateCell>>,
+    /// With acquire and convert: where the cells of the places go that the reply names, one per standing.
+    pub cells: Vec<Arc<LockStateCell>>,
     /// Its share of [`crate::limits::OUTSTANDING_REQUESTS`].
     pub _permit: Option<OwnedSemaphorePermit>,
 }
@@ -342,7 +342,7 @@ pub(crate) enum Command {
     /// A further credential, for this and all later connections.
     Auth(Credential, oneshot::Sender<Result<(), Error>>),
     /// Take a queue znode back; retried until it is gone or the session is.
-    Chore(Chore),
+    Removal(ZnodeRemoval),
     Close(oneshot::Sender<Result<(), Error>>),
 }
 

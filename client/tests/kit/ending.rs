@@ -46,7 +46,7 @@ fn when_a_clients_runtime_ends_all_that_relies_on_it_is_told_and_its_locks_are_f
         assert_eq!(within("a call", alice.exists("/")).await, Err(Error::Stopped));
         assert_eq!(within("a close", alice.close()).await, Err(Error::Stopped));
         assert_eq!(within("a release", guard.release()).await, Err(ReleaseError::NotHeld));
-        // By a farewell: the session timeout is far away.
+        // By the last write of the session: the session timeout is far away.
         assert!(within("the next grant", bob.mutex("m").lock()).await.unwrap().is_held());
         within("a free place", held.release()).await.unwrap();
     });

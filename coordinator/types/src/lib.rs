@@ -9,7 +9,7 @@
 //! | [`limits`] | every bound of a node, with what happens there | each floor, to itself |
 //! | [`metrics`] | what a node counts and measures | each floor, to people |
 //! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
-//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and its own tasks |
+//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and its tasks |
 //! | [`observer`] | what a node's log and state go through | log, state machine and sessions, to an audit |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |

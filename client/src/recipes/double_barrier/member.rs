@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::recipes::names;
 use crate::recipes::plain::insist;
-use crate::session::chore::Chore;
+use crate::session::znode_removal::ZnodeRemoval;
 
 pub(super) struct Member {
     client: Client,
@@ -79,7 +79,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         if self.may_exist {
             let (parent, path) = (self.client.absolute(&self.parent), self.client.absolute(&self.path()));
-            self.client.post(Chore::new(parent, self.name.clone(), Some(path), self.slot.take()));
+            self.client.post(ZnodeRemoval::new(parent, self.name.clone(), Some(path), self.slot.take()));
         }
     }
 }

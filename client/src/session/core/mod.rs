@@ -28,7 +28,7 @@ use crate::servers::Elsewhere;
 
 /// The session's task has ended, and the session with it.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) struct SessionClosed;
 
 /// The shared part of one session.
 pub(crate) struct Core {
@@ -44,8 +44,8 @@ struct Inside {
     write: Option<WriteHalf>,
     /// What `shared` was told last.
     published: Option<Vitals>,
-    /// Handles have left something for the task to do.
-    stirred: bool,
+    /// Handles have left work for the task.
+    pending_work: bool,
     /// Wakes the task.
     task: Option<Waker>,
 }
@@ -79,9 +79,9 @@ impl Inside {
         }
     }
 
-    /// Until there is something to do for the task, or the socket has taken what it did not take at once.
-    fn poll_stirred(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.stirred) {
+    /// Ready when there is work for the task, or when the socket fails.
+    fn poll_pending_work(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.pending_work) {
             return Poll::Ready(Ok(()));
         }
         match &mut self.task {
@@ -100,9 +100,9 @@ impl Inside {
         Poll::Pending
     }
 
-    /// Gives the task something to do; what wakes it, if it does not know yet.
-    fn stir(&mut self) -> Option<Waker> {
-        let is_new = !std::mem::replace(&mut self.stirred, true);
+    /// Gives the task work. Returns its waker, if it does not know of work yet.
+    fn add_work(&mut self) -> Option<Waker> {
+        let is_new = !std::mem::replace(&mut self.pending_work, true);
         self.task.clone().filter(|_| is_new)
     }
 }
@@ -110,14 +110,14 @@ impl Inside {
 /// For handles, from wherever they are; they never wait.
 impl Core {
     pub(crate) fn new(machine: Machine, shared: Arc<Shared>) -> Arc<Self> {
-        let inside = Inside { machine, write: None, published: None, stirred: false, task: None };
+        let inside = Inside { machine, write: None, published: None, pending_work: false, task: None };
         Arc::new(Core { inside: Mutex::new(Some(inside)), shared, home: Home::here() })
     }
 
     /// Hands a call over, and sends it if it would be alone.
-    pub(crate) fn call(&self, call: Box<Call>) -> Result<(), Gone> {
+    pub(crate) fn call(&self, call: Box<Call>) -> Result<(), SessionClosed> {
         let mut lock = self.lock_here()?;
-        let inside = lock.as_mut().ok_or(Gone)?;
+        let inside = lock.as_mut().ok_or(SessionClosed)?;
         let now = time::now();
         let at_rest = inside.machine.is_at_rest(now);
         inside.machine.command(Command::Call(call));
@@ -126,7 +126,7 @@ impl Core {
             inside.write_at_once();
         }
         let is_sent = at_rest && inside.machine.effects.out.is_empty();
-        let task = if is_sent { None } else { inside.stir() };
+        let task = if is_sent { None } else { inside.add_work() };
         if inside.machine.effects.done.is_empty() {
             // Nor is there anything to publish: neither a call nor its sending changes the session.
             drop(lock);
@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Hands over what is for the task to do.
-    pub(crate) fn tell(&self, command: Command) -> Result<(), Gone> {
+    pub(crate) fn tell(&self, command: Command) -> Result<(), SessionClosed> {
         self.with_machine(|machine| machine.command(command))
     }
 
@@ -151,15 +151,15 @@ impl Core {
     /// From elsewhere than the task's runtime, what the socket takes is sent at once: this may be a drop, the
     /// last thing that the program does, and the task may not be woken any more. A runtime that ends drops
     /// the task: [`Core::end`].
-    fn with_machine(&self, change: impl FnOnce(&mut Machine)) -> Result<(), Gone> {
+    fn with_machine(&self, change: impl FnOnce(&mut Machine)) -> Result<(), SessionClosed> {
         let mut lock = self.lock_here()?;
-        let inside = lock.as_mut().ok_or(Gone)?;
+        let inside = lock.as_mut().ok_or(SessionClosed)?;
         change(&mut inside.machine);
         if !self.home.is_here() {
             inside.machine.pump(time::now());
             inside.write_at_once();
         }
-        let task = inside.stir();
+        let task = inside.add_work();
         self.settle(lock, &mut Vec::new());
         task.into_iter().for_each(Waker::wake);
         Ok(())
@@ -216,7 +216,7 @@ impl Core {
             // At once, so that no call goes out over it any more.
             Err(_) => machine.disconnected(now),
             Ok(()) if !has_ended => inside.write_at_once(),
-            // What is left to say is for the farewell.
+            // The final write sends what is left.
             Ok(()) => {}
         }
         let timer = inside.machine.next_timer();
@@ -229,15 +229,16 @@ impl Core {
         self.lock().as_ref().is_some_and(|inside| inside.machine.was_of_use())
     }
 
-    /// Until a handle has left something to do, or the socket does not take what is to be sent.
+    /// Waits until a handle has left work for the task, or the socket fails. Meanwhile it sends what the
+    /// socket did not take at once.
     ///
     /// Cancel safe.
-    pub(crate) async fn stirred(&self) -> io::Result<()> {
-        poll_fn(|cx| self.lock().as_mut().expect("the task lives").poll_stirred(cx)).await
+    pub(crate) async fn pending_work(&self) -> io::Result<()> {
+        poll_fn(|cx| self.lock().as_mut().expect("the task lives").poll_pending_work(cx)).await
     }
 
-    /// What the session still has to say at its end, and where.
-    pub(crate) fn farewell(&self) -> (WriteHalf, BytesMut) {
+    /// The bytes that are still to be sent at the end of the session, and the connection for them.
+    pub(crate) fn final_write(&self) -> (WriteHalf, BytesMut) {
         let mut lock = self.lock();
         let inside = lock.as_mut().expect("the task lives");
         let write = inside.write.take().expect("it is connected");
@@ -259,8 +260,8 @@ impl Core {
     ///
     /// Not in a forked child, where the end of the connection would be that of the parent's.
     ///
-    /// Invariant: whoever relies on the session learns of its end before the server can: before the farewell,
-    /// and before the socket closes, which may set a disconnect grace going.
+    /// Invariant: whoever relies on the session learns of its end before the server can: before the last
+    /// write, and before the socket closes, which may set a disconnect grace going.
     pub(crate) fn end(&self) {
         if self.shared.is_forked() {
             // A thread that this process does not have may hold it for ever.
@@ -282,8 +283,8 @@ impl Core {
 impl Core {
     /// For handles. In a forked child the connection, and maybe the lock, is in the middle of what the parent
     /// does.
-    fn lock_here(&self) -> Result<MutexGuard<'_, Option<Inside>>, Gone> {
-        if self.shared.is_forked() { Err(Gone) } else { Ok(self.lock()) }
+    fn lock_here(&self) -> Result<MutexGuard<'_, Option<Inside>>, SessionClosed> {
+        if self.shared.is_forked() { Err(SessionClosed) } else { Ok(self.lock()) }
     }
 
     /// A panic in the machine, wherever it was called from, ends the task: nothing that it says can be relied

@@ -10,8 +10,8 @@ use rowlock_proto::request::SetData;
 use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
-use super::super::chore::Chore;
 use super::super::machine::tests::Rig;
+use super::super::znode_removal::ZnodeRemoval;
 use super::*;
 use crate::error::LostReason;
 
@@ -41,7 +41,7 @@ fn set(bytes: usize) -> (Box<Call>, oneshot::Receiver<Result<super::super::Reply
     let data = Some(Bytes::from(vec![7; bytes]));
     let request =
         Request::SetData(SetData { path: "/z".to_owned(), data, version: rowlock_proto::Version::ANY });
-    (Box::new(Call { request, reply, watch: None, fates: Vec::new(), _permit: None }), outcome)
+    (Box::new(Call { request, reply, watch: None, cells: Vec::new(), _permit: None }), outcome)
 }
 
 async fn next_frame(server: &mut Stream, received: &mut BytesMut) -> Bytes {
@@ -53,8 +53,8 @@ async fn next_frame(server: &mut Stream, received: &mut BytesMut) -> Bytes {
     }
 }
 
-fn is_stirred(core: &Core) -> bool {
-    core.lock().as_ref().unwrap().stirred
+fn has_pending_work(core: &Core) -> bool {
+    core.lock().as_ref().unwrap().pending_work
 }
 
 #[tokio::test]
@@ -64,10 +64,10 @@ async fn a_call_that_is_alone_leaves_at_once_and_those_beside_it_are_left_to_the
     core.call(first).unwrap();
     let mut received = BytesMut::new();
     assert!(next_frame(&mut server, &mut received).await.len() > 100);
-    assert!(!is_stirred(&core));
+    assert!(!has_pending_work(&core));
     core.call(second).unwrap();
     core.call(third).unwrap();
-    assert!(is_stirred(&core) && received.is_empty());
+    assert!(has_pending_work(&core) && received.is_empty());
     core.turn(None, &mut Vec::new()).unwrap();
     let two = [next_frame(&mut server, &mut received).await, next_frame(&mut server, &mut received).await];
     assert_eq!(two[0].len() + 10, two[1].len());
@@ -79,14 +79,14 @@ async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
     let (core, mut server) = attached_to(Rig::up_to("frame-bytes 67108864\n")).await;
     let [(first, _a), (second, _b)] = [BYTES, BYTES].map(set);
     core.call(first).unwrap();
-    assert!(is_stirred(&core));
-    assert!(core.stirred().await.is_ok(), "by the call");
+    assert!(has_pending_work(&core));
+    assert!(core.pending_work().await.is_ok(), "by the call");
     let mut received = 0;
     let mut room = vec![0; 1 << 20];
     while received < BYTES {
         tokio::select! {
             read = server.read(&mut room) => received += read.unwrap(),
-            stirred = core.stirred() => panic!("{stirred:?}"),
+            pending_work = core.pending_work() => panic!("{pending_work:?}"),
         }
     }
     assert!(core.lock().as_ref().unwrap().machine.effects.out.is_empty());
@@ -94,7 +94,7 @@ async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
     core.call(second).unwrap();
     core.turn(None, &mut Vec::new()).unwrap();
     // Once it has done what it was told of, it is told of the server's end.
-    while core.stirred().await.is_ok() {}
+    while core.pending_work().await.is_ok() {}
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn no_call_goes_out_over_a_connection_that_is_given_up() {
     assert!(matches!(core.turn(Some(&mut garbage), &mut Vec::new()), Err(Fault::Frame(_))));
     let (call, _outcome) = set(1);
     core.call(call).unwrap();
-    assert!(is_stirred(&core), "it waits for the next connection");
+    assert!(has_pending_work(&core), "it waits for the next connection");
     core.disconnected();
     assert_eq!(server.read(&mut [0; 100]).await.unwrap(), 0, "nothing came before the end");
 }
@@ -159,12 +159,12 @@ fn what_is_dropped_outside_of_the_runtime_is_sent_without_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (task, other) = (runtime(), runtime());
     let (core, server) = task.block_on(attached());
-    let chore = || Command::Chore(Chore::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
-    task.block_on(async { core.tell(chore()).unwrap() });
+    let removal = || Command::Removal(ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
+    task.block_on(async { core.tell(removal()).unwrap() });
     let mut room = [0; 100];
     assert!(server.try_read(&mut room).is_err(), "it is left to the task");
-    core.tell(chore()).unwrap();
-    other.block_on(async { core.tell(chore()).unwrap() });
+    core.tell(removal()).unwrap();
+    other.block_on(async { core.tell(removal()).unwrap() });
     let mut received = BytesMut::new();
     for _ in 0..3 {
         let reading = async {

@@ -11,9 +11,9 @@ use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
 use super::super::attachment::{Asked, Attachment, InFlight, Job};
-use super::super::chore::{Chore, Next};
 use super::super::deadline::Deadline;
 use super::super::extensions::{Extensions, leader_of};
+use super::super::znode_removal::{NextStep, ZnodeRemoval};
 use super::super::{Ending, Reply};
 use super::{Done, Fault, Link, Machine, Session, put};
 use crate::error::Error;
@@ -126,7 +126,7 @@ impl Machine {
             }
             Xid::NOTICE => {
                 let notice = decode::notice(&mut frame)?;
-                self.effects.done.extend(self.claims.notice(&notice, now).map(Done::Fate));
+                self.effects.done.extend(self.lock_states.notice(&notice, now).map(Done::LockState));
                 Ok(())
             }
             Xid::AUTH => self.auth_answered(header.err),
@@ -191,7 +191,7 @@ impl Machine {
         if header.zxid.0 > 0 {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
-        self.was_of_use |= matches!(job, Job::Call(_) | Job::Chore(_));
+        self.was_of_use |= matches!(job, Job::Call(_) | Job::Removal(_));
         match job {
             Job::Call(asked) => {
                 let waits = has_to_wait(&answer);
@@ -200,7 +200,7 @@ impl Machine {
                     self.use_the_wait()?;
                 }
             }
-            Job::Chore(chore) => self.chore_answered(chore, answer),
+            Job::Removal(removal) => self.removal_answered(removal, answer),
             Job::Probe => self.probe_answered(answer)?,
             Job::Options => self.options_answered(answer),
             Job::Verify(claims) => self.verify_answered(claims, answer, now),
@@ -223,7 +223,7 @@ impl Machine {
             self.follow(&asked, standings, now);
         }
         if let (Request::Release(claims), Ok(_)) = (&asked.call.request, &answer) {
-            self.claims.given_back(claims);
+            self.lock_states.given_back(claims);
         }
         let result = match answer {
             Ok(response) => Ok(Reply { response }),
@@ -241,7 +241,8 @@ impl Machine {
     fn use_the_wait(&mut self) -> Result<(), Fault> {
         let Link::Up(attachment) = &self.link else { return Ok(()) };
         let is_idle = attachment.in_flight.is_empty() && self.waiting.is_empty() && self.refused.is_empty();
-        let may_go = is_idle && self.closing.is_none() && self.grace.is_zero() && self.claims.only_wait();
+        let may_go =
+            is_idle && self.closing.is_none() && self.grace.is_zero() && self.lock_states.only_wait();
         match self.leader.take_if(|_| may_go) {
             Some(leader) => Err(Fault::LedFrom(leader)),
             None => Ok(()),
@@ -261,7 +262,7 @@ impl Machine {
 
     /// From now on the server pushes what becomes of these places.
     fn follow(&mut self, asked: &Asked, standings: &[Standing], now: Instant) {
-        for (standing, cell) in standings.iter().zip(&asked.call.fates) {
+        for (standing, cell) in standings.iter().zip(&asked.call.cells) {
             let (claim, held): (&Claim, _) = match standing {
                 Standing::Held(claim) => (claim, Some(now)),
                 Standing::Waiting { claim, .. } => (claim, None),
@@ -269,7 +270,7 @@ impl Machine {
                     continue;
                 }
             };
-            self.effects.done.extend(self.claims.follow(claim, held, cell).map(Done::Fate));
+            self.effects.done.extend(self.lock_states.follow(claim, held, cell).map(Done::LockState));
         }
     }
 
@@ -300,8 +301,8 @@ impl Machine {
     fn verify_answered(&mut self, claims: Vec<Claim>, answer: Answer, now: Instant) {
         match answer {
             Ok(Response::Held(held)) => {
-                let turns = self.claims.verified(&claims, &held);
-                self.effects.done.extend(turns.into_iter().map(Done::Fate));
+                let changes = self.lock_states.verified(&claims, &held);
+                self.effects.done.extend(changes.into_iter().map(Done::LockState));
             }
             Err(code) if is_passing(code) => self.repeat(Job::Verify(claims), now),
             Ok(_) => tracing::warn!("a verification was answered with something else"),
@@ -309,11 +310,11 @@ impl Machine {
         }
     }
 
-    fn chore_answered(&mut self, mut chore: Box<Chore>, response: Result<Response, ErrorCode>) {
-        match chore.replied(response.as_ref().map_err(|code| *code)) {
-            Next::Again => self.waiting.push_back(Job::Chore(chore)),
-            Next::Done => {}
-            Next::GivenUp(code) => {
+    fn removal_answered(&mut self, mut removal: Box<ZnodeRemoval>, response: Result<Response, ErrorCode>) {
+        match removal.replied(response.as_ref().map_err(|code| *code)) {
+            NextStep::Again => self.waiting.push_back(Job::Removal(removal)),
+            NextStep::Done => {}
+            NextStep::GivenUp(code) => {
                 tracing::warn!(%code, "a queue znode could not be removed; it stays until the session ends");
             }
         }

@@ -96,8 +96,8 @@ impl Machine {
                     }
                 }
                 Job::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
-                Job::Chore(mut chore) => match chore.disconnected(is_first) {
-                    true => again.push(Job::Chore(chore)),
+                Job::Removal(mut removal) => match removal.disconnected(is_first) {
+                    true => again.push(Job::Removal(removal)),
                     false => tracing::warn!("a queue znode could not be removed: connections break over it"),
                 },
                 Job::Close => again.push(Job::Close),

@@ -24,9 +24,9 @@ use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent,
 use tokio::sync::oneshot;
 
 use super::attachment::{Asked, Attachment, Job};
-use super::claims::{Claims, Turn};
 use super::deadline::Deadline;
 use super::extensions::Extensions;
+use super::lock_states::{LockStates, StateChange};
 use super::tags::Tags;
 use super::watches::{WatchSender, Watches};
 use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
@@ -73,7 +73,7 @@ pub(crate) enum Done {
     Signal(Signal, Result<(), Error>),
     Event(WatchSender, WatchedEvent),
     /// What became of a place in a queue.
-    Fate(Turn),
+    LockState(StateChange),
     /// Dropping them tells their waiters that they will never fire.
     Watches(Watches),
 }
@@ -86,7 +86,7 @@ impl Done {
             Done::Call(reply, result) => drop(reply.send(result)),
             Done::Signal(signal, result) => drop(signal.send(result)),
             Done::Event(watch, event) => drop(watch.send(event)),
-            Done::Fate((cell, fate)) => cell.turn(fate),
+            Done::LockState((cell, state)) => cell.advance(state),
             Done::Watches(watches) => drop(watches),
         }
     }
@@ -144,7 +144,7 @@ pub(crate) struct Machine {
     /// Nothing is sent before: a server asked for patience.
     paused_until: Option<Instant>,
     tags: Tags,
-    claims: Claims,
+    lock_states: LockStates,
     auths: Vec<Auth>,
     /// Whether credentials may be sent on the present connection, or the last one.
     keeps_secrets: bool,
@@ -174,7 +174,7 @@ impl Machine {
             refused: VecDeque::new(),
             paused_until: None,
             tags: Tags::default(),
-            claims: Claims::default(),
+            lock_states: LockStates::default(),
             auths: credentials.into_iter().map(|credential| Auth { credential, waiting: None }).collect(),
             keeps_secrets: true,
             watches: Watches::default(),
@@ -237,8 +237,8 @@ impl Machine {
                 self.send_auth(self.auths.len() - 1);
             }
             // Without a session, or with a closed one, the znode is as good as gone.
-            (Command::Chore(_), Some(_)) => {}
-            (Command::Chore(chore), None) => self.waiting.push_back(Job::Chore(Box::new(chore))),
+            (Command::Removal(_), Some(_)) => {}
+            (Command::Removal(removal), None) => self.waiting.push_back(Job::Removal(Box::new(removal))),
             (Command::Close(signal), _) => self.close(Some(signal)),
         }
     }
@@ -324,7 +324,7 @@ impl Machine {
         self.cut();
         self.ending = Some(ending);
         if let Some(unsent) = unsent {
-            // The server may live (and only the way back be cut): a farewell frees our locks sooner.
+            // The server may live (and only the way back be cut): a final_write frees our locks sooner.
             self.effects.out = unsent;
             put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
         }

@@ -61,9 +61,9 @@ impl Machine {
                         return;
                     }
                 },
-                Job::Chore(mut chore) => {
-                    let request = chore.request(extensions);
-                    self.send(request, Job::Chore(chore));
+                Job::Removal(mut removal) => {
+                    let request = removal.request(extensions);
+                    self.send(request, Job::Removal(removal));
                 }
                 Job::Close => {
                     self.close_sent = true;
@@ -138,7 +138,7 @@ impl Machine {
             self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Job::Options);
         }
         if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
-            for claims in self.claims.unverified() {
+            for claims in self.lock_states.unverified() {
                 rare::taken(Rare::ClientVerifiesHolds);
                 self.send(Request::Verify(claims.clone()), Job::Verify(claims));
             }

@@ -10,8 +10,8 @@ use super::tests::{Outcome, Rig, one, sync};
 use super::*;
 use crate::error::LostReason;
 use crate::session::Call;
-use crate::session::chore::Chore;
-use crate::session::claims::{Fate, FateCell};
+use crate::session::lock_states::{LockState, LockStateCell};
+use crate::session::znode_removal::ZnodeRemoval;
 use rowlock_proto::{ErrorCode, Response};
 
 const ALL: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
@@ -44,10 +44,10 @@ fn tags(it: &mut Rig, seconds: u64) -> Vec<(u64, u64, Request)> {
     it.sent(seconds).into_iter().filter_map(tagged).collect()
 }
 
-fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<FateCell>) {
+fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<LockStateCell>) {
     let (reply, outcome) = tokio::sync::oneshot::channel();
-    let cell = FateCell::new();
-    let call = Call { request, reply, watch: None, fates: vec![cell.clone()], _permit: None };
+    let cell = LockStateCell::new();
+    let call = Call { request, reply, watch: None, cells: vec![cell.clone()], _permit: None };
     it.machine.command(Command::Call(Box::new(call)));
     (outcome, cell)
 }
@@ -205,11 +205,11 @@ fn a_grant_is_learnt_from_the_reply_or_from_a_notice_and_a_loss_from_a_notice() 
     let waiting = Standing::Waiting { claim: claim(), ahead: 1, holder: None };
     it.reply(1, 7, Ok(Response::Standings(vec![waiting]))).unwrap();
     it.settle();
-    assert_eq!(cell.get(), Fate::Waiting);
+    assert_eq!(cell.get(), LockState::Waiting);
     push(&mut it, News::Granted);
-    assert_eq!(cell.get(), Fate::Held { since: it.at(2) });
+    assert_eq!(cell.get(), LockState::Held { since: it.at(2) });
     push(&mut it, News::Forced);
-    assert_eq!(cell.get(), Fate::Lost(LostReason::ForceReleased));
+    assert_eq!(cell.get(), LockState::Lost(LostReason::ForceReleased));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
     it.sent(0);
     it.reply_at(1, 7, Ok(Response::Standings(vec![Standing::Held(claim())])), 1).unwrap();
     it.settle();
-    assert_eq!(cell.get(), Fate::Held { since: it.at(1) });
+    assert_eq!(cell.get(), LockState::Held { since: it.at(1) });
     it.cut();
     let _call = it.call(sync());
     it.attach(2);
@@ -230,13 +230,13 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
     it.reply(2, 8, Ok(Response::Path("/".into()))).unwrap();
     assert_eq!(it.sent(3)[0].request, Request::Verify(vec![claim()]), "it must be known");
     it.settle();
-    assert!(matches!(cell.get(), Fate::Held { .. }));
+    assert!(matches!(cell.get(), LockState::Held { .. }));
 }
 
 #[test]
-fn a_chore_on_such_a_server_is_one_request() {
+fn a_removal_on_such_a_server_is_one_request() {
     let mut it = rowlock();
-    it.machine.command(Command::Chore(Chore::abandon("/l".into(), "_c_a-lock-".into(), None)));
+    it.machine.command(Command::Removal(ZnodeRemoval::abandon("/l".into(), "_c_a-lock-".into(), None)));
     assert!(matches!(&it.sent(0)[0].request, Request::Abandon(attempts) if attempts.len() == 1));
     it.cut();
     it.attach(1);

@@ -13,8 +13,8 @@ use rowlock_proto::{
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::session::chore::Chore;
 use crate::session::watches::{WatchRequest, WatchedBy};
+use crate::session::znode_removal::ZnodeRemoval;
 use crate::session::{Call, Reply};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(9);
@@ -97,7 +97,7 @@ impl Rig {
 
     pub(super) fn call(&mut self, request: Request) -> Outcome {
         let (reply, outcome) = oneshot::channel();
-        let call = Call { request, reply, watch: None, fates: Vec::new(), _permit: None };
+        let call = Call { request, reply, watch: None, cells: Vec::new(), _permit: None };
         self.machine.command(Command::Call(Box::new(call)));
         outcome
     }
@@ -107,7 +107,7 @@ impl Rig {
         let (reply, _keep) = oneshot::channel();
         let request = Request::GetData(PathWatch { path: path.to_owned(), watch: true });
         let watch = Some(WatchRequest { by: WatchedBy::GetData, path: path.to_owned(), event });
-        let call = Call { request, reply, watch, fates: Vec::new(), _permit: None };
+        let call = Call { request, reply, watch, cells: Vec::new(), _permit: None };
         self.machine.command(Command::Call(Box::new(call)));
         self.sent(0);
         self.reply(1, 10, Ok(Response::Data(None, rowlock_proto::Stat::default()))).unwrap();
@@ -228,10 +228,15 @@ fn a_call_that_nobody_waits_for_any_more_is_not_sent() {
 }
 
 #[test]
-fn a_chore_stays_behind_the_create_it_takes_back_and_is_repeated_over_reconnects() {
+fn a_removal_stays_behind_the_create_it_takes_back_and_is_repeated_over_reconnects() {
     let mut it = Rig::up();
     let _create = it.call(Request::Sync("/stands-for-a-create".into()));
-    it.machine.command(Command::Chore(Chore::new("/l".into(), "id".into(), Some("/l/id1".into()), None)));
+    it.machine.command(Command::Removal(ZnodeRemoval::new(
+        "/l".into(),
+        "id".into(),
+        Some("/l/id1".into()),
+        None,
+    )));
     let _later = it.call(Request::Sync("/later".into()));
     let opcodes =
         |frames: Vec<RequestFrame>| frames.iter().map(|f| f.request.opcode().as_str()).collect::<Vec<_>>();
@@ -274,9 +279,9 @@ fn at_the_deadline_all_is_lost_even_with_a_connection_that_stands() {
     assert!(waiting.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
     let mut late = it.call(sync());
     assert_eq!(it.error(&mut late), Error::SessionExpired);
-    let mut farewell = std::mem::take(&mut it.machine.effects.out);
+    let mut final_write = std::mem::take(&mut it.machine.effects.out);
     let mut last = None;
-    while let Some(frame) = frame::split(&mut farewell, 1 << 20).unwrap() {
+    while let Some(frame) = frame::split(&mut final_write, 1 << 20).unwrap() {
         last = Some(decode::request(frame).unwrap().request);
     }
     assert_eq!(last, Some(Request::CloseSession));

@@ -1,8 +1,9 @@
-//! The places in queues that a server watches over for us, and what becomes of them.
+//! The states of the places in queues that a server keeps for this session.
 //!
-//! A place is followed from the reply that names it until whoever asked for it lets go of its [`FateCell`].
+//! A place is followed from the reply that names it until its owner drops the [`LockStateCell`].
 //! Servers push grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after
-//! the reconnect: held places are verified ([`Claims::unverified`]), those who wait ask again by themselves.
+//! the reconnect: held places are verified ([`LockStates::unverified`]), those who wait ask again by
+//! themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,9 +16,9 @@ use rowlock_proto::lock::{Claim, News, Notice};
 use crate::error::LostReason;
 use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
 
-/// What has become of a place.
+/// The state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum LockState {
     /// Not known to be held.
     Waiting,
     /// We learnt then that it is held.
@@ -29,79 +30,80 @@ pub(crate) enum Fate {
     Lost(LostReason),
 }
 
-/// The fate of one place, shared by the session machine and whoever holds the place.
-pub(crate) struct FateCell {
-    fate: watch::Sender<Fate>,
+/// The state of one place, shared by the session machine and the owner of the place.
+pub(crate) struct LockStateCell {
+    state: watch::Sender<LockState>,
 }
 
-impl std::fmt::Debug for FateCell {
+impl std::fmt::Debug for LockStateCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.get().fmt(f)
     }
 }
 
-impl FateCell {
+impl LockStateCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(FateCell { fate: watch::channel(Fate::Waiting).0 })
+        Arc::new(LockStateCell { state: watch::channel(LockState::Waiting).0 })
     }
 
-    pub(crate) fn get(&self) -> Fate {
-        *self.fate.borrow()
+    pub(crate) fn get(&self) -> LockState {
+        *self.state.borrow()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Fate> {
-        self.fate.subscribe()
+    pub(crate) fn watch(&self) -> watch::Receiver<LockState> {
+        self.state.subscribe()
     }
 
     /// Moves on. What is held stays held from when it was, what is lost stays lost.
-    pub(crate) fn turn(&self, new: Fate) {
-        self.fate.send_if_modified(|fate| {
-            let moves = match (*fate, new) {
-                (Fate::Waiting, Fate::Held { .. } | Fate::Lost(_)) | (Fate::Held { .. }, Fate::Lost(_)) => {
-                    true
-                }
-                (_, Fate::Waiting) | (Fate::Held { .. }, Fate::Held { .. }) | (Fate::Lost(_), _) => false,
+    pub(crate) fn advance(&self, new: LockState) {
+        self.state.send_if_modified(|state| {
+            let moves = match (*state, new) {
+                (LockState::Waiting, LockState::Held { .. } | LockState::Lost(_))
+                | (LockState::Held { .. }, LockState::Lost(_)) => true,
+                (_, LockState::Waiting)
+                | (LockState::Held { .. }, LockState::Held { .. })
+                | (LockState::Lost(_), _) => false,
             };
             if moves {
-                *fate = new;
+                *state = new;
             }
             moves
         });
     }
 }
 
-/// A cell and what it becomes, for whoever executes what the machine says.
-pub(crate) type Turn = (Arc<FateCell>, Fate);
+/// A cell and its new state: the machine says it, its caller sets it.
+pub(crate) type StateChange = (Arc<LockStateCell>, LockState);
 
 struct Followed {
     token: FencingToken,
     held: bool,
-    cell: Weak<FateCell>,
+    cell: Weak<LockStateCell>,
 }
 
 /// All places of one session that are followed, by the paths of their znodes.
 #[derive(Default)]
-pub(crate) struct Claims {
+pub(crate) struct LockStates {
     followed: BTreeMap<String, Followed>,
     /// How many may be followed before the next sweep.
     sweep_at: usize,
 }
 
-impl Claims {
+impl LockStates {
     /// A reply named a place: held already, or waiting.
     pub(crate) fn follow(
         &mut self,
         claim: &Claim,
         held: Option<Instant>,
-        cell: &Arc<FateCell>,
-    ) -> Option<Turn> {
+        cell: &Arc<LockStateCell>,
+    ) -> Option<StateChange> {
         if self.followed.len() >= self.sweep_at.max(CLAIMS_BEFORE_SWEEP) {
             self.followed.retain(|_, followed| followed.cell.strong_count() > 0);
             self.sweep_at = 2 * self.followed.len();
         }
         let followed = Followed { token: claim.token, held: held.is_some(), cell: Arc::downgrade(cell) };
         self.followed.insert(claim.path.clone(), followed);
-        held.map(|since| (cell.clone(), Fate::Held { since }))
+        held.map(|since| (cell.clone(), LockState::Held { since }))
     }
 
     /// There are places that are followed, few, and none of them is held. (Of a session with many: no.)
@@ -120,7 +122,7 @@ impl Claims {
     }
 
     /// A server says what became of a place. `None`: nobody wants to know any more.
-    pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<Turn> {
+    pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<StateChange> {
         let reason = match notice.news {
             News::Granted => {
                 let followed = self.followed.get_mut(&notice.claim.path)?;
@@ -128,7 +130,7 @@ impl Claims {
                     return None;
                 }
                 followed.held = true;
-                return followed.cell.upgrade().map(|cell| (cell, Fate::Held { since: now }));
+                return followed.cell.upgrade().map(|cell| (cell, LockState::Held { since: now }));
             }
             News::Deleted => LostReason::Deleted,
             News::Forced => LostReason::ForceReleased,
@@ -137,17 +139,17 @@ impl Claims {
         self.lose(&notice.claim, reason)
     }
 
-    fn lose(&mut self, claim: &Claim, reason: LostReason) -> Option<Turn> {
+    fn lose(&mut self, claim: &Claim, reason: LostReason) -> Option<StateChange> {
         self.followed.get(&claim.path).filter(|followed| followed.token == claim.token)?;
         let followed = self.followed.remove(&claim.path)?;
-        followed.cell.upgrade().map(|cell| (cell, Fate::Lost(reason)))
+        followed.cell.upgrade().map(|cell| (cell, LockState::Lost(reason)))
     }
 
     /// What is held as far as we know, in portions for one request each.
     pub(crate) fn unverified(&mut self) -> Vec<Vec<Claim>> {
         self.followed.retain(|_, followed| {
-            // Whoever gave the place back has said so in the cell.
-            followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), Fate::Lost(_)))
+            // The owner that gave the place back has said so in the cell.
+            followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), LockState::Lost(_)))
         });
         let held = self.followed.iter().filter(|(_, followed)| followed.held);
         let claims = held.map(|(path, followed)| Claim { path: path.clone(), token: followed.token });
@@ -170,7 +172,7 @@ impl Claims {
     }
 
     /// The answer to a verification: who has lost his place while we were cut off. By whom is not known.
-    pub(crate) fn verified(&mut self, claims: &[Claim], held: &[bool]) -> Vec<Turn> {
+    pub(crate) fn verified(&mut self, claims: &[Claim], held: &[bool]) -> Vec<StateChange> {
         let gone = claims.iter().zip(held).filter(|(_, held)| !**held);
         gone.filter_map(|(claim, _)| self.lose(claim, LostReason::Deleted)).collect()
     }
@@ -184,54 +186,54 @@ mod tests {
         Claim { path: path.to_owned(), token: FencingToken(token) }
     }
 
-    fn told(turn: Option<Turn>) -> Option<Fate> {
-        turn.map(|(cell, fate)| {
-            cell.turn(fate);
+    fn told(change: Option<StateChange>) -> Option<LockState> {
+        change.map(|(cell, state)| {
+            cell.advance(state);
             cell.get()
         })
     }
 
     #[test]
     fn a_notice_reaches_the_place_with_its_very_token_and_no_other() {
-        let (mut it, cell, now) = (Claims::default(), FateCell::new(), Instant::now());
+        let (mut it, cell, now) = (LockStates::default(), LockStateCell::new(), Instant::now());
         assert!(it.follow(&claim("/l/a", 5), None, &cell).is_none());
         let notice = |path, token| Notice { claim: claim(path, token), news: News::Granted };
         assert!(it.notice(&notice("/l/a", 4), now).is_none() && it.notice(&notice("/l/b", 5), now).is_none());
-        assert_eq!(told(it.notice(&notice("/l/a", 5), now)), Some(Fate::Held { since: now }));
+        assert_eq!(told(it.notice(&notice("/l/a", 5), now)), Some(LockState::Held { since: now }));
         drop(cell);
         assert!(it.notice(&notice("/l/a", 5), now).is_none(), "nobody wants to know");
     }
 
     #[test]
     fn what_is_lost_stays_lost_and_a_grant_keeps_its_first_time() {
-        let (cell, now) = (FateCell::new(), Instant::now());
-        cell.turn(Fate::Held { since: now });
-        cell.turn(Fate::Held { since: now + std::time::Duration::from_secs(1) });
-        assert_eq!(cell.get(), Fate::Held { since: now });
-        cell.turn(Fate::Lost(LostReason::Deleted));
-        cell.turn(Fate::Held { since: now });
-        assert_eq!(cell.get(), Fate::Lost(LostReason::Deleted));
+        let (cell, now) = (LockStateCell::new(), Instant::now());
+        cell.advance(LockState::Held { since: now });
+        cell.advance(LockState::Held { since: now + std::time::Duration::from_secs(1) });
+        assert_eq!(cell.get(), LockState::Held { since: now });
+        cell.advance(LockState::Lost(LostReason::Deleted));
+        cell.advance(LockState::Held { since: now });
+        assert_eq!(cell.get(), LockState::Lost(LostReason::Deleted));
     }
 
     #[test]
     fn only_held_places_that_somebody_keeps_are_verified_and_the_missing_ones_are_lost() {
-        let (mut it, now) = (Claims::default(), Instant::now());
-        let cells: Vec<_> = (0..4).map(|_| FateCell::new()).collect();
+        let (mut it, now) = (LockStates::default(), Instant::now());
+        let cells: Vec<_> = (0..4).map(|_| LockStateCell::new()).collect();
         for (number, cell) in cells.iter().enumerate() {
-            let turn = it.follow(&claim(&format!("/l/{number}"), 1), (number != 1).then_some(now), cell);
-            told(turn);
+            let change = it.follow(&claim(&format!("/l/{number}"), 1), (number != 1).then_some(now), cell);
+            told(change);
         }
-        cells[2].turn(Fate::Lost(LostReason::Released));
+        cells[2].advance(LockState::Lost(LostReason::Released));
         let portions = it.unverified();
         assert_eq!(portions, [vec![claim("/l/0", 1), claim("/l/3", 1)]]);
-        let turns = it.verified(&portions[0], &[true, false]);
-        assert_eq!(turns.len(), 1);
-        assert!(Arc::ptr_eq(&turns[0].0, &cells[3]) && turns[0].1 == Fate::Lost(LostReason::Deleted));
+        let changes = it.verified(&portions[0], &[true, false]);
+        assert_eq!(changes.len(), 1);
+        assert!(Arc::ptr_eq(&changes[0].0, &cells[3]) && changes[0].1 == LockState::Lost(LostReason::Deleted));
     }
 
     #[test]
     fn a_place_given_back_is_followed_no_more_but_a_later_one_at_its_path_is() {
-        let (mut it, now, cell) = (Claims::default(), Instant::now(), FateCell::new());
+        let (mut it, now, cell) = (LockStates::default(), Instant::now(), LockStateCell::new());
         told(it.follow(&claim("/l/a", 6), Some(now), &cell));
         it.given_back(&[claim("/l/a", 5), claim("/l/b", 6)]);
         assert_eq!(it.followed.len(), 1, "of another token");
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn no_verification_is_longer_than_a_server_takes() {
-        let (mut it, now, cell) = (Claims::default(), Instant::now(), FateCell::new());
+        let (mut it, now, cell) = (LockStates::default(), Instant::now(), LockStateCell::new());
         let name = "x".repeat(VERIFY_BYTES / 3);
         for number in 0..7 {
             told(it.follow(&claim(&format!("/{name}{number}"), 1), Some(now), &cell));
@@ -251,9 +253,9 @@ mod tests {
 
     #[test]
     fn places_nobody_keeps_do_not_pile_up() {
-        let mut it = Claims::default();
+        let mut it = LockStates::default();
         for number in 0..10 * CLAIMS_BEFORE_SWEEP {
-            it.follow(&claim(&format!("/l/{number}"), 1), None, &FateCell::new());
+            it.follow(&claim(&format!("/l/{number}"), 1), None, &LockStateCell::new());
             assert!(it.followed.len() <= CLAIMS_BEFORE_SWEEP);
         }
     }

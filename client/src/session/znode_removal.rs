@@ -1,4 +1,4 @@
-//! A chore: taking back a queue znode that nobody wants any more, in the background.
+//! Removes a queue znode that is not needed any more, in the background.
 //!
 //! Posted by drops, done by the session machine between the calls of the application. It goes on over
 //! reconnects until the znode is gone; when the session ends, the servers remove the znode by themselves.
@@ -17,10 +17,10 @@ use super::extensions::Extensions;
 use crate::limits::TRIES;
 
 /// What is to be removed, and how far that is.
-pub(crate) struct Chore {
+pub(crate) struct ZnodeRemoval {
     /// The lock's znode, absolute.
     parent: String,
-    /// The queue znode's name before the server's number; random, so nobody else can have it.
+    /// The queue znode's name before the server's number; random, so no other client has it.
     prefix: String,
     step: Step,
     /// So many connections broke while it was the first one without an answer.
@@ -38,10 +38,10 @@ enum Step {
     Delete(String),
 }
 
-/// What to do with a chore after a reply.
+/// What to do after a reply.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Send [`Chore::request`].
+pub(crate) enum NextStep {
+    /// Send [`ZnodeRemoval::request`].
     Again,
     /// The znode is gone.
     Done,
@@ -49,22 +49,22 @@ pub(crate) enum Next {
     GivenUp(ErrorCode),
 }
 
-impl Chore {
+impl ZnodeRemoval {
     pub(crate) fn new(
         parent: String,
         prefix: String,
         path: Option<String>,
         slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
-        Chore { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), breaks: 0, _slot: slot }
+        ZnodeRemoval { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), breaks: 0, _slot: slot }
     }
 
     /// For a place that the server itself keeps.
     pub(crate) fn abandon(parent: String, prefix: String, slot: Option<OwnedSemaphorePermit>) -> Self {
-        Chore { parent, prefix, step: Step::Abandon, breaks: 0, _slot: slot }
+        ZnodeRemoval { parent, prefix, step: Step::Abandon, breaks: 0, _slot: slot }
     }
 
-    /// The request of the present step. Deleting needs no version: the name is random, nobody else can have
+    /// The request of the present step. Deleting needs no version: the name is random, so no other client has
     /// it.
     pub(crate) fn request(&mut self, extensions: Extensions) -> Request {
         if matches!(self.step, Step::Abandon) && !extensions.has_locks() {
@@ -82,30 +82,30 @@ impl Chore {
     }
 
     /// Takes the reply of the present step.
-    pub(crate) fn replied(&mut self, reply: Result<&Response, ErrorCode>) -> Next {
+    pub(crate) fn replied(&mut self, reply: Result<&Response, ErrorCode>) -> NextStep {
         use ErrorCode::{
             ConnectionLoss, NoNode, OperationTimeout, RequestTimeout, SessionMoved, ThrottledOp,
         };
         match (&self.step, reply) {
             (_, Err(ConnectionLoss | OperationTimeout | RequestTimeout | SessionMoved | ThrottledOp)) => {
-                Next::Again
+                NextStep::Again
             }
-            (Step::Abandon | Step::List | Step::Delete(_), Err(NoNode)) => Next::Done,
-            (_, Err(code)) => Next::GivenUp(code),
+            (Step::Abandon | Step::List | Step::Delete(_), Err(NoNode)) => NextStep::Done,
+            (_, Err(code)) => NextStep::GivenUp(code),
             (Step::Sync, Ok(_)) => {
                 self.step = Step::List;
-                Next::Again
+                NextStep::Again
             }
             (Step::List, Ok(Response::Children(names))) => {
                 match names.iter().find(|name| name.starts_with(&self.prefix)) {
                     Some(name) => {
                         self.step = Step::Delete(path::join(&self.parent, name));
-                        Next::Again
+                        NextStep::Again
                     }
-                    None => Next::Done,
+                    None => NextStep::Done,
                 }
             }
-            (Step::Abandon | Step::List | Step::Delete(_), Ok(_)) => Next::Done,
+            (Step::Abandon | Step::List | Step::Delete(_), Ok(_)) => NextStep::Done,
         }
     }
 
@@ -127,29 +127,29 @@ mod tests {
     #[test]
     fn an_unknown_create_is_looked_for_behind_a_sync_and_deleted() {
         let plain = Extensions::NONE;
-        let mut it = Chore::new("/l".into(), "_c_abc-lock-".into(), None, None);
+        let mut it = ZnodeRemoval::new("/l".into(), "_c_abc-lock-".into(), None, None);
         assert!(matches!(it.request(plain), Request::Sync(p) if p == "/l"));
-        assert_eq!(it.replied(Ok(&Response::Path("/l".into()))), Next::Again);
+        assert_eq!(it.replied(Ok(&Response::Path("/l".into()))), NextStep::Again);
         assert!(matches!(it.request(plain), Request::GetChildren(_)));
         assert!(it.disconnected(false));
         assert!(matches!(it.request(plain), Request::Sync(_)), "a list of before the reconnect was trusted");
         it.replied(Ok(&Response::Path("/l".into())));
         let names = vec!["_c_xyz-lock-0000000001".to_owned(), "_c_abc-lock-0000000002".to_owned()];
-        assert_eq!(it.replied(Ok(&Response::Children(names))), Next::Again);
+        assert_eq!(it.replied(Ok(&Response::Children(names))), NextStep::Again);
         assert!(
             matches!(it.request(plain), Request::Delete { path, .. } if path == "/l/_c_abc-lock-0000000002")
         );
-        assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), Next::Again);
-        assert_eq!(it.replied(Ok(&Response::Empty)), Next::Done);
+        assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), NextStep::Again);
+        assert_eq!(it.replied(Ok(&Response::Empty)), NextStep::Done);
     }
 
     #[test]
     fn a_place_that_the_server_keeps_is_abandoned_in_one_request() {
         let rowlock = Extensions { acquire: 1, ..Extensions::NONE };
-        let mut it = Chore::abandon("/l".into(), "_c_abc-lock-".into(), None);
+        let mut it = ZnodeRemoval::abandon("/l".into(), "_c_abc-lock-".into(), None);
         let attempt = Attempt { lock: "/l".into(), prefix: "_c_abc-lock-".into() };
         assert_eq!(it.request(rowlock), Request::Abandon(vec![attempt]));
-        assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), Next::Again);
+        assert_eq!(it.replied(Err(ErrorCode::ThrottledOp)), NextStep::Again);
         assert!(it.disconnected(false));
         assert!(matches!(it.request(Extensions::NONE), Request::Sync(_)), "a server without it now");
     }
@@ -157,15 +157,17 @@ mod tests {
     #[test]
     fn what_is_gone_is_done() {
         assert_eq!(
-            Chore::new("/l".into(), "a".into(), Some("/l/a1".into()), None).replied(Err(ErrorCode::NoNode)),
-            Next::Done
+            ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None)
+                .replied(Err(ErrorCode::NoNode)),
+            NextStep::Done
         );
-        let mut it = Chore::new("/l".into(), "a".into(), None, None);
+        let mut it = ZnodeRemoval::new("/l".into(), "a".into(), None, None);
         it.replied(Ok(&Response::Path("/l".into())));
-        assert_eq!(it.replied(Ok(&Response::Children(vec!["b".into()]))), Next::Done);
+        assert_eq!(it.replied(Ok(&Response::Children(vec!["b".into()]))), NextStep::Done);
         assert_eq!(
-            Chore::new("/l".into(), "a".into(), Some("/l/a1".into()), None).replied(Err(ErrorCode::NoAuth)),
-            Next::GivenUp(ErrorCode::NoAuth)
+            ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None)
+                .replied(Err(ErrorCode::NoAuth)),
+            NextStep::GivenUp(ErrorCode::NoAuth)
         );
     }
 }
