@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use rowlock_proto::lock::News;
+use rowlock_proto::lock::NoticeEvent;
 use serde_json::Value;
 
 use crate::cli_under_lock::{Running, queue_of, start};
@@ -191,7 +191,7 @@ async fn release_finds_the_place_that_is_meant_in_a_queue_of_any_length() {
     let token = last.token.to_string();
     told(&cluster, &["release", "l", "--force", "--token", &token]).await;
     let notice = raw.notice().await;
-    assert_eq!((notice.claim, notice.news), (last, News::Deleted));
+    assert_eq!((notice.claim, notice.event), (last, NoticeEvent::Deleted));
     let said = ask(&cluster, &["release", "l", "--force", "--token", &token]).await;
     assert_eq!(said.code, REFUSED);
     assert!(said.err.contains(&format!("nobody in the queue has token {token}; \"")), "{}", said.err);

@@ -1,6 +1,6 @@
 //! one-wake, and what a lock costs: frames, log entries and notices counted exactly, on three real nodes.
 
-use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{Request, Response};
 use tokio::task::JoinSet;
 
@@ -96,7 +96,7 @@ async fn a_contended_hand_over_is_one_log_entry_and_one_frame_to_the_next() {
     assert_eq!(ahead, 1);
     let before = spent(&cluster).await;
     assert!(holder.release(&first).await);
-    assert_eq!(next.notice().await, Notice { claim: claim.clone(), news: News::Granted });
+    assert_eq!(next.notice().await, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
     has_cost(&cluster, before, cost).await;
     assert!(next.verify(&claim).await);
@@ -142,7 +142,10 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
     for _ in 0..RELEASES {
         let mut next = queue.next().unwrap();
         assert!(holder.raw.release(&holder.claim).await);
-        assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), news: News::Granted });
+        assert_eq!(
+            next.raw.notice().await,
+            Notice { claim: next.claim.clone(), event: NoticeEvent::Granted }
+        );
         assert!(next.claim.token > holder.claim.token);
         holder = next;
     }
@@ -164,7 +167,7 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
     let before = spent(&cluster).await;
     assert!(holder.raw.release(&holder.claim).await);
     let (_, next) = &mut alive[0];
-    assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), news: News::Granted });
+    assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), event: NoticeEvent::Granted });
     let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
     has_cost(&cluster, before, cost).await;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rowlock_client::{Acl, Client, Error};
-use rowlock_proto::lock::{Acquire, Mode, News, Notice, Standing};
+use rowlock_proto::lock::{Acquire, Mode, Notice, NoticeEvent, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, Request, Response};
 use tokio::task::JoinSet;
@@ -37,11 +37,11 @@ async fn resumed(raw: &Raw, cluster: &Cluster) -> Raw {
 }
 
 /// Asks until a node answers who leads.
-async fn standings(raw: &mut Raw, cluster: &Cluster, request: &Request) -> Vec<Standing> {
+async fn place_states(raw: &mut Raw, cluster: &Cluster, request: &Request) -> Vec<PlaceState> {
     loop {
         let sent = raw.send(request.clone()).await;
         match raw.answer(sent).await {
-            Some(Ok(Response::Standings(standings))) => return standings,
+            Some(Ok(Response::PlaceStates(place_states))) => return place_states,
             Some(other) => panic!("{other:?}"),
             None => *raw = resumed(raw, cluster).await,
         }
@@ -65,10 +65,10 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         }
         cluster.kill(leader);
         let mut raw = resumed(&raw, &cluster).await;
-        let claim = held(standings(&mut raw, &cluster, &request).await.remove(0));
+        let claim = held(place_states(&mut raw, &cluster, &request).await.remove(0));
         let again = Request::Acquire(vec![exclusive(&lock, "_c_1-lock-")]);
         assert_eq!(
-            held(standings(&mut raw, &cluster, &again).await.remove(0)),
+            held(place_states(&mut raw, &cluster, &again).await.remove(0)),
             claim,
             "also without its number"
         );
@@ -153,7 +153,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     assert_eq!(holder.call(held_ones).await, Ok(Response::Held(vec![true, true, false, false])));
     assert_eq!(waiting(holder.acquire(exclusive("/locks/a", "_c_3-lock-")).await), (last, 2));
     assert_eq!(waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await), (waits.clone(), 1));
-    assert_eq!(waiter.acquire(permits("_c_3-permit-", 1, 5)).await, Standing::LimitIs(4));
+    assert_eq!(waiter.acquire(permits("_c_3-permit-", 1, 5)).await, PlaceState::LimitIs(4));
     assert_eq!(
         holder.call(write).await,
         Ok(Response::Path(created.clone())),
@@ -164,8 +164,8 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     assert_eq!(number(&next), number(&created) + 1, "the counter of names goes on");
 
     assert!(holder.release(&claim).await && holder.release(&three).await);
-    let news = [waiter.notice().await, waiter.notice().await].map(|notice| (notice.claim, notice.news));
-    assert_eq!(news, [(waits.clone(), News::Granted), (two, News::Granted)]);
+    let news = [waiter.notice().await, waiter.notice().await].map(|notice| (notice.claim, notice.event));
+    assert_eq!(news, [(waits.clone(), NoticeEvent::Granted), (two, NoticeEvent::Granted)]);
     let newest = held(waiter.acquire(exclusive("/locks/b", "_c_9-lock-")).await);
     assert!(newest.token > waits.token, "tokens go on");
     cluster.wait_for_equal_digests().await;
@@ -300,7 +300,7 @@ async fn the_next_waiter_holds_after_the_grace_of_a_killed_holder_and_long_befor
         let (claim, _) = waiting(waiter.acquire(exclusive(&lock, "_c_2-lock-")).await);
         let killed = Instant::now();
         holder.kill().unwrap();
-        assert_eq!(waiter.notice().await, Notice { claim, news: News::Granted });
+        assert_eq!(waiter.notice().await, Notice { claim, event: NoticeEvent::Granted });
         let took = killed.elapsed();
         assert!(took > Duration::from_millis(450) && took < secs(20), "{took:?}");
         println!("granted {took:.0?} after the kill");

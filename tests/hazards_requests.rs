@@ -2,7 +2,7 @@
 //! retries, queues of readers and writers, several locks at once, deadlocks, names. Numbers as in
 //! docs/testing.md.
 
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Standing};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, PlaceState};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};
 
 use crate::support::cluster::Cluster;
@@ -30,7 +30,7 @@ fn tagged(id: u64, request: Request) -> Request {
 }
 
 async fn granted(raw: &mut Raw, claim: &Claim) {
-    assert_eq!(raw.notice().await, Notice { claim: claim.clone(), news: News::Granted });
+    assert_eq!(raw.notice().await, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
 }
 
 /// Whether nothing was pushed to the session before the answer to its next question.
@@ -191,23 +191,32 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
         assert_eq!(first.call(Request::Verify(claims_1.clone())).await, Ok(Response::Held(vec![true; 2])));
         assert_eq!(first.call(Request::Release(claims_1)).await, Ok(Response::Held(vec![true; 2])));
         let news = [second.notice().await, second.notice().await];
-        assert!(news.iter().all(|notice| notice.news == News::Granted && claims_2.contains(&notice.claim)));
+        assert!(
+            news.iter()
+                .all(|notice| notice.event == NoticeEvent::Granted && claims_2.contains(&notice.claim))
+        );
         assert_eq!(second.call(Request::Release(claims_2)).await, Ok(Response::Held(vec![true; 2])));
     }
     // A busy attempt leaves no places of the others; neither does one that is given up.
     let claim = held(left.acquire(exclusive("/locks/a", "_c_x-lock-")).await);
     let mut all = both("y", "/locks/b", "/locks/a");
     all.iter_mut().for_each(|acquire| acquire.wait = false);
-    let standings = right.acquire_all(all).await;
-    assert!(matches!(standings[..], [Standing::Absent, Standing::Busy { ahead: 1, .. }]), "{standings:?}");
+    let place_states = right.acquire_all(all).await;
+    assert!(
+        matches!(place_states[..], [PlaceState::Absent, PlaceState::Busy { ahead: 1, .. }]),
+        "{place_states:?}"
+    );
     // Its node may lag a little: without a sync it may show an older state.
     third.call(Request::Sync("/locks/b".to_owned())).await.expect("the cluster is whole");
     assert!(third.children("/locks/b").await.is_empty());
     let waits = both("z", "/locks/b", "/locks/a");
     let attempt = |acquire: &Acquire| Attempt { lock: acquire.lock.clone(), prefix: acquire.prefix.clone() };
     let attempts = waits.iter().map(attempt).collect();
-    let standings = right.acquire_all(waits).await;
-    assert!(matches!(standings[..], [Standing::Held(_), Standing::Waiting { .. }]), "{standings:?}");
+    let place_states = right.acquire_all(waits).await;
+    assert!(
+        matches!(place_states[..], [PlaceState::Held(_), PlaceState::Waiting { .. }]),
+        "{place_states:?}"
+    );
     assert_eq!(right.call(Request::Abandon(attempts)).await, Ok(Response::Empty));
     held(third.acquire(exclusive("/locks/b", "_c_3-lock-")).await);
     assert!(left.release(&claim).await);
@@ -215,12 +224,12 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
 }
 
 fn claims(answer: Option<Result<Response, ErrorCode>>) -> Vec<Claim> {
-    let Some(Ok(Response::Standings(standings))) = answer else { panic!("{answer:?}") };
-    let claim = |standing| match standing {
-        Standing::Held(claim) | Standing::Waiting { claim, .. } => claim,
+    let Some(Ok(Response::PlaceStates(place_states))) = answer else { panic!("{answer:?}") };
+    let claim = |place_state| match place_state {
+        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim,
         other => panic!("{other:?}"),
     };
-    standings.into_iter().map(claim).collect()
+    place_states.into_iter().map(claim).collect()
 }
 
 #[tokio::test]
@@ -237,7 +246,7 @@ async fn hazard_22_a_circle_of_waiters_is_refused_by_name_and_a_diamond_is_none(
     waiting(c.acquire(owned("/locks/bottom", "c", 3, free)).await);
     waiting(a.acquire(owned("/locks/side", "a", 1, free)).await);
     // D would wait for A, who waits for B, who waits for D.
-    let Standing::Deadlock(circle) = d.acquire(owned("/locks/top", "d", 4, free)).await else {
+    let PlaceState::Deadlock(circle) = d.acquire(owned("/locks/top", "d", 4, free)).await else {
         panic!("not refused")
     };
     assert!(circle.len() >= 2, "{circle:?}");
@@ -262,33 +271,33 @@ async fn hazard_23_a_downgrade_keeps_its_place_and_of_two_readers_none_passes_th
     };
     let write = held(one.acquire(exclusive("/locks/rw", "_c_1-__WRIT__")).await);
     let (read, _) = waiting(two.acquire(shared("/locks/rw", "_c_2-__READ__")).await);
-    let standings = one.call(convert(&write, Mode::Shared)).await;
+    let place_states = one.call(convert(&write, Mode::Shared)).await;
     assert_eq!(
-        standings,
-        Ok(Response::Standings(vec![Standing::Held(write.clone())])),
+        place_states,
+        Ok(Response::PlaceStates(vec![PlaceState::Held(write.clone())])),
         "same place and token"
     );
     granted(&mut two, &read).await;
     for (raw, claim) in [(&mut one, &write), (&mut two, &read)] {
-        let Ok(Response::Standings(standings)) = raw.call(convert(claim, Mode::Exclusive)).await else {
+        let Ok(Response::PlaceStates(place_states)) = raw.call(convert(claim, Mode::Exclusive)).await else {
             panic!()
         };
-        assert!(matches!(standings[..], [Standing::Busy { .. }]), "{standings:?}");
+        assert!(matches!(place_states[..], [PlaceState::Busy { .. }]), "{place_states:?}");
         assert!(raw.verify(claim).await, "and holds on");
     }
     assert!(two.release(&read).await);
     let (waits, _) = waiting(writer.acquire(exclusive("/locks/rw", "_c_3-__WRIT__")).await);
-    let Ok(Response::Standings(standings)) = one.call(convert(&write, Mode::Exclusive)).await else {
+    let Ok(Response::PlaceStates(place_states)) = one.call(convert(&write, Mode::Exclusive)).await else {
         panic!()
     };
-    assert!(matches!(standings[..], [Standing::Busy { .. }]), "a writer waits: {standings:?}");
+    assert!(matches!(place_states[..], [PlaceState::Busy { .. }]), "a writer waits: {place_states:?}");
     let attempt = Attempt { lock: "/locks/rw".to_owned(), prefix: "_c_3-__WRIT__".to_owned() };
     writer.call(Request::Abandon(vec![attempt])).await.unwrap();
     assert!(!writer.verify(&waits).await);
-    let Ok(Response::Standings(mut standings)) = one.call(convert(&write, Mode::Exclusive)).await else {
+    let Ok(Response::PlaceStates(mut place_states)) = one.call(convert(&write, Mode::Exclusive)).await else {
         panic!()
     };
-    let up = held(standings.remove(0));
+    let up = held(place_states.remove(0));
     assert!(up.token > write.token && one.verify(&up).await && !one.verify(&write).await);
 }
 

@@ -130,7 +130,7 @@ fn put_response(line: &mut Line, response: Response, transcript: &mut Transcript
             line.text(sorted(ids.into_iter().map(|id| format!("{}:{}", id.scheme, id.id)).collect()));
         }
         // Answers to what only Rowlock understands, which no script sends.
-        other @ (Response::Standings(_) | Response::Held(_) | Response::Report(_)) => {
+        other @ (Response::PlaceStates(_) | Response::Held(_) | Response::Report(_)) => {
             line.text(format!(" {other:?}"));
         }
     }

@@ -76,7 +76,7 @@ pub mod replica;
 pub mod report;
 pub mod service;
 pub mod session;
-pub mod standing;
+pub mod status_publisher;
 pub mod sweep;
 pub mod zk;
 pub mod zk_config;

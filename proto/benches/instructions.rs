@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
 use harness::{Case, measured};
-use rowlock_proto::lock::{Acquire, Claim, Party, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Party, PlaceState};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
     Acl, ConnectRequest, ConnectResponse, CreateMode, EventType, FencingToken, OpCode, ReplyHeader, Request,
@@ -181,7 +181,7 @@ fn claim() -> Claim {
 }
 
 fn held() -> Response {
-    Response::Standings(vec![Standing::Held(claim())])
+    Response::PlaceStates(vec![PlaceState::Held(claim())])
 }
 
 fn waiting() -> Response {
@@ -192,7 +192,7 @@ fn waiting() -> Response {
         label: DATA,
         since_ms: 1_700_000_000_000,
     };
-    Response::Standings(vec![Standing::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }])
+    Response::PlaceStates(vec![PlaceState::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }])
 }
 
 fn children() -> Response {

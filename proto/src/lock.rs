@@ -97,7 +97,7 @@ pub struct Acquire {
     /// What is wanted.
     pub mode: Mode,
     /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another
-    /// number is answered [`Standing::LimitIs`]. 0: whatever it is.
+    /// number is answered [`PlaceState::LimitIs`]. 0: whatever it is.
     pub limit: u32,
     /// Stay in the queue if the lock is not free. Otherwise nothing is left behind.
     pub wait: bool,
@@ -163,9 +163,9 @@ pub struct Party {
     pub since_ms: i64,
 }
 
-/// Where an attempt stands.
+/// The state of a place in a queue, as an answer tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum PlaceState {
     /// It holds the lock.
     Held(Claim),
     /// It is in the queue; the grant will be pushed ([`Notice`]).
@@ -199,19 +199,19 @@ pub struct Notice {
     /// Which place.
     pub claim: Claim,
     /// What happened.
-    pub news: News,
+    pub event: NoticeEvent,
 }
 
 /// See [`Notice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum News {
+pub enum NoticeEvent {
     /// The lock is held now.
     Granted,
-    /// The place is gone by somebody else's doing: its znode was deleted.
+    /// The place is lost: another client deleted its znode.
     Deleted,
-    /// The place is gone: somebody forced the release.
+    /// The place is lost: a release was forced.
     Forced,
-    /// The place is gone: it was held for longer than its `max_hold_ms`.
+    /// The place is lost: it was held for longer than its `max_hold_ms`.
     Revoked,
 }
 

@@ -251,7 +251,7 @@ pub enum Request {
     Acquire(Vec<Acquire>),
     /// 1002: gives back what is held; in one command.
     Release(Vec<Claim>),
-    /// 1003: leaves the queues, whatever the standing; nothing to do is no error.
+    /// 1003: leaves the queues, whatever the state of the place; nothing to do is no error.
     Abandon(Vec<Attempt>),
     /// 1004: which of these are held, linearizable.
     Verify(Vec<Claim>),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
-use crate::lock::Standing;
+use crate::lock::PlaceState;
 use crate::stat::Stat;
 
 /// The answer to [`crate::request::ConnectRequest`]; it has no header.
@@ -88,8 +88,8 @@ pub enum Response {
     Sasl(Option<Bytes>),
     /// whoAmI: scheme and user.
     WhoAmI(Vec<Id>),
-    /// acquire, convert: one standing per lock.
-    Standings(Vec<Standing>),
+    /// acquire, convert: the state of one place per lock.
+    PlaceStates(Vec<PlaceState>),
     /// release, verify: for each claim, whether it was (is) held. forceRelease: one.
     Held(Vec<bool>),
     /// report.

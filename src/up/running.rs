@@ -86,7 +86,7 @@ impl Running {
             let reports = self.reports().await;
             let ids = self.ids();
             let words: Vec<String> =
-                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", standing(r))).collect();
+                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", status_word(r))).collect();
             let serving: Vec<Report> = reports.into_iter().flatten().filter(|r| r.serving).collect();
             if serving.len() == ids.len() && serving.iter().all(|r| r.leader.is_some()) {
                 progress.done();
@@ -188,7 +188,7 @@ impl Running {
     }
 }
 
-fn standing(report: &std::io::Result<Report>) -> &'static str {
+fn status_word(report: &std::io::Result<Report>) -> &'static str {
     match report {
         Ok(r) if r.serving => "serves",
         Ok(r) if r.leader.is_some() => "catches up",

@@ -123,7 +123,7 @@ pub enum Command {
     Acquire(Vec<Acquire>),
     /// release: gives back what is held.
     Release(Vec<Claim>),
-    /// abandon: leaves queues, whatever the standing.
+    /// abandon: leaves queues, whatever the state of the place.
     Abandon(Vec<Attempt>),
     /// verify: which of these are held. Takes no zxid.
     Verify(Vec<Claim>),

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::lock::{Claim, Party, Standing};
+use rowlock_proto::lock::{Claim, Party, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use serde::{Deserialize, Serialize};
@@ -74,8 +74,8 @@ impl Kept {
     /// Shares the path of what is held with the session's list.
     fn new(id: u64, stored: &Stored, ephemerals: &Paths) -> Self {
         let form = match stored {
-            Ok(Outcome::Standings(standings)) => match standings.as_slice() {
-                [Standing::Held(claim)] => {
+            Ok(Outcome::PlaceStates(place_states)) => match place_states.as_slice() {
+                [PlaceState::Held(claim)] => {
                     let path = claim.path.as_str();
                     // Mostly the only one.
                     let shared = ephemerals
@@ -101,7 +101,7 @@ impl Kept {
         match &self.form {
             Form::Held(path, token) => {
                 let claim = Claim { path: path.to_string(), token: *token };
-                Ok(Outcome::Standings(vec![Standing::Held(claim)]))
+                Ok(Outcome::PlaceStates(vec![PlaceState::Held(claim)]))
             }
             Form::Released(held) => Ok(Outcome::Held(vec![*held])),
             Form::Other(stored) => (**stored).clone(),
@@ -319,15 +319,15 @@ impl Machine {
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
     fn again(&self, rules: Rules, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
         let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities, rules));
-        let Outcome::Standings(mut standings) = outcome else { return outcome };
+        let Outcome::PlaceStates(mut place_states) = outcome else { return outcome };
         let had_places =
-            standings.iter().all(|one| matches!(one, Standing::Held(_) | Standing::Waiting { .. }));
+            place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));
         if let (Command::Acquire(all), true) = (command, had_places) {
-            return Outcome::Standings(self.standings_again((session, Slot::default()), all, room));
+            return Outcome::PlaceStates(self.place_states_again((session, Slot::default()), all, room));
         }
         // Of a convert, or beside a place that was refused.
-        self.renew_standings(session, &mut standings, room);
-        Outcome::Standings(standings)
+        self.renew_place_states(session, &mut place_states, room);
+        Outcome::PlaceStates(place_states)
     }
 }
 
@@ -338,7 +338,7 @@ fn fits(command: &Command, outcome: &Outcome) -> bool {
         Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),
         Command::SetData(_) | Command::SetAcl(_) => matches!(outcome, Outcome::Stat(_)),
         Command::Multi(_) => matches!(outcome, Outcome::Multi(_)),
-        Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::Standings(_)),
+        Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::PlaceStates(_)),
         Command::Release(_) | Command::Verify(_) | Command::ForceRelease(_) => {
             matches!(outcome, Outcome::Held(_))
         }
@@ -351,14 +351,14 @@ pub(crate) fn weight(stored: &Stored) -> usize {
     const BASE: usize = 64;
     const STAT: usize = 80;
     let of_party = |party: &Party| BASE + party.path.len() + party.label.len();
-    let of_standing = |standing: &Standing| match standing {
-        Standing::Held(claim) => BASE + claim.path.len(),
-        Standing::Waiting { claim, holder, .. } => {
+    let of_state = |place_state: &PlaceState| match place_state {
+        PlaceState::Held(claim) => BASE + claim.path.len(),
+        PlaceState::Waiting { claim, holder, .. } => {
             BASE + claim.path.len() + holder.as_ref().map_or(0, of_party)
         }
-        Standing::Busy { holder, .. } => BASE + holder.as_ref().map_or(0, of_party),
-        Standing::Deadlock(circle) => BASE + circle.iter().map(of_party).sum::<usize>(),
-        Standing::LimitIs(_) | Standing::Absent => BASE,
+        PlaceState::Busy { holder, .. } => BASE + holder.as_ref().map_or(0, of_party),
+        PlaceState::Deadlock(circle) => BASE + circle.iter().map(of_party).sum::<usize>(),
+        PlaceState::LimitIs(_) | PlaceState::Absent => BASE,
     };
     let of_result = |result: &OpResult| match result {
         OpResult::Create(path) => BASE + path.len(),
@@ -370,7 +370,7 @@ pub(crate) fn weight(stored: &Stored) -> usize {
     BASE + match stored {
         Ok(Outcome::Created { path, .. }) => STAT + path.len(),
         Ok(Outcome::Multi(results)) => results.iter().map(of_result).sum(),
-        Ok(Outcome::Standings(standings)) => standings.iter().map(of_standing).sum(),
+        Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
         Ok(Outcome::Held(held)) => held.len(),
         Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_)) => STAT,
         Err(_) => 0,

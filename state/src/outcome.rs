@@ -1,7 +1,7 @@
 //! What applying a command gives: an answer for its sender, and events for everybody who watches.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Mode, Standing};
+use rowlock_proto::lock::{Mode, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ pub enum Outcome {
     /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
     Multi(Vec<OpResult>),
     /// acquire, convert: one per lock.
-    Standings(Vec<Standing>),
+    PlaceStates(Vec<PlaceState>),
     /// release, verify, forceRelease: for each claim, whether it was (is) held.
     Held(Vec<bool>),
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::frame;
-use rowlock_proto::lock::{Acquire, Claim, Notice, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Notice, PlaceState};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
     Acl, ConnectRequest, CreateMode, ErrorCode, OpCode, ReplyHeader, Request, RequestFrame, Response,
@@ -190,14 +190,14 @@ impl Raw {
     }
 
     /// acquire of one lock.
-    pub async fn acquire(&mut self, acquire: Acquire) -> Standing {
+    pub async fn acquire(&mut self, acquire: Acquire) -> PlaceState {
         self.acquire_all(vec![acquire]).await.remove(0)
     }
 
-    pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<Standing> {
+    pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<PlaceState> {
         match self.call(Request::Acquire(all)).await {
-            Ok(Response::Standings(standings)) => standings,
-            other => panic!("not standings: {other:?}"),
+            Ok(Response::PlaceStates(place_states)) => place_states,
+            other => panic!("not place states: {other:?}"),
         }
     }
 
@@ -268,18 +268,18 @@ pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
 
 /// The claim of a place that is held.
 #[track_caller]
-pub fn held(standing: Standing) -> Claim {
-    match standing {
-        Standing::Held(claim) => claim,
+pub fn held(place_state: PlaceState) -> Claim {
+    match place_state {
+        PlaceState::Held(claim) => claim,
         other => panic!("not held: {other:?}"),
     }
 }
 
 /// The claim of a place that waits.
 #[track_caller]
-pub fn waiting(standing: Standing) -> (Claim, u32) {
-    match standing {
-        Standing::Waiting { claim, ahead, .. } => (claim, ahead),
+pub fn waiting(place_state: PlaceState) -> (Claim, u32) {
+    match place_state {
+        PlaceState::Waiting { claim, ahead, .. } => (claim, ahead),
         other => panic!("not waiting: {other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_env::time;
-use rowlock_proto::lock::{Claim, Standing};
+use rowlock_proto::lock::{Claim, PlaceState};
 use rowlock_proto::{FencingToken, Request, Response};
 
 use super::guard::{Grant, Guard, Seat};
@@ -110,10 +110,10 @@ async fn convert(
     let request = Request::Convert { claim, mode: to.mode(), prefix };
     let reply = guard.client().submit_followed(request, None, cells).await?.await?;
     match reply.response {
-        Response::Standings(standings) => match standings.into_iter().next() {
-            Some(Standing::Held(claim)) => Ok(claim),
-            Some(Standing::Busy { .. }) => Err(Error::Busy),
-            Some(Standing::Absent) => Err(Error::NotHeld),
+        Response::PlaceStates(place_states) => match place_states.into_iter().next() {
+            Some(PlaceState::Held(claim)) => Ok(claim),
+            Some(PlaceState::Busy { .. }) => Err(Error::Busy),
+            Some(PlaceState::Absent) => Err(Error::NotHeld),
             _ => Err(ODD),
         },
         _ => Err(ODD),

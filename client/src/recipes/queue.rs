@@ -21,7 +21,7 @@ pub(crate) struct Contender {
 
 /// Where a contender stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum QueuePosition {
     /// Nothing before it keeps it from holding the lock.
     Holder,
     /// Somebody before it does.
@@ -30,7 +30,7 @@ pub(crate) enum Standing {
     Absent,
 }
 
-/// What may change a standing.
+/// What may change a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// The end of this contender.
@@ -65,9 +65,9 @@ impl Queue {
     }
 
     /// `limit`: how many permits the lock has, for those who ask for permits.
-    pub(crate) fn standing(&self, name: &str, limit: u32) -> Standing {
+    pub(crate) fn position(&self, name: &str, limit: u32) -> QueuePosition {
         let Some(at) = self.contenders.iter().position(|contender| contender.name == name) else {
-            return Standing::Absent;
+            return QueuePosition::Absent;
         };
         let before = &self.contenders[..at];
         let wake = match self.contenders[at].mode {
@@ -82,8 +82,10 @@ impl Queue {
             }
         };
         match wake {
-            None => Standing::Holder,
-            Some(wake) => Standing::Behind { position: at, wake, holder: self.contenders[0].name.clone() },
+            None => QueuePosition::Holder,
+            Some(wake) => {
+                QueuePosition::Behind { position: at, wake, holder: self.contenders[0].name.clone() }
+            }
         }
     }
 
@@ -212,11 +214,11 @@ mod tests {
         assert_eq!(queue(&[right[5], right[4]]), right[4..]);
     }
 
-    fn standing(it: &Queue, name: &str) -> (usize, Option<Wake>) {
-        match it.standing(name, 4) {
-            Standing::Holder => (0, None),
-            Standing::Behind { position, wake, .. } => (position, Some(wake)),
-            Standing::Absent => panic!("{name} is absent"),
+    fn position(it: &Queue, name: &str) -> (usize, Option<Wake>) {
+        match it.position(name, 4) {
+            QueuePosition::Holder => (0, None),
+            QueuePosition::Behind { position, wake, .. } => (position, Some(wake)),
+            QueuePosition::Absent => panic!("{name} is absent"),
         }
     }
 
@@ -227,11 +229,11 @@ mod tests {
     #[test]
     fn a_standing_names_the_one_directly_before_and_the_holder() {
         let it = Queue::new(vec!["l-0000000003".into(), "l-0000000001".into(), "l-0000000002".into()]);
-        assert_eq!(it.standing("l-0000000001", 0), Standing::Holder);
+        assert_eq!(it.position("l-0000000001", 0), QueuePosition::Holder);
         let wake = Wake::Gone("l-0000000002".into());
-        let behind = Standing::Behind { position: 2, wake, holder: "l-0000000001".into() };
-        assert_eq!(it.standing("l-0000000003", 0), behind);
-        assert_eq!(it.standing("l-0000000004", 0), Standing::Absent);
+        let behind = QueuePosition::Behind { position: 2, wake, holder: "l-0000000001".into() };
+        assert_eq!(it.position("l-0000000003", 0), behind);
+        assert_eq!(it.position("l-0000000004", 0), QueuePosition::Absent);
     }
 
     #[test]
@@ -239,10 +241,10 @@ mod tests {
         let names =
             ["a__READ__0000000001", "b__rlock__0000000002", "c__WRIT__0000000003", "d__READ__0000000004"];
         let it = Queue::new(names.map(str::to_owned).to_vec());
-        assert_eq!(standing(&it, names[0]), (0, None));
-        assert_eq!(standing(&it, names[1]), (0, None));
-        assert_eq!(standing(&it, names[2]), (2, gone(names[1])));
-        assert_eq!(standing(&it, names[3]), (3, gone(names[2])));
+        assert_eq!(position(&it, names[0]), (0, None));
+        assert_eq!(position(&it, names[1]), (0, None));
+        assert_eq!(position(&it, names[2]), (2, gone(names[1])));
+        assert_eq!(position(&it, names[3]), (3, gone(names[2])));
         assert!(it.only_readers_between(names[0], names[2]) && !it.only_readers_between(names[0], names[3]));
         assert!(!it.is_just(names[0], names[1]));
     }
@@ -252,13 +254,13 @@ mod tests {
         let names =
             ["a-permit-0000000001", "b-2-permit-0000000002", "c-3-permit-0000000003", "d-permit-0000000004"];
         let it = Queue::new(names.map(str::to_owned).to_vec());
-        assert_eq!(standing(&it, names[1]), (0, None));
-        assert_eq!(standing(&it, names[2]), (2, Some(Wake::AnyChange)));
-        assert_eq!(standing(&it, names[3]), (3, Some(Wake::AnyChange)), "it would fit, but came later");
+        assert_eq!(position(&it, names[1]), (0, None));
+        assert_eq!(position(&it, names[2]), (2, Some(Wake::AnyChange)));
+        assert_eq!(position(&it, names[3]), (3, Some(Wake::AnyChange)), "it would fit, but came later");
         assert_eq!(it.free_permits(4), 1);
         let alone = Queue::new(vec!["a-9-permit-0000000001".into()]);
         assert_eq!(
-            standing(&alone, "a-9-permit-0000000001"),
+            position(&alone, "a-9-permit-0000000001"),
             (0, None),
             "more than the limit: granted alone"
         );

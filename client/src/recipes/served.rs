@@ -13,7 +13,7 @@ use std::time::Duration;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::lock::{Acquire, Claim, Standing};
+use rowlock_proto::lock::{Acquire, Claim, PlaceState};
 use rowlock_proto::{Acl, Request, Response, path};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -179,9 +179,11 @@ impl<'a> Attempt<'a> {
             Ok(pending) => pending.await,
             Err(error) => Err(error),
         };
-        let standings = match answer {
+        let place_states = match answer {
             Ok(reply) => match reply.response {
-                Response::Standings(standings) if standings.len() == self.places.len() => standings,
+                Response::PlaceStates(place_states) if place_states.len() == self.places.len() => {
+                    place_states
+                }
                 _ => return Err(ODD),
             },
             Err(error) => {
@@ -191,27 +193,27 @@ impl<'a> Attempt<'a> {
                 return Err(error);
             }
         };
-        for (standing, ungranted_at) in standings.iter().zip(&mut self.ungranted_at) {
-            if let Standing::Waiting { .. } = standing {
+        for (place_state, ungranted_at) in place_states.iter().zip(&mut self.ungranted_at) {
+            if let PlaceState::Waiting { .. } = place_state {
                 *ungranted_at = asked_at;
             }
         }
-        self.judge(standings, is_first, progress)
+        self.judge(place_states, is_first, progress)
     }
 
     fn judge(
         &mut self,
-        standings: Vec<Standing>,
+        place_states: Vec<PlaceState>,
         is_first: bool,
         progress: &mut Progress,
     ) -> Result<Verdict, Error> {
         self.claims.clear();
         let mut refusal = None;
         let mut front: Option<(usize, Option<String>, String)> = None;
-        for (standing, place) in standings.into_iter().zip(&mut self.places) {
-            match standing {
-                Standing::Held(claim) => self.claims.push(claim),
-                Standing::Waiting { claim, ahead, holder } => {
+        for (place_state, place) in place_states.into_iter().zip(&mut self.places) {
+            match place_state {
+                PlaceState::Held(claim) => self.claims.push(claim),
+                PlaceState::Waiting { claim, ahead, holder } => {
                     self.claims.push(claim);
                     let holder = holder.map(|party| path::name(&party.path).to_owned());
                     let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
@@ -220,13 +222,13 @@ impl<'a> Attempt<'a> {
                         front = Some((ahead, holder, place.lock.clone()));
                     }
                 }
-                Standing::Busy { .. } => refusal = refusal.or(Some(Ok(Verdict::Busy))),
-                Standing::Deadlock(cycle) => {
+                PlaceState::Busy { .. } => refusal = refusal.or(Some(Ok(Verdict::Busy))),
+                PlaceState::Deadlock(cycle) => {
                     let cycle = cycle.into_iter().map(|party| self.client.party(party)).collect();
                     refusal = Some(Err(Error::Deadlock { cycle }));
                 }
-                Standing::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
-                Standing::Absent => place.forget(),
+                PlaceState::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
+                PlaceState::Absent => place.forget(),
             }
         }
         if let Some(refusal) = refusal {

@@ -18,7 +18,7 @@ use super::acquire::{Progress, Terms, Wanted};
 use super::guard::{Grant, Guard, Seat};
 use super::names::{self, Kind};
 use super::place::Place;
-use super::queue::{Queue, Standing, Wake};
+use super::queue::{Queue, QueuePosition, Wake};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
@@ -63,17 +63,17 @@ pub(crate) async fn acquire(
             Some(queue) => queue,
             None => place.queue().await?,
         };
-        match queue.standing(place.name(), limit) {
-            Standing::Holder => return guard(client, place, stat, wanted, terms, progress).map(Some),
-            Standing::Behind { .. } if !wait => {
+        match queue.position(place.name(), limit) {
+            QueuePosition::Holder => return guard(client, place, stat, wanted, terms, progress).map(Some),
+            QueuePosition::Behind { .. } if !wait => {
                 place.leave().await?;
                 return Ok(None);
             }
-            Standing::Behind { position, wake, holder } => {
+            QueuePosition::Behind { position, wake, holder } => {
                 progress.stand(&wanted.lock, position, Some(holder));
                 wait_for(&place, wake, attachments, progress).await?;
             }
-            Standing::Absent => {
+            QueuePosition::Absent => {
                 place.forget();
                 return Err(Error::PlaceLost);
             }
@@ -162,7 +162,7 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
             return Ok(());
         };
         let limit = limit_of(znode::data(reply)?.data.as_deref()).unwrap_or(0);
-        if Queue::new(names).standing(place.name(), limit) == Standing::Holder {
+        if Queue::new(names).position(place.name(), limit) == QueuePosition::Holder {
             return Ok(());
         }
         resized = Some(limit_changed);

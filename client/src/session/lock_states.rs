@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_proto::FencingToken;
-use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 
 use crate::error::LostReason;
 use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
@@ -123,8 +123,8 @@ impl LockStates {
 
     /// A server says what became of a place. `None`: nobody wants to know any more.
     pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<StateChange> {
-        let reason = match notice.news {
-            News::Granted => {
+        let reason = match notice.event {
+            NoticeEvent::Granted => {
                 let followed = self.followed.get_mut(&notice.claim.path)?;
                 if followed.token != notice.claim.token {
                     return None;
@@ -132,9 +132,9 @@ impl LockStates {
                 followed.held = true;
                 return followed.cell.upgrade().map(|cell| (cell, LockState::Held { since: now }));
             }
-            News::Deleted => LostReason::Deleted,
-            News::Forced => LostReason::ForceReleased,
-            News::Revoked => LostReason::Revoked,
+            NoticeEvent::Deleted => LostReason::Deleted,
+            NoticeEvent::Forced => LostReason::ForceReleased,
+            NoticeEvent::Revoked => LostReason::Revoked,
         };
         self.lose(&notice.claim, reason)
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_notice_reaches_the_place_with_its_very_token_and_no_other() {
         let (mut it, cell, now) = (LockStates::default(), LockStateCell::new(), Instant::now());
         assert!(it.follow(&claim("/l/a", 5), None, &cell).is_none());
-        let notice = |path, token| Notice { claim: claim(path, token), news: News::Granted };
+        let notice = |path, token| Notice { claim: claim(path, token), event: NoticeEvent::Granted };
         assert!(it.notice(&notice("/l/a", 4), now).is_none() && it.notice(&notice("/l/b", 5), now).is_none());
         assert_eq!(told(it.notice(&notice("/l/a", 5), now)), Some(LockState::Held { since: now }));
         drop(cell);
@@ -228,7 +228,9 @@ mod tests {
         assert_eq!(portions, [vec![claim("/l/0", 1), claim("/l/3", 1)]]);
         let changes = it.verified(&portions[0], &[true, false]);
         assert_eq!(changes.len(), 1);
-        assert!(Arc::ptr_eq(&changes[0].0, &cells[3]) && changes[0].1 == LockState::Lost(LostReason::Deleted));
+        assert!(
+            Arc::ptr_eq(&changes[0].0, &cells[3]) && changes[0].1 == LockState::Lost(LostReason::Deleted)
+        );
     }
 
     #[test]

@@ -329,7 +329,7 @@ pub(crate) struct Call {
     pub request: Request,
     pub reply: ReplySender,
     pub watch: Option<WatchRequest>,
-    /// With acquire and convert: where the cells of the places go that the reply names, one per standing.
+    /// With acquire and convert: where the cells of the places go that the reply names, one for each place.
     pub cells: Vec<Arc<LockStateCell>>,
     /// Its share of [`crate::limits::OUTSTANDING_REQUESTS`].
     pub _permit: Option<OwnedSemaphorePermit>,

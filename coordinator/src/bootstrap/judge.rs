@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_consensus::peer::Introduction;
 use rowlock_proto::NodeId;
-use rowlock_wal::Standing;
+use rowlock_wal::FolderState;
 
 use super::BootstrapError;
 
@@ -19,7 +19,7 @@ pub(super) type Answers = BTreeMap<NodeId, Introduction>;
 #[derive(Clone, Debug)]
 pub(super) struct Us {
     pub(super) node: NodeId,
-    pub(super) standing: Standing,
+    pub(super) state: FolderState,
     /// By its configuration.
     pub(super) is_learner: bool,
     /// The voters of its configuration.
@@ -45,7 +45,7 @@ impl Us {
 
     /// It has nothing, and nobody has said yet that it never had.
     pub(super) fn is_newcomer(&self) -> bool {
-        self.standing == Standing::Unknown && self.last_index.is_none()
+        self.state == FolderState::Unknown && self.last_index.is_none()
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     fn newcomer(node: u64, founders: &[u64]) -> Us {
         Us {
             node: NodeId(node),
-            standing: Standing::Unknown,
+            state: FolderState::Unknown,
             is_learner: false,
             founders: set(founders),
             configured: set(founders),
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_node_with_a_log_needs_as_many_as_a_quorum_does() {
-        let us = Us { standing: Standing::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
+        let us = Us { state: FolderState::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
         assert_eq!(judge(&us, &Answers::new()), wait_for(&[1, 2]));
         assert_eq!(judge(&us, &[(NodeId(2), Introduction::default())].into()), Ok(Verdict::TakePart));
         let names = Introduction { leader: Some(NodeId(1)), ..member(&[1, 2, 3]) };
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_node_whose_log_ends_before_a_change_of_members_needs_a_quorum_of_the_new_ones() {
         let us = Us {
-            standing: Standing::Member,
+            state: FolderState::Member,
             voters: set(&[1, 2, 3]),
             members_at: Some(3),
             last_index: Some(4),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_log_that_ends_before_what_it_has_acknowledged_is_refused_and_one_that_was_cut_is_not() {
-        let us = Us { standing: Standing::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
+        let us = Us { state: FolderState::Member, last_index: Some(4), term: 2, ..newcomer(3, &[1, 2, 3]) };
         let said = |term, index| {
             let answer = Introduction { acknowledged: Some(index), term, ..member(&[1, 2, 3]) };
             judge(&us, &[(NodeId(1), answer)].into())

@@ -28,7 +28,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
-use rowlock_wal::Standing;
+use rowlock_wal::FolderState;
 
 use self::judge::{Answers, Us, Verdict, judge};
 use crate::config::NodeConfig;
@@ -160,7 +160,7 @@ impl Bootstrap {
         }
         // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
         // from now on asked about others, whom it may never see itself.
-        let rising = folder.rise_to(Standing::Admitted).await;
+        let rising = folder.rise_to(FolderState::Admitted).await;
         rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
         raft::take_part(&self.raft, &self.admission);
         Ok(())
@@ -169,12 +169,12 @@ impl Bootstrap {
     /// What this node knows of itself.
     async fn us(&self) -> Result<Us, BootstrapError> {
         let (node, is_learner) = (self.config.id, self.config.learner);
-        let standing = self.peers.folder().standing();
+        let state = self.peers.folder().state();
         let founders = self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect();
         let configured = self.config.members.iter().map(|m| m.id).collect();
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
-        Ok(Us { node, standing, is_learner, founders, configured, voters, members_at, last_index, term })
+        Ok(Us { node, state, is_learner, founders, configured, voters, members_at, last_index, term })
     }
 
     /// Asks everybody at once. Gives the answers as soon as they suffice.
@@ -218,7 +218,7 @@ impl Bootstrap {
             let leader = facts::leader(&self.raft);
             let joined = facts::has_joined(&self.raft, us.node);
             if joined {
-                let rising = self.peers.folder().rise_to(Standing::Member).await;
+                let rising = self.peers.folder().rise_to(FolderState::Member).await;
                 rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
             }
             match leader {
@@ -274,7 +274,7 @@ impl Bootstrap {
         let others: Vec<NodeId> = self.config.members.iter().map(|m| m.id).filter(|id| *id != me).collect();
         // What is in the log may come from a leader that has been deposed since, and go again. A node that
         // was taken in once and is no member any more was removed: it does not come again by itself.
-        if self.peers.folder().standing() == Standing::Member {
+        if self.peers.folder().state() == FolderState::Member {
             return Ok(());
         }
         while !facts::has_joined(&self.raft, me) {

@@ -6,7 +6,7 @@ use crate::peer_support::{self as support, PATIENCE, Service};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
-use rowlock_wal::{Entry, Identity, LeaderId, LogId, Membership, Payload, Standing, Storage};
+use rowlock_wal::{Entry, FolderState, Identity, LeaderId, LogId, Membership, Payload, Storage};
 
 use super::LEADER_EVERY;
 use crate::config::{NodeConfig, NodeEntry};
@@ -36,13 +36,13 @@ async fn taken_in(service: &Service) -> usize {
 
 /// The newcomer, started with such a standing and with entries of a leader in its log.
 async fn restarted(
-    standing: Standing,
+    state: FolderState,
     data: &std::path::Path,
     service: &Arc<Service>,
 ) -> (Node, support::Node) {
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(4) };
     let opened = Storage::open(data, identity, Arc::new(|_| {}), Arc::default()).await.expect("is new");
-    opened.folder.rise_to(standing).await.expect("writes");
+    opened.folder.rise_to(state).await.expect("writes");
     let log = opened.log.clone();
     let leader_id = LeaderId { term: 1, node_id: 1 };
     let membership = Membership { configs: vec![[1].into()], nodes: [(1, Member::default())].into() };
@@ -58,7 +58,7 @@ async fn restarted(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_again() {
     let (data, service) = (tempfile::tempdir().expect("a temporary folder"), Service::new());
-    let (node, _other) = restarted(Standing::Admitted, data.path(), &service).await;
+    let (node, _other) = restarted(FolderState::Admitted, data.path(), &service).await;
     assert!(taken_in(&service).await > 0, "it took itself for a member because its log is not empty");
     node.shutdown().await;
 }
@@ -66,7 +66,7 @@ async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_agai
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_was_removed_does_not_come_again_by_itself() {
     let (data, service) = (tempfile::tempdir().expect("a temporary folder"), Service::new());
-    let (node, _other) = restarted(Standing::Member, data.path(), &service).await;
+    let (node, _other) = restarted(FolderState::Member, data.path(), &service).await;
     let mut status = node.status();
     let known = status.wait_for(|status| !status.voters.is_empty());
     time::timeout(PATIENCE, known).await.expect("in time").expect("runs");

@@ -28,12 +28,12 @@ struct Mark {
     mine: u64,
     /// Of the others, as they said it last.
     others: BTreeMap<NodeId, u64>,
-    standing: Standing,
+    state: MarkState,
 }
 
 /// How far this node's own word about a mark has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum MarkState {
     /// It is to be told.
     Due,
     /// It is on its way, or lost.
@@ -73,7 +73,7 @@ impl Marks {
                     let Some(mark) = kept.iter_mut().find(|mark| mark.index == index) else { continue };
                     // What a former process has said may have been the reason why it stopped.
                     if is_of_now {
-                        mark.standing = Standing::Logged;
+                        mark.state = MarkState::Logged;
                     } else if !is_mine {
                         rare::taken(Rare::DigestsCompared);
                         mark.others.insert(proposal.origin.node, digest);
@@ -97,7 +97,7 @@ impl Marks {
         if kept.len() > MARKS_MAX {
             kept.pop_front();
         }
-        kept.push_back(Mark { index, mine, others: BTreeMap::new(), standing: Standing::Due });
+        kept.push_back(Mark { index, mine, others: BTreeMap::new(), state: MarkState::Due });
     }
 
     /// A snapshot has replaced the state: the digests belong to one that is gone.
@@ -114,8 +114,8 @@ impl Marks {
     /// more.
     pub fn to_tell(&self) -> Option<Command> {
         let mut kept = self.kept.lock();
-        let mark = kept.back_mut().filter(|mark| mark.standing == Standing::Due)?;
-        mark.standing = Standing::Told;
+        let mark = kept.back_mut().filter(|mark| mark.state == MarkState::Due)?;
+        mark.state = MarkState::Told;
         Some(Command::DigestAt { index: mark.index, digest: mark.mine })
     }
 
@@ -143,7 +143,7 @@ impl Marks {
             let missing = voters.len() - all.values().map(BTreeSet::len).sum::<usize>();
             let stops = match majority {
                 Some(digest) => digest != mark.mine,
-                None if all.len() < 2 || mark.standing != Standing::Logged => false,
+                None if all.len() < 2 || mark.state != MarkState::Logged => false,
                 None => most + missing < quorum || is_last_time,
             };
             let (me, index, mine) = (self.me, mark.index, mark.mine);

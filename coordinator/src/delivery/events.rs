@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{SessionId, encode};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
@@ -65,11 +65,11 @@ impl EventSink for Dispatcher<'_> {
             }
             LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Gone { .. } => {}
         }
-        let Some(news) = news(event) else { return };
+        let Some(pushed) = pushed(event) else { return };
         let frame = || {
             let claim = Claim { path: event.path.to_owned(), token: event.token };
             let mut out = BytesMut::new();
-            encode::notice(event.zxid, &Notice { claim, news }, &mut out);
+            encode::notice(event.zxid, &Notice { claim, event: pushed }, &mut out);
             out.freeze()
         };
         if self.registry.notify(event.session, frame) {
@@ -80,16 +80,16 @@ impl EventSink for Dispatcher<'_> {
 
 /// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very
 /// command that made the place, whose zxid the token is, is no news.
-fn news(event: &LockEvent<'_>) -> Option<News> {
+fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
     let is_new = event.zxid.0 == event.token.0;
     match event.kind {
         _ if !event.is_acquired => None,
         LockEventKind::Granted { .. } if mutant::is(Mutant::LoseNotices) => None,
-        LockEventKind::Granted { .. } => (!is_new).then_some(News::Granted),
+        LockEventKind::Granted { .. } => (!is_new).then_some(NoticeEvent::Granted),
         LockEventKind::Gone { why, .. } => match why {
-            Why::Deleted => Some(News::Deleted),
-            Why::Forced => Some(News::Forced),
-            Why::Revoked => Some(News::Revoked),
+            Why::Deleted => Some(NoticeEvent::Deleted),
+            Why::Forced => Some(NoticeEvent::Forced),
+            Why::Revoked => Some(NoticeEvent::Revoked),
             Why::Released | Why::SessionClosed | Why::SessionExpired => None,
         },
         LockEventKind::Requested { .. } | LockEventKind::Converted => None,
@@ -185,7 +185,7 @@ mod tests {
         let mut stage = Stage::new();
         let granted = event(LockEventKind::Granted { waited_ms: 3 });
         let claim = Claim { path: granted.path.to_owned(), token: granted.token };
-        assert_eq!(stage.lock(granted), [(Zxid(9), Notice { claim, news: News::Granted })]);
+        assert_eq!(stage.lock(granted), [(Zxid(9), Notice { claim, event: NoticeEvent::Granted })]);
         assert_eq!(stage.lock(LockEvent { session: SessionId(8), ..granted }), []);
         assert_eq!(stage.metrics.lock_grants_total.get(), 2);
         assert_eq!(stage.metrics.lock_notices_total.get(), 1);
@@ -213,11 +213,13 @@ mod tests {
     #[test]
     fn a_loss_by_somebody_elses_doing_is_told_with_its_cause() {
         let mut stage = Stage::new();
-        for (why, news) in
-            [(Why::Deleted, News::Deleted), (Why::Forced, News::Forced), (Why::Revoked, News::Revoked)]
-        {
+        for (why, pushed) in [
+            (Why::Deleted, NoticeEvent::Deleted),
+            (Why::Forced, NoticeEvent::Forced),
+            (Why::Revoked, NoticeEvent::Revoked),
+        ] {
             let told = stage.lock(gone(why));
-            assert!(matches!(&told[..], [(_, notice)] if notice.news == news), "{told:?}");
+            assert!(matches!(&told[..], [(_, notice)] if notice.event == pushed), "{told:?}");
         }
     }
 

@@ -39,7 +39,7 @@ pub use status::{StateView, StatusSource};
 pub struct HttpContext {
     /// The node's metrics.
     pub metrics: Arc<Metrics>,
-    /// The node's standing.
+    /// The node's status.
     pub status: Receiver<Status>,
     /// The replicated state and this node's connections.
     pub source: Arc<dyn StatusSource>,

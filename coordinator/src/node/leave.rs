@@ -42,8 +42,8 @@ pub(super) struct Leave {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) proposer: Proposer,
     pub(super) pending: Arc<Pending>,
-    /// Heard by the standing, which ends serving, and by the service, which takes no more proposals: the
-    /// other nodes hold theirs for the next leader.
+    /// Heard by the status publisher, which ends serving, and by the service, which takes no more proposals:
+    /// the other nodes hold theirs for the next leader.
     pub(super) leaving: watch::Sender<bool>,
     pub(super) peers: PeerPool,
 }

@@ -41,7 +41,7 @@ use crate::session::heartbeat_ack::HeartbeatAcks;
 use crate::session::last_contact::LastContact;
 use crate::session::liveness::Liveness;
 use crate::session::{SessionTouch, Sign};
-use crate::standing::Standing;
+use crate::status_publisher::StatusPublisher;
 use crate::sweep::Sweep;
 use crate::zk::read_only::Isolation;
 use crate::zk::{self, ClientContext, Doors, SecureDoor};
@@ -119,7 +119,7 @@ impl Parts {
             self.observed.clone(),
         ));
         self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), signs);
-        self.start_standing(&wires, contact.clone(), status_tx);
+        self.start_status_publisher(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, heartbeat_acks, listeners.peer);
         let tls = self.tls.clone();
         let secure =
@@ -266,8 +266,13 @@ impl Parts {
         self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
     }
 
-    fn start_standing(&self, wires: &Wires, contact: Arc<LastContact>, publish: watch::Sender<Status>) {
-        let standing = Standing {
+    fn start_status_publisher(
+        &self,
+        wires: &Wires,
+        contact: Arc<LastContact>,
+        publish: watch::Sender<Status>,
+    ) {
+        let publisher = StatusPublisher {
             me: wires.config.id,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
@@ -283,7 +288,7 @@ impl Parts {
             publish,
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("standing", standing.run(self.shutdown_word()));
+        self.tasks.spawn("status-publisher", publisher.run(self.shutdown_word()));
     }
 
     fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {

@@ -20,7 +20,7 @@ pub(super) enum Form {
     /// One result per operation.
     Multi,
     /// Where each place stands.
-    Standings,
+    PlaceStates,
     /// What was held.
     Held,
     /// The path of the request, as it came.
@@ -58,9 +58,9 @@ pub(super) fn route(request: Request) -> Route {
         Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
         Request::Sync(path) if !mutant::is(Mutant::SyncIsLocal) => (Command::Noop, Form::Sync(path)),
         Request::CloseSession => (Command::CloseSession, Form::Close),
-        Request::Acquire(all) => (Command::Acquire(all), Form::Standings),
+        Request::Acquire(all) => (Command::Acquire(all), Form::PlaceStates),
         Request::Convert { claim, mode, prefix } => {
-            (Command::Convert { claim, mode, prefix }, Form::Standings)
+            (Command::Convert { claim, mode, prefix }, Form::PlaceStates)
         }
         Request::Release(claims) => (Command::Release(claims), Form::Held),
         Request::Verify(claims) => (Command::Verify(claims), Form::Held),
@@ -87,7 +87,7 @@ pub(super) fn response(form: Form, outcome: Outcome) -> Response {
         (Form::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
         (Form::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
         (Form::Multi, Outcome::Multi(results)) => Response::Multi(results),
-        (Form::Standings, Outcome::Standings(standings)) => Response::Standings(standings),
+        (Form::PlaceStates, Outcome::PlaceStates(place_states)) => Response::PlaceStates(place_states),
         (Form::Held, Outcome::Held(held)) => Response::Held(held),
         (Form::Sync(path), Outcome::Done) => Response::Path(path),
         (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),

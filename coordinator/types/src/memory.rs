@@ -1,9 +1,9 @@
 //! What a node's clients make it hold in memory, by its own count, and whether that is too much.
 //!
-//! In the flow: apply, the connections and the node's standing write what each part holds; the leader's
-//! folder, the door for new sessions and `addWatch` ask whether there is room. Above the limit what grows is
-//! refused; what gives back passes, and so do reads and heartbeats. Counts are estimates on the high side: no
-//! allocator is asked.
+//! In the flow: apply, the connections and the node's status publisher write what each part holds; the
+//! leader's folder, the door for new sessions and `addWatch` ask whether there is room. Above the limit what
+//! grows is refused; what gives back passes, and so do reads and heartbeats. Counts are estimates on the high
+//! side: no allocator is asked.
 //!
 //! Must never do: decide anything that replicas have to agree on. The leader's verdict stands in the log
 //! (`proposer/growth.rs`).

@@ -17,7 +17,7 @@ pub enum Role {
     Learner,
 }
 
-/// A snapshot of this node's standing, published by the node's status task.
+/// A snapshot of this node's state, published by the node's status task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// This node.

@@ -19,7 +19,7 @@ use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::ACQUAINTANCES_MAX;
 
 use super::error::StorageError;
-use super::identity::{self, Claim, Identity, LogState, Standing};
+use super::identity::{self, Claim, FolderState, Identity, LogState};
 
 /// Name of the file.
 const FILE: &str = "acquaintances";
@@ -50,7 +50,7 @@ struct Inner {
     /// Unset in tests without a disk.
     place: Option<(Dir, Identity)>,
     incarnation: Incarnation,
-    standing: Mutex<Standing>,
+    state: Mutex<FolderState>,
     met: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// Held while a file is written.
     writing: Mutex<()>,
@@ -61,13 +61,13 @@ impl Folder {
     pub(super) fn open(
         dir: Dir,
         identity: Identity,
-        (incarnation, standing): (Incarnation, Standing),
+        (incarnation, state): (Incarnation, FolderState),
     ) -> Result<Folder, StorageError> {
         let met = read(&dir)?;
         let inner = Inner {
             place: Some((dir, identity)),
             incarnation,
-            standing: Mutex::new(standing),
+            state: Mutex::new(state),
             met: Mutex::new(met),
             writing: Mutex::new(()),
         };
@@ -79,7 +79,7 @@ impl Folder {
         let inner = Inner {
             place: None,
             incarnation: Incarnation(u128::from(node.0)),
-            standing: Mutex::new(Standing::Member),
+            state: Mutex::new(FolderState::Member),
             met: Mutex::default(),
             writing: Mutex::new(()),
         };
@@ -92,8 +92,8 @@ impl Folder {
     }
 
     /// What its node has become so far.
-    pub fn standing(&self) -> Standing {
-        *self.inner.standing.lock()
+    pub fn state(&self) -> FolderState {
+        *self.inner.state.lock()
     }
 
     /// Whom it has met.
@@ -102,9 +102,9 @@ impl Folder {
     }
 
     /// Notes durably what the node has become. Never takes anything back.
-    pub async fn rise_to(&self, standing: Standing) -> Result<(), StorageError> {
+    pub async fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
         let inner = self.inner.clone();
-        worker::run_blocking("standing", move || inner.rise_to(standing)).await
+        worker::run_blocking("folder-state", move || inner.rise_to(state)).await
     }
 
     /// Notes durably by which incarnation a node is known, if this is the first time.
@@ -118,16 +118,16 @@ impl Folder {
 }
 
 impl Inner {
-    fn rise_to(&self, standing: Standing) -> Result<(), StorageError> {
+    fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
-        if *self.standing.lock() >= standing {
+        if *self.state.lock() >= state {
             return Ok(());
         }
         if let Some((dir, identity)) = &self.place {
-            let claim = Claim { log: LogState::Begun, life: Some((self.incarnation, standing)) };
+            let claim = Claim { log: LogState::Begun, life: Some((self.incarnation, state)) };
             identity::write(dir, identity, claim)?;
         }
-        *self.standing.lock() = standing;
+        *self.state.lock() = state;
         Ok(())
     }
 
@@ -198,7 +198,7 @@ mod tests {
     fn open(path: &std::path::Path) -> Result<Folder, StorageError> {
         let dir = Dir::open(path).expect("opens");
         let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
-        Folder::open(dir, identity, (Incarnation(7), Standing::Unknown))
+        Folder::open(dir, identity, (Incarnation(7), FolderState::Unknown))
     }
 
     #[tokio::test]
@@ -216,11 +216,11 @@ mod tests {
     async fn what_a_node_has_become_is_never_taken_back() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
-        folder.rise_to(Standing::Member).await.expect("writes");
-        folder.rise_to(Standing::Admitted).await.expect("does nothing");
-        assert_eq!(folder.standing(), Standing::Member);
+        folder.rise_to(FolderState::Member).await.expect("writes");
+        folder.rise_to(FolderState::Admitted).await.expect("does nothing");
+        assert_eq!(folder.state(), FolderState::Member);
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
-        assert_eq!(claim.life, Some((Incarnation(7), Standing::Member)));
+        assert_eq!(claim.life, Some((Incarnation(7), FolderState::Member)));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) fn new_incarnation() -> Incarnation {
 
 /// What the node of this folder has become in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum FolderState {
     /// It may have lost its data: it must neither vote nor acknowledge anything yet.
     Unknown,
     /// The others have said that they never knew another folder of it.
@@ -68,17 +68,19 @@ pub enum Standing {
     Member,
 }
 
-impl Standing {
+impl FolderState {
     fn word(self) -> &'static str {
         match self {
-            Standing::Unknown => "unknown",
-            Standing::Admitted => "admitted",
-            Standing::Member => "member",
+            FolderState::Unknown => "unknown",
+            FolderState::Admitted => "admitted",
+            FolderState::Member => "member",
         }
     }
 
-    fn named(word: &str) -> Option<Standing> {
-        [Standing::Unknown, Standing::Admitted, Standing::Member].into_iter().find(|one| one.word() == word)
+    fn named(word: &str) -> Option<FolderState> {
+        [FolderState::Unknown, FolderState::Admitted, FolderState::Member]
+            .into_iter()
+            .find(|one| one.word() == word)
     }
 }
 
@@ -88,7 +90,7 @@ pub struct Claim {
     /// Of the log.
     pub log: LogState,
     /// Unset in a folder of version 0.1.
-    pub life: Option<(Incarnation, Standing)>,
+    pub life: Option<(Incarnation, FolderState)>,
 }
 
 /// Checks that the folder is of `identity`, or makes it so if it is new.
@@ -100,7 +102,7 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        let new = Claim { log: LogState::New, life: Some((new_incarnation(), Standing::Unknown)) };
+        let new = Claim { log: LogState::New, life: Some((new_incarnation(), FolderState::Unknown)) };
         write(dir, identity, new)?;
         return Ok(new);
     }
@@ -142,8 +144,8 @@ fn text(identity: &Identity, claim: Claim) -> String {
             LogState::Begun => "begun",
         },
     );
-    if let Some((incarnation, standing)) = claim.life {
-        content.push_str(&format!("incarnation {incarnation}\nstanding {}\n", standing.word()));
+    if let Some((incarnation, state)) = claim.life {
+        content.push_str(&format!("incarnation {incarnation}\nstanding {}\n", state.word()));
     }
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
@@ -184,8 +186,8 @@ fn parse(bytes: &[u8]) -> Result<(u32, Identity, Claim), String> {
         Ok(number) => {
             let incarnation = Incarnation::parse(number).ok_or("its incarnation is not a number")?;
             let word = field("standing")?;
-            let standing = Standing::named(word).ok_or_else(|| format!("it says \"standing {word}\""))?;
-            Some((incarnation, standing))
+            let state = FolderState::named(word).ok_or_else(|| format!("it says \"standing {word}\""))?;
+            Some((incarnation, state))
         }
         Err(_) => None,
     };
@@ -205,9 +207,9 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         let new = claim(&dir, &identity("prod", 1)).expect("is new");
-        assert_eq!((new.log, new.life.map(|life| life.1)), (LogState::New, Some(Standing::Unknown)));
+        assert_eq!((new.log, new.life.map(|life| life.1)), (LogState::New, Some(FolderState::Unknown)));
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), new);
-        let life = new.life.map(|(incarnation, _)| (incarnation, Standing::Member));
+        let life = new.life.map(|(incarnation, _)| (incarnation, FolderState::Member));
         let begun = Claim { log: LogState::Begun, life };
         write(&dir, &identity("prod", 1), begun).expect("writes");
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), begun);
@@ -262,7 +264,7 @@ mod tests {
         let claim = Claim { log: LogState::Begun, life: None };
         assert_eq!(text(&identity("prod", 1), claim), old);
         assert_eq!(parse(old.as_bytes()), Ok((1, identity("prod", 1), claim)));
-        let claim = Claim { life: Some((Incarnation(0xabc), Standing::Admitted)), ..claim };
+        let claim = Claim { life: Some((Incarnation(0xabc), FolderState::Admitted)), ..claim };
         let golden = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\nincarnation \
                       00000000000000000000000000000abc\nstanding admitted\ncrc e30c1f4f\n";
         assert_eq!(text(&identity("prod", 1), claim), golden);

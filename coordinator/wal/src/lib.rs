@@ -57,7 +57,7 @@ mod tests;
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 pub use error::{DiskFailure, StorageError};
 pub use folder::{Folder, Unmet};
-pub use identity::{Identity, Standing};
+pub use identity::{FolderState, Identity};
 pub use log::handle::Log;
 pub use log::record::Checkpoint;
 pub use log::worker::{Callback, Done, OnFatal};

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use super::shared_acl;
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::{FencingToken, SessionId};
-use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
+use crate::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
 
 /// The body of a frame with [`crate::Xid::NOTICE`].
 pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
     let r = &mut Reader::new(frame);
     let claim = claim(r)?;
-    let news = match r.int()? {
-        0 => News::Granted,
-        1 => News::Deleted,
-        2 => News::Forced,
-        3 => News::Revoked,
+    let event = match r.int()? {
+        0 => NoticeEvent::Granted,
+        1 => NoticeEvent::Deleted,
+        2 => NoticeEvent::Forced,
+        3 => NoticeEvent::Revoked,
         number => return Err(DecodeError::UnknownVariant { number }),
     };
-    Ok(Notice { claim, news })
+    Ok(Notice { claim, event })
 }
 
 /// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; two times.
@@ -90,15 +90,15 @@ pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {
     r.vector(ATTEMPT_BYTES, |r| Ok(Attempt { lock: r.string()?, prefix: r.string()? }))
 }
 
-pub(super) fn standings(r: &mut Reader<'_>) -> Decoded<Vec<Standing>> {
+pub(super) fn place_states(r: &mut Reader<'_>) -> Decoded<Vec<PlaceState>> {
     r.vector(STANDING_BYTES, |r| {
         Ok(match r.int()? {
-            0 => Standing::Held(claim(r)?),
-            1 => Standing::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
-            2 => Standing::Busy { ahead: number(r)?, holder: holder(r)? },
-            3 => Standing::Deadlock(r.vector(PARTY_BYTES, party)?),
-            4 => Standing::LimitIs(number(r)?),
-            5 => Standing::Absent,
+            0 => PlaceState::Held(claim(r)?),
+            1 => PlaceState::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
+            2 => PlaceState::Busy { ahead: number(r)?, holder: holder(r)? },
+            3 => PlaceState::Deadlock(r.vector(PARTY_BYTES, party)?),
+            4 => PlaceState::LimitIs(number(r)?),
+            5 => PlaceState::Absent,
             number => return Err(DecodeError::UnknownVariant { number }),
         })
     })
@@ -143,10 +143,10 @@ mod tests {
         out.len() - REQUEST_BYTES
     }
 
-    fn reply_bytes(standing: Standing) -> usize {
+    fn reply_bytes(place_state: PlaceState) -> usize {
         let mut out = BytesMut::new();
         let header = ReplyHeader { xid: Xid(1), zxid: Zxid(2), err: None };
-        encode::reply(header, Some(&Response::Standings(vec![standing])), &mut out);
+        encode::reply(header, Some(&Response::PlaceStates(vec![place_state])), &mut out);
         out.len() - REPLY_BYTES
     }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(request_bytes(Request::Release(vec![claim])), CLAIM_BYTES);
         let attempt = Attempt { lock: String::new(), prefix: String::new() };
         assert_eq!(request_bytes(Request::Abandon(vec![attempt])), ATTEMPT_BYTES);
-        assert_eq!(reply_bytes(Standing::Absent), STANDING_BYTES);
+        assert_eq!(reply_bytes(PlaceState::Absent), STANDING_BYTES);
         let party = Party {
             path: String::new(),
             session: SessionId(0),
@@ -169,8 +169,8 @@ mod tests {
             label: Bytes::new(),
             since_ms: 0,
         };
-        let empty = reply_bytes(Standing::Deadlock(Vec::new()));
-        assert_eq!(reply_bytes(Standing::Deadlock(vec![party])) - empty, PARTY_BYTES);
+        let empty = reply_bytes(PlaceState::Deadlock(Vec::new()));
+        assert_eq!(reply_bytes(PlaceState::Deadlock(vec![party])) - empty, PARTY_BYTES);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeErr
         OpCode::AddWatch | OpCode::GetAllChildrenNumber => Response::Number(r.int()?),
         OpCode::Sasl => Response::Sasl(r.buffer()?),
         OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
-        OpCode::Acquire | OpCode::Convert => Response::Standings(lock::standings(r)?),
+        OpCode::Acquire | OpCode::Convert => Response::PlaceStates(lock::place_states(r)?),
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             Response::Held(r.vector(1, Reader::boolean)?)
         }

@@ -7,7 +7,7 @@ use super::{last_frame, put_acl};
 use crate::codec::{Writer, put_frame};
 use crate::decode;
 use crate::ids::{Xid, Zxid};
-use crate::lock::{Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, Standing};
+use crate::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
 use crate::response::ReplyHeader;
 
 /// A notice, as a frame of its own.
@@ -16,11 +16,11 @@ pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
     put_frame(out, |out| {
         super::response::put_header(out, ReplyHeader { xid: Xid::NOTICE, zxid, err: None });
         put_claim(out, &notice.claim);
-        out.int(match notice.news {
-            News::Granted => 0,
-            News::Deleted => 1,
-            News::Forced => 2,
-            News::Revoked => 3,
+        out.int(match notice.event {
+            NoticeEvent::Granted => 0,
+            NoticeEvent::Deleted => 1,
+            NoticeEvent::Forced => 2,
+            NoticeEvent::Revoked => 3,
         });
     });
     debug_assert_eq!(
@@ -83,37 +83,37 @@ pub(super) fn put_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
     }
 }
 
-pub(super) fn put_standings(out: &mut BytesMut, standings: &[Standing]) {
-    out.count(standings.len());
-    for standing in standings {
-        match standing {
-            Standing::Held(claim) => {
+pub(super) fn put_place_states(out: &mut BytesMut, place_states: &[PlaceState]) {
+    out.count(place_states.len());
+    for place_state in place_states {
+        match place_state {
+            PlaceState::Held(claim) => {
                 out.int(0);
                 put_claim(out, claim);
             }
-            Standing::Waiting { claim, ahead, holder } => {
+            PlaceState::Waiting { claim, ahead, holder } => {
                 out.int(1);
                 put_claim(out, claim);
                 out.int(*ahead as i32);
                 put_holder(out, holder.as_ref());
             }
-            Standing::Busy { ahead, holder } => {
+            PlaceState::Busy { ahead, holder } => {
                 out.int(2);
                 out.int(*ahead as i32);
                 put_holder(out, holder.as_ref());
             }
-            Standing::Deadlock(circle) => {
+            PlaceState::Deadlock(circle) => {
                 out.int(3);
                 out.count(circle.len());
                 for party in circle {
                     put_party(out, party);
                 }
             }
-            Standing::LimitIs(limit) => {
+            PlaceState::LimitIs(limit) => {
                 out.int(4);
                 out.int(*limit as i32);
             }
-            Standing::Absent => out.int(5),
+            PlaceState::Absent => out.int(5),
         }
     }
 }

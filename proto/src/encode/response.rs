@@ -82,7 +82,7 @@ fn put_body(out: &mut BytesMut, body: &Response) {
         Response::Multi(results) => multi::put_results(out, results),
         Response::Number(number) => out.int(*number),
         Response::Sasl(token) => out.buffer(token.as_deref()),
-        Response::Standings(standings) => lock::put_standings(out, standings),
+        Response::PlaceStates(place_states) => lock::put_place_states(out, place_states),
         Response::Held(held) => {
             out.count(held.len());
             for one in held {

@@ -251,7 +251,7 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
         // Read as what the envelope carried.
         OpCode::Tagged => Just(Response::Empty).boxed(),
         OpCode::Acquire | OpCode::Convert => {
-            vec(lock::standing(), 0..4).prop_map(Response::Standings).boxed()
+            vec(lock::place_state(), 0..4).prop_map(Response::PlaceStates).boxed()
         }
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             vec(any::<bool>(), 0..6).prop_map(Response::Held).boxed()

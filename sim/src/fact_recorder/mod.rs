@@ -11,7 +11,7 @@ mod reference;
 use std::collections::BTreeMap;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, Standing, place_number};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, PlaceState, place_number};
 use rowlock_proto::path::{join, name};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
@@ -143,12 +143,14 @@ impl FactRecorder {
             self.note_convert(claim, *mode, prefix);
         }
         // A repeated answer was told the first time.
-        if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
+        if let (true, Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) =
             (changed, command, &applied.result)
         {
             self.note(all, proposal);
-            let each = all.iter().zip(standings);
-            facts.extend(each.filter_map(|(acquire, standing)| self.refusal(proposal, acquire, standing)));
+            let each = all.iter().zip(place_states);
+            facts.extend(
+                each.filter_map(|(acquire, place_state)| self.refusal(proposal, acquire, place_state)),
+            );
         }
         facts
     }
@@ -305,8 +307,8 @@ impl FactRecorder {
         }
     }
 
-    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, standing: &Standing) -> Option<Fact> {
-        let Standing::Deadlock(circle) = standing else { return None };
+    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, place_state: &PlaceState) -> Option<Fact> {
+        let PlaceState::Deadlock(circle) = place_state else { return None };
         let owner = self.owner_in(acquire.owner, proposal);
         let place = |party: &Party| Some((self.locks.of_member(&party.path)?, party.token));
         Some(Fact::Refused {
@@ -320,20 +322,20 @@ impl FactRecorder {
 
     /// An answer, in the form for the checkers.
     fn reply(&self, command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
-        let token = |standing: &Standing| match standing {
-            Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim.token),
+        let token = |place_state: &PlaceState| match place_state {
+            PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.token),
             _ => None,
         };
         let places = match (command, result) {
-            (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
-                let place = |(acquire, standing): (&Acquire, &Standing)| {
-                    Some((self.locks.find(&acquire.lock)?, token(standing)))
+            (Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) => {
+                let place = |(acquire, place_state): (&Acquire, &PlaceState)| {
+                    Some((self.locks.find(&acquire.lock)?, token(place_state)))
                 };
-                all.iter().zip(standings).filter_map(place).collect()
+                all.iter().zip(place_states).filter_map(place).collect()
             }
-            (Command::Convert { claim, .. }, Ok(Outcome::Standings(standings))) => {
+            (Command::Convert { claim, .. }, Ok(Outcome::PlaceStates(place_states))) => {
                 let lock = self.locks.of_member(&claim.path);
-                lock.into_iter().zip(standings.iter().map(token)).collect()
+                lock.into_iter().zip(place_states.iter().map(token)).collect()
             }
             _ => Vec::new(),
         };

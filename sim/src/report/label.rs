@@ -4,7 +4,7 @@
 //! it.
 
 use bytes::{Bytes, BytesMut};
-use rowlock_proto::lock::News;
+use rowlock_proto::lock::NoticeEvent;
 use rowlock_proto::{Request, Xid, decode, frame};
 
 /// Where nodes listen for clients; everything else is between nodes.
@@ -91,8 +91,10 @@ fn of_reply(mut frame: Bytes) -> String {
             Err(_) => "event".to_owned(),
         },
         (Xid::NOTICE, _) => match decode::notice(&mut frame) {
-            Ok(notice) if notice.news == News::Granted => format!("granted {}", parent(&notice.claim.path)),
-            Ok(notice) => format!("lost {}: {:?}", parent(&notice.claim.path), notice.news),
+            Ok(notice) if notice.event == NoticeEvent::Granted => {
+                format!("granted {}", parent(&notice.claim.path))
+            }
+            Ok(notice) => format!("lost {}: {:?}", parent(&notice.claim.path), notice.event),
             Err(_) => "notice".to_owned(),
         },
         (_, Some(error)) => format!("refused: {error}"),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Claim, News, Notice};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{
@@ -131,7 +131,7 @@ impl Node {
                 _ => Vec::new(),
             };
             for ContenderView { path, token, session, .. } in told.into_iter().filter(|one| one.is_acquired) {
-                let notice = Notice { claim: Claim { path, token }, news: News::Granted };
+                let notice = Notice { claim: Claim { path, token }, event: NoticeEvent::Granted };
                 let connection = self.attached.get(&session);
                 pushes.extend(connection.map(|connection| (*connection, Down::Notice { zxid, notice })));
             }
@@ -293,22 +293,22 @@ impl EventSink for Sink<'_> {
             let is_granted = matches!(event.kind, LockEventKind::Granted { .. });
             self.moved.push(Moved { lock: event.lock.to_owned(), token: event.token, is_granted });
         }
-        let Some(news) = news(event) else { return };
+        let Some(pushed) = pushed(event) else { return };
         let Some(connection) = self.attached.get(&event.session) else { return };
         let claim = Claim { path: event.path.to_owned(), token: event.token };
-        let notice = Notice { claim, news };
+        let notice = Notice { claim, event: pushed };
         self.events.push((*connection, Down::Notice { zxid: event.zxid, notice }));
     }
 }
 
 /// What the place's session is told: nothing of what its own command did, because the answer says that.
-fn news(event: &LockEvent<'_>) -> Option<News> {
+fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
     match event.kind {
         _ if !event.is_acquired => None,
-        LockEventKind::Granted { .. } => (event.zxid.0 != event.token.0).then_some(News::Granted),
-        LockEventKind::Gone { why: Why::Deleted, .. } => Some(News::Deleted),
-        LockEventKind::Gone { why: Why::Forced, .. } => Some(News::Forced),
-        LockEventKind::Gone { why: Why::Revoked, .. } => Some(News::Revoked),
+        LockEventKind::Granted { .. } => (event.zxid.0 != event.token.0).then_some(NoticeEvent::Granted),
+        LockEventKind::Gone { why: Why::Deleted, .. } => Some(NoticeEvent::Deleted),
+        LockEventKind::Gone { why: Why::Forced, .. } => Some(NoticeEvent::Forced),
+        LockEventKind::Gone { why: Why::Revoked, .. } => Some(NoticeEvent::Revoked),
         LockEventKind::Gone { .. } | LockEventKind::Requested { .. } | LockEventKind::Converted => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The machine under test: unchanged, or with a mistake around it. The mistakes that the state itself could
 //! make are made here, by changing its inputs; its code has no switches.
 
-use rowlock_proto::lock::{Claim, Mode, Owner, Standing};
+use rowlock_proto::lock::{Claim, Mode, Owner, PlaceState};
 use rowlock_proto::{ErrorCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
@@ -110,7 +110,7 @@ fn refuse_reader(machine: &mut Machine, time_ms: i64, proposal: &Proposal) -> Op
     let mut copy = machine.clone();
     let applied = copy.apply(time_ms, &strict, &mut ());
     let is_refused = match &applied.result {
-        Ok(Outcome::Standings(all)) => all.iter().any(|one| matches!(one, Standing::Deadlock(_))),
+        Ok(Outcome::PlaceStates(all)) => all.iter().any(|one| matches!(one, PlaceState::Deadlock(_))),
         _ => false,
     };
     // A refusal changes nothing but the position.

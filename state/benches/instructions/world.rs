@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Claim, Standing};
+use rowlock_proto::lock::{Acquire, Claim, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
 use rowlock_state::Machine;
@@ -47,8 +47,8 @@ pub fn open_session() -> Command {
 /// The place that was granted.
 pub fn held(outcome: Outcome) -> Claim {
     match outcome {
-        Outcome::Standings(mut standings) => match standings.pop() {
-            Some(Standing::Held(claim)) => claim,
+        Outcome::PlaceStates(mut place_states) => match place_states.pop() {
+            Some(PlaceState::Held(claim)) => claim,
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),

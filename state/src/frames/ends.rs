@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rowlock_frames::create;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Standing};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, PlaceState};
 use rowlock_proto::request::Op;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
@@ -80,12 +80,12 @@ fn reader(prefix: &str) -> Acquire {
 /// A lock whose queue is full of readers of another session that wait for this one's. The place that holds
 /// it.
 fn queue(world: &mut World) -> (SessionId, Claim) {
-    let Outcome::Standings(standings) =
+    let Outcome::PlaceStates(place_states) =
         world.run(Command::Acquire(vec![Acquire::exclusive("/l", "holder-")]))
     else {
-        panic!("acquire gives standings")
+        panic!("acquire gives place states")
     };
-    let [Standing::Held(claim)] = &standings[..] else { panic!("{standings:?}") };
+    let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
     let holder = std::mem::take(&mut world.session);
     world.session = world.open();
     for at in 1..QUEUE_PLACES_MAX - 1 {

@@ -72,7 +72,7 @@ fn pipelined(rules: Rules) -> (u64, usize) {
         assert!(machine.takes(batch.ordinal));
         let apply = |proposal| machine.apply_stamped(batch.stamp(), proposal, &mut ()).result;
         let results: Vec<_> = batch.proposals.iter().map(apply).collect();
-        results.iter().filter(|result| matches!(result, Ok(Outcome::Standings(_)))).count()
+        results.iter().filter(|result| matches!(result, Ok(Outcome::PlaceStates(_)))).count()
     });
     machine.check().unwrap();
     (steps, taken)
@@ -100,10 +100,12 @@ fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
     world.run(named("/b", "b-", 2));
     world.run(named("/b", "w-", 1));
     world.machine.searched = 1_000_000;
-    let Outcome::Standings(standings) = world.run(named("/a", "w-", 2)) else {
-        panic!("acquire gives standings")
+    let Outcome::PlaceStates(place_states) = world.run(named("/a", "w-", 2)) else {
+        panic!("acquire gives place states")
     };
-    assert!(matches!(&standings[..], [rowlock_proto::lock::Standing::Deadlock(circle)] if circle.len() == 2));
+    assert!(
+        matches!(&place_states[..], [rowlock_proto::lock::PlaceState::Deadlock(circle)] if circle.len() == 2)
+    );
 }
 
 #[test]

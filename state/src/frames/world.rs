@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_frames::{Kind, create};
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::Standing;
+use rowlock_proto::lock::PlaceState;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, SessionId};
 
 use crate::Machine;
@@ -71,8 +71,8 @@ impl World {
         self.run(Command::Create { create: root, ttl_ms: None });
         let mut token = FencingToken::default();
         for request in (kind.prepare)(ROOT) {
-            if let Outcome::Standings(standings) = self.run(command(request))
-                && let Some(Standing::Held(claim)) = standings.first()
+            if let Outcome::PlaceStates(place_states) = self.run(command(request))
+                && let Some(PlaceState::Held(claim)) = place_states.first()
             {
                 token = claim.token;
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Standing};
+use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, PlaceState};
 use rowlock_proto::request::SetData;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ enum Placed {
     /// Its znode was created: which of the things done.
     New(usize),
     /// It cannot be had, or not at once.
-    Refused(Standing),
+    Refused(PlaceState),
 }
 
 /// What one command may spend.
@@ -87,13 +87,14 @@ impl Machine {
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
         for (index, acquire) in all.iter().enumerate() {
             match self.place(by, acquire, search, &mut done) {
-                Ok(Placed::Refused(standing)) => {
+                Ok(Placed::Refused(place_state)) => {
                     self.take_all_back(done);
                     assert_eq!(*self.tree.totals(), before, "an acquire that is refused changes nothing");
                     // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
-                    let mut standings = self.standings_in((by.session, by.place), all, &mut search.room);
-                    standings[index] = standing;
-                    return Ok(Outcome::Standings(standings));
+                    let mut place_states =
+                        self.place_states_in((by.session, by.place), all, &mut search.room);
+                    place_states[index] = place_state;
+                    return Ok(Outcome::PlaceStates(place_states));
                 }
                 Err(code) => {
                     self.take_all_back(done);
@@ -104,22 +105,22 @@ impl Machine {
             }
         }
         self.publish(Cause::new(by.zxid, by.session, None), &mut done, sink);
-        let mut standings = Vec::with_capacity(all.len());
+        let mut place_states = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
-            let standing = match placed {
-                Placed::Found(key) => self.standing(&acquire.lock, key, &mut search.room),
+            let place_state = match placed {
+                Placed::Found(key) => self.place_state(&acquire.lock, key, &mut search.room),
                 Placed::New(at) => self.standing_of(&mut done[at], &mut search.room),
                 Placed::Refused(_) => unreachable!("then nothing is done"),
             };
             assert!(
-                matches!(standing, Standing::Held(_) | Standing::Waiting { .. }),
+                matches!(place_state, PlaceState::Held(_) | PlaceState::Waiting { .. }),
                 "a place in {} was given and is nowhere",
                 acquire.lock
             );
-            standings.push(standing);
+            place_states.push(place_state);
         }
-        assert!(standings.len() == all.len(), "as many places as were asked for");
-        Ok(Outcome::Standings(standings))
+        assert!(place_states.len() == all.len(), "as many places as were asked for");
+        Ok(Outcome::PlaceStates(place_states))
     }
 
     /// Where the session's last lock was found.
@@ -128,7 +129,7 @@ impl Machine {
     }
 
     /// Where a place stands that has been made just now.
-    fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> Standing {
+    fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> PlaceState {
         let token = FencingToken(made.stat.czxid.0);
         debug_assert!(
             !made.holds
@@ -138,25 +139,25 @@ impl Machine {
         );
         if made.holds {
             // Nobody asks for the path any more.
-            return Standing::Held(Claim { path: std::mem::take(&mut made.path), token });
+            return PlaceState::Held(Claim { path: std::mem::take(&mut made.path), token });
         }
-        self.standing(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"), room)
+        self.place_state(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"), room)
     }
 
     /// Where those attempts of the session stand now that were asked for before.
-    pub(crate) fn standings_again(
+    pub(crate) fn place_states_again(
         &self,
         session: Near,
         all: &[Acquire],
         mut room: Room<'_>,
-    ) -> Vec<Standing> {
-        self.standings_in(session, all, &mut room)
+    ) -> Vec<PlaceState> {
+        self.place_states_in(session, all, &mut room)
     }
 
-    fn standings_in(&self, session: Near, all: &[Acquire], room: &mut Room<'_>) -> Vec<Standing> {
+    fn place_states_in(&self, session: Near, all: &[Acquire], room: &mut Room<'_>) -> Vec<PlaceState> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
-            Some(key) => self.standing(&acquire.lock, key, room),
-            None => Standing::Absent,
+            Some(key) => self.place_state(&acquire.lock, key, room),
+            None => PlaceState::Absent,
         };
         all.iter().map(again).collect()
     }
@@ -259,20 +260,20 @@ impl Machine {
         acquire: &Acquire,
         lock: &Lock,
         search: &mut Search<'_>,
-    ) -> Option<Standing> {
+    ) -> Option<PlaceState> {
         if lock.is_free_for(acquire.mode) {
             return None;
         }
         if !acquire.wait {
             let ahead = self.ahead_shown(&acquire.lock, lock.len(), &search.room);
             let holder = self.holder(lock, &mut search.room);
-            return Some(Standing::Busy { ahead, holder });
+            return Some(PlaceState::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(owner_of(acquire.owner, by), by.session)?;
         let rules = by.stamp.rules;
         let under = OwnerKey::works_under(rules, acquire.owner, address_in(by.who));
         let newcomer = Newcomer { owner, under, mode: acquire.mode, rules };
-        self.circle(newcomer, &acquire.lock, search).map(Standing::Deadlock)
+        self.circle(newcomer, &acquire.lock, search).map(PlaceState::Deadlock)
     }
 
     /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent):
@@ -311,7 +312,7 @@ impl Machine {
         acquire: &Acquire,
         trail: &Trail,
         done: &mut AllDone,
-    ) -> Result<Option<Standing>, ErrorCode> {
+    ) -> Result<Option<PlaceState>, ErrorCode> {
         let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
         let znode = self.tree.at(trail);
         let data = znode.data();
@@ -319,8 +320,8 @@ impl Machine {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
             // The limit is the znode's data.
             Some(_) if !may_tell_limit(by, znode) => return Err(ErrorCode::NoAuth),
-            Some(limit) => return Ok(Some(Standing::LimitIs(limit))),
-            None if acquire.limit == 0 => return Ok(Some(Standing::LimitIs(0))),
+            Some(limit) => return Ok(Some(PlaceState::LimitIs(limit))),
+            None if acquire.limit == 0 => return Ok(Some(PlaceState::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
                 let data = Some(limit_data(acquire.limit));
                 let set = SetData { path: acquire.lock.clone(), data, version: Version::ANY };
@@ -337,7 +338,7 @@ impl Machine {
         };
         match permits > limit {
             true if !may_tell_limit(by, self.tree.at(trail)) => Err(ErrorCode::NoAuth),
-            true => Ok(Some(Standing::LimitIs(limit))),
+            true => Ok(Some(PlaceState::LimitIs(limit))),
             false => Ok(None),
         }
     }

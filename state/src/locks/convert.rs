@@ -1,6 +1,6 @@
 //! convert: a holder goes on holding in another mode.
 
-use rowlock_proto::lock::{Claim, Mode, Standing};
+use rowlock_proto::lock::{Claim, Mode, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode};
 
@@ -25,9 +25,9 @@ impl Machine {
         prefix: &str,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        let standings = |standing| Ok(Outcome::Standings(vec![standing]));
+        let place_states = |place_state| Ok(Outcome::PlaceStates(vec![place_state]));
         if self.holder_of(claim) != Some(by.session) {
-            return standings(Standing::Absent);
+            return place_states(PlaceState::Absent);
         }
         let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         let lock = self.locks.get(path).expect("it has a holder");
@@ -50,7 +50,7 @@ impl Machine {
                 let mut room = Room::of(by);
                 let ahead = self.ahead_shown(path, lock.len() - 1, &room);
                 let holder = other.and_then(|other| self.neighbour(lock, other, &mut room));
-                return standings(Standing::Busy { ahead, holder });
+                return place_states(PlaceState::Busy { ahead, holder });
             }
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
             _ => return Err(ErrorCode::BadArguments),
@@ -60,7 +60,7 @@ impl Machine {
             Some(mode),
             "{path} is held in another mode than was answered"
         );
-        standings(Standing::Held(claim.clone()))
+        place_states(PlaceState::Held(claim.clone()))
     }
 
     fn upgrade<S: EventSink + ?Sized>(
@@ -92,9 +92,9 @@ impl Machine {
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause::new(by.zxid, by.session, why), &mut [removed, created], sink);
-        let standing = self.standing(path, new, &mut Room::of(by));
-        assert!(matches!(standing, Standing::Held(_)), "nobody was in the way: {standing:?}");
+        let place_state = self.place_state(path, new, &mut Room::of(by));
+        assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
-        Ok(Outcome::Standings(vec![standing]))
+        Ok(Outcome::PlaceStates(vec![place_state]))
     }
 }

@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
-use rowlock_proto::lock::{Claim, Party, Standing};
+use rowlock_proto::lock::{Claim, Party, PlaceState};
 use rowlock_proto::{FencingToken, SessionId};
 
 use super::index::Lock;
@@ -70,16 +70,16 @@ impl<'a> Room<'a> {
 }
 
 impl Machine {
-    pub(super) fn standing(&self, path: &str, key: Key, room: &mut Room<'_>) -> Standing {
+    pub(super) fn place_state(&self, path: &str, key: Key, room: &mut Room<'_>) -> PlaceState {
         let claim = Claim { path: key.path.to_string(), token: FencingToken(key.czxid.0) };
         let key = key.as_ref();
         match self.locks.get(path) {
-            Some(lock) if lock.holder(key).is_some() => Standing::Held(claim),
+            Some(lock) if lock.holder(key).is_some() => PlaceState::Held(claim),
             Some(lock) if lock.waiter(key).is_some() => {
                 let ahead = self.ahead_shown(path, lock.ahead(key), room);
-                Standing::Waiting { claim, ahead, holder: self.holder(lock, room) }
+                PlaceState::Waiting { claim, ahead, holder: self.holder(lock, room) }
             }
-            _ => Standing::Absent,
+            _ => PlaceState::Absent,
         }
     }
 
@@ -89,17 +89,24 @@ impl Machine {
     }
 
     /// Says of each of the session's places where it stands now.
-    pub(crate) fn renew_standings(&self, session: SessionId, standings: &mut [Standing], mut room: Room<'_>) {
-        for standing in standings {
-            let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = &*standing else { continue };
+    pub(crate) fn renew_place_states(
+        &self,
+        session: SessionId,
+        place_states: &mut [PlaceState],
+        mut room: Room<'_>,
+    ) {
+        for place_state in place_states {
+            let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = &*place_state else {
+                continue;
+            };
             let found = place(claim).filter(|(path, key)| {
                 let lock = self.locks.get(path);
                 let contender = lock.and_then(|lock| lock.holder(*key).or_else(|| lock.waiter(*key)));
                 contender.is_some_and(|contender| contender.session == session)
             });
-            *standing = found.map_or(Standing::Absent, |(path, key)| {
+            *place_state = found.map_or(PlaceState::Absent, |(path, key)| {
                 let key = Key { czxid: key.czxid, path: key.path.into() };
-                self.standing(path, key, &mut room)
+                self.place_state(path, key, &mut room)
             });
         }
     }

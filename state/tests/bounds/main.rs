@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Owner, Party, Standing};
+use rowlock_proto::lock::{Acquire, Owner, Party, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
@@ -55,10 +55,10 @@ fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_s
     }
     let command = Box::new(Command::Acquire(all));
     let outcome = apply(&mut machine, waiter, Command::Tagged { id: 1, acked: 0, command });
-    let Outcome::Standings(standings) = &outcome else { panic!("{outcome:?}") };
+    let Outcome::PlaceStates(place_states) = &outcome else { panic!("{outcome:?}") };
     let mut holders = Vec::new();
-    for standing in standings {
-        let Standing::Waiting { ahead: 1, holder, .. } = standing else { panic!("{standing:?}") };
+    for place_state in place_states {
+        let PlaceState::Waiting { ahead: 1, holder, .. } = place_state else { panic!("{place_state:?}") };
         holders.extend(holder);
     }
     assert!(!holders.is_empty() && holders.len() < PLACES_MAX, "{}", holders.len());
@@ -85,13 +85,13 @@ fn a_circle_of_many_owners_is_told_from_its_beginning_as_far_as_there_is_room() 
     };
     for at in 0..OWNERS - 1 {
         assert!(
-            matches!(wait(&mut machine, at), Outcome::Standings(it) if matches!(it[0], Standing::Waiting { .. }))
+            matches!(wait(&mut machine, at), Outcome::PlaceStates(it) if matches!(it[0], PlaceState::Waiting { .. }))
         );
     }
-    let Outcome::Standings(standings) = wait(&mut machine, OWNERS - 1) else {
-        panic!("acquire gives standings")
+    let Outcome::PlaceStates(place_states) = wait(&mut machine, OWNERS - 1) else {
+        panic!("acquire gives place states")
     };
-    let [Standing::Deadlock(circle)] = &standings[..] else { panic!("{standings:?}") };
+    let [PlaceState::Deadlock(circle)] = &place_states[..] else { panic!("{place_states:?}") };
     let circle: Vec<&Party> = circle.iter().collect();
     assert!(!circle.is_empty() && circle.len() < OWNERS as usize, "{}", circle.len());
     assert!(named(&circle) <= PARTIES_MAX_BYTES);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::lock::{Claim, Mode, Party, Standing};
+use rowlock_proto::lock::{Claim, Mode, Party, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::command::{Batch, Command, Proposal};
@@ -122,12 +122,12 @@ impl Promises {
     /// For how long those hold at most that this command has made, as it has asked.
     fn note_max_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
         let command = written(&proposal.command);
-        let Ok(Outcome::Standings(standings)) = &applied.result else { return };
+        let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
             told.iter().any(|one| matches!(one, Told::Requested(place) if place.path == claim.path))
         };
-        for (at, standing) in standings.iter().enumerate() {
-            let (Standing::Held(claim) | Standing::Waiting { claim, .. }) = standing else { continue };
+        for (at, place_state) in place_states.iter().enumerate() {
+            let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = place_state else { continue };
             if !is_new(claim) {
                 continue;
             }
@@ -166,11 +166,11 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
     let Command::Convert { claim, .. } = written(&proposal.command) else { return Ok(()) };
     let Some(mode) = held(before, claim) else { return Ok(()) };
     let answer = match &applied.result {
-        Ok(Outcome::Standings(standings)) => standings.first(),
+        Ok(Outcome::PlaceStates(place_states)) => place_states.first(),
         _ => None,
     };
     let is_kept = match answer {
-        Some(Standing::Held(new)) => held(after, new).is_some(),
+        Some(PlaceState::Held(new)) => held(after, new).is_some(),
         _ => held(after, claim) == Some(mode),
     };
     if is_kept { Ok(()) } else { Err(format!("{claim:?} was held and the answer is {answer:?}")) }
@@ -178,9 +178,9 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
 
 /// Now, and not when the write was done of which this is the answer once more.
 fn whoever_is_told_that_it_holds_does(after: &Machine, applied: &Applied) -> Result<(), String> {
-    let Ok(Outcome::Standings(standings)) = &applied.result else { return Ok(()) };
-    let mut told = standings.iter().filter_map(|standing| match standing {
-        Standing::Held(claim) => Some(claim),
+    let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return Ok(()) };
+    let mut told = place_states.iter().filter_map(|place_state| match place_state {
+        PlaceState::Held(claim) => Some(claim),
         _ => None,
     });
     let wrong = told.find(|claim| held(after, claim).is_none());
@@ -196,7 +196,7 @@ fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {
 fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Applied) -> Result<(), String> {
     let request = Batch { proposals: vec![proposal.clone()], ..Batch::default() }.encode().len();
     let answer = match &applied.result {
-        Ok(Outcome::Standings(standings)) => standings.iter().map(standing_bytes).sum(),
+        Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(place_state_bytes).sum(),
         Ok(Outcome::Multi(results)) => results.iter().map(result_bytes).sum(),
         Ok(Outcome::Created { path, .. }) => path.len(),
         _ => 0,
@@ -208,15 +208,15 @@ fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Appl
     }
 }
 
-fn standing_bytes(standing: &Standing) -> usize {
+fn place_state_bytes(place_state: &PlaceState) -> usize {
     let party = |party: &Party| party.path.len() + party.label.len();
     let holder = |holder: &Option<Party>| holder.as_ref().map_or(0, party);
-    match standing {
-        Standing::Held(claim) => claim.path.len(),
-        Standing::Waiting { claim, holder: one, .. } => claim.path.len() + holder(one),
-        Standing::Busy { holder: one, .. } => holder(one),
-        Standing::Deadlock(circle) => circle.iter().map(party).sum(),
-        Standing::LimitIs(_) | Standing::Absent => 0,
+    match place_state {
+        PlaceState::Held(claim) => claim.path.len(),
+        PlaceState::Waiting { claim, holder: one, .. } => claim.path.len() + holder(one),
+        PlaceState::Busy { holder: one, .. } => holder(one),
+        PlaceState::Deadlock(circle) => circle.iter().map(party).sum(),
+        PlaceState::LimitIs(_) | PlaceState::Absent => 0,
     }
 }
 

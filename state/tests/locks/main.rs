@@ -210,10 +210,10 @@ impl World {
         };
         let all: Vec<Acquire> = places.iter().map(acquire).collect();
         let (applied, told) = self.apply(session, Command::Acquire(all.clone()));
-        let Ok(Outcome::Standings(standings)) = applied.result else { panic!("{applied:?}") };
+        let Ok(Outcome::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
         let may = places.iter().all(|(lock, mode)| self.naive.may_enter(*lock, *mode, wait));
-        let claims: Vec<Option<Claim>> = standings.iter().map(naive::claim).collect();
-        assert_eq!(may, claims.iter().all(Option::is_some), "{standings:?}");
+        let claims: Vec<Option<Claim>> = place_states.iter().map(naive::claim).collect();
+        assert_eq!(may, claims.iter().all(Option::is_some), "{place_states:?}");
         if !may {
             assert!(claims.iter().all(Option::is_none) && told.is_empty(), "something was left behind");
             return;
@@ -224,12 +224,12 @@ impl World {
             .map(|((lock, mode), claim)| (*lock, claim.clone().unwrap().path, *mode, session))
             .collect();
         assert_eq!(told, self.naive.enter(&entered));
-        for ((lock, path, ..), standing) in entered.iter().zip(&standings) {
-            assert_eq!(naive::standing(standing), self.naive.standing(*lock, path));
+        for ((lock, path, ..), place_state) in entered.iter().zip(&place_states) {
+            assert_eq!(naive::place_state(place_state), self.naive.place_state(*lock, path));
         }
         // The same once more finds the same.
         let (again, told) = self.apply(session, Command::Acquire(all));
-        assert_eq!((again.result, told), (Ok(Outcome::Standings(standings)), Vec::new()));
+        assert_eq!((again.result, told), (Ok(Outcome::PlaceStates(place_states)), Vec::new()));
     }
 
     fn leave(&mut self, lock: usize, at: usize, how: How) {
@@ -267,7 +267,9 @@ impl World {
                 let prefix = format!("c{}-", self.attempts);
                 let (applied, told) = self.apply(session, Command::Convert { claim, mode, prefix });
                 let new = match &applied.result {
-                    Ok(Outcome::Standings(standings)) => naive::claim(&standings[0]).map(|claim| claim.path),
+                    Ok(Outcome::PlaceStates(place_states)) => {
+                        naive::claim(&place_states[0]).map(|claim| claim.path)
+                    }
                     _ => None,
                 };
                 assert_eq!(told, self.naive.convert(lock, &path, mode, new.as_deref()), "{applied:?}");
@@ -327,9 +329,9 @@ fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost
         let session = world.sessions[at % SESSIONS];
         let acquire = Acquire::exclusive(lock_path(0), format!("a{at}-"));
         let (applied, told) = world.apply(session, Command::Acquire(vec![acquire]));
-        let Ok(Outcome::Standings(standings)) = applied.result else { panic!("{applied:?}") };
+        let Ok(Outcome::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
         assert_eq!(told.len(), usize::from(at == 0), "only the first is granted the lock");
-        held = held.or(naive::claim(&standings[0]).map(|claim| (session, claim)));
+        held = held.or(naive::claim(&place_states[0]).map(|claim| (session, claim)));
     }
     for at in 1..5_000 {
         let attempt = Attempt { lock: lock_path(0), prefix: format!("a{at}-") };

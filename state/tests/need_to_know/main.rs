@@ -7,7 +7,7 @@ mod owners;
 mod world;
 
 use rowlock_proto::acl::perms;
-use rowlock_proto::lock::{Mode, Owner, Party, Standing};
+use rowlock_proto::lock::{Mode, Owner, Party, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::{Command, Rules};
 use rowlock_state::outcome::Outcome;
@@ -78,7 +78,7 @@ fn release_convert_and_abandon_tell_a_stranger_nothing() {
         mode: Mode::Shared,
         prefix: "s-".to_owned(),
     });
-    assert_eq!(converted, Ok(Outcome::Standings(vec![Standing::Absent])));
+    assert_eq!(converted, Ok(Outcome::PlaceStates(vec![PlaceState::Absent])));
     let attempt = rowlock_proto::lock::Attempt { lock: LOCK.to_owned(), prefix: "a-".to_owned() };
     assert_eq!(without_rights(|_| Command::Abandon(vec![attempt.clone()])), Ok(Outcome::Done));
 }
@@ -108,8 +108,8 @@ fn verify_tells_a_stranger_no_more_than_exists_does() {
 fn whoever_made_a_place_may_verify_it_without_reading_it() {
     let mut world = World::new(Queue::Free, perms::CREATE);
     let mine = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])).unwrap();
-    let Outcome::Standings(standings) = mine else { panic!("{mine:?}") };
-    let Standing::Held(claim) = &standings[0] else { panic!("{standings:?}") };
+    let Outcome::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
+    let PlaceState::Held(claim) = &place_states[0] else { panic!("{place_states:?}") };
     assert_eq!(world.ask(Command::Verify(vec![claim.clone()])), Ok(Outcome::Held(vec![true])));
 }
 
@@ -117,13 +117,16 @@ fn whoever_made_a_place_may_verify_it_without_reading_it() {
 fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
     let mut world = World::new(Queue::HeldSecond, perms::CREATE);
     let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
-    assert_eq!(busy, Ok(Outcome::Standings(vec![Standing::Busy { ahead: 1, holder: None }])));
+    assert_eq!(busy, Ok(Outcome::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }])));
     for _ in 0..2 {
         // The second time it is told where it stands now.
         let waiting = Command::Acquire(vec![acquire(LOCK, "s-")]);
         let again = Command::Tagged { id: 1, acked: 0, command: Box::new(waiting) };
-        let Ok(Outcome::Standings(standings)) = world.ask(again) else { panic!("it may wait") };
-        assert!(matches!(standings[0], Standing::Waiting { ahead: 1, holder: None, .. }), "{standings:?}");
+        let Ok(Outcome::PlaceStates(place_states)) = world.ask(again) else { panic!("it may wait") };
+        assert!(
+            matches!(place_states[0], PlaceState::Waiting { ahead: 1, holder: None, .. }),
+            "{place_states:?}"
+        );
     }
     for (permits, limit) in [(9, 0), (1, 8)] {
         let many = world::Acquire { mode: Mode::Permits(permits), limit, ..acquire("/semaphore", "s-") };
@@ -135,11 +138,12 @@ fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
 fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
     world.hide_places();
-    let Ok(Outcome::Standings(standings)) = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])) else {
+    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")]))
+    else {
         panic!("it may wait")
     };
-    let Standing::Waiting { ahead: 2, holder: Some(holder), .. } = &standings[0] else {
-        panic!("{standings:?}")
+    let PlaceState::Waiting { ahead: 2, holder: Some(holder), .. } = &place_states[0] else {
+        panic!("{place_states:?}")
     };
     let (session, token) = (SessionId::NONE, FencingToken(0));
     let expected =
@@ -151,8 +155,10 @@ fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
 fn who_may_read_lock_and_place_is_told_who_holds() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
     let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
-    let Ok(Outcome::Standings(standings)) = busy else { panic!("{busy:?}") };
-    let Standing::Busy { ahead: 2, holder: Some(holder) } = &standings[0] else { panic!("{standings:?}") };
+    let Ok(Outcome::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
+    let PlaceState::Busy { ahead: 2, holder: Some(holder) } = &place_states[0] else {
+        panic!("{place_states:?}")
+    };
     assert_eq!((holder.token.0, &holder.label[..]), (world.first_token, &b"secret"[..]));
     assert_eq!(holder.session, world.victim);
 }
@@ -164,8 +170,10 @@ fn a_circle_does_not_name_what_its_reader_may_not_read() {
     let own = |lock: &str| world::Acquire { owner: Owner::Session, ..acquire(lock, "s-") };
     world.ask(Command::Acquire(vec![own("/open")])).unwrap();
     world.wait_as_victim("/open");
-    let Ok(Outcome::Standings(standings)) = world.ask(Command::Acquire(vec![own(LOCK)])) else { panic!() };
-    let Standing::Deadlock(circle) = &standings[0] else { panic!("{standings:?}") };
+    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire(vec![own(LOCK)])) else {
+        panic!()
+    };
+    let PlaceState::Deadlock(circle) = &place_states[0] else { panic!("{place_states:?}") };
     assert_eq!((circle[0].path.as_str(), circle[0].session), ("", SessionId::NONE));
     assert_eq!((circle[0].token, circle[0].label.len()), (FencingToken(0), 0));
     assert!(circle[1].path.starts_with("/open/s-"), "its own place is told: {circle:?}");
@@ -177,8 +185,8 @@ fn entries_of_the_first_rules_give_the_answers_that_they_gave() {
     let mut world = World::new(Queue::HeldFirst, 0);
     world.rules = Rules::First;
     let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
-    let Ok(Outcome::Standings(standings)) = busy else { panic!("{busy:?}") };
-    assert!(matches!(&standings[0], Standing::Busy { ahead: 2, holder: Some(_) }), "{standings:?}");
+    let Ok(Outcome::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
+    assert!(matches!(&place_states[0], PlaceState::Busy { ahead: 2, holder: Some(_) }), "{place_states:?}");
     let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
     assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true])));
     let force = Command::ForceRelease(claim(&world.first, 1));

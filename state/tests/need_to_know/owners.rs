@@ -2,7 +2,7 @@
 
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Owner, Standing};
+use rowlock_proto::lock::{Owner, PlaceState};
 use rowlock_state::command::{Command, Rules};
 use rowlock_state::outcome::Outcome;
 
@@ -18,10 +18,10 @@ fn at(address: &str, user: Option<&str>) -> Vec<Id> {
     [id("ip", address)].into_iter().chain(user).collect()
 }
 
-fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> Standing {
+fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> PlaceState {
     let acquire = Acquire { owner, ..acquire(lock, &format!("{session}-")) };
     match world.run(session, who, Command::Acquire(vec![acquire])) {
-        Ok(Outcome::Standings(mut standings)) => standings.remove(0),
+        Ok(Outcome::PlaceStates(mut place_states)) => place_states.remove(0),
         other => panic!("{other:?}"),
     }
 }
@@ -31,9 +31,9 @@ fn is_refused(rules: Rules, one: &[Id], other: &[Id]) -> bool {
     let mut world = World::new(Queue::Free, 0);
     world.rules = rules;
     let (a, b) = (world.open(), world.open());
-    assert!(matches!(ask(&mut world, a, one, "/a", Owner::Named(7)), Standing::Held(_)));
-    assert!(matches!(ask(&mut world, b, other, "/b", Owner::Named(7)), Standing::Held(_)));
-    matches!(ask(&mut world, a, one, "/b", Owner::Named(7)), Standing::Deadlock(_))
+    assert!(matches!(ask(&mut world, a, one, "/a", Owner::Named(7)), PlaceState::Held(_)));
+    assert!(matches!(ask(&mut world, b, other, "/b", Owner::Named(7)), PlaceState::Held(_)));
+    matches!(ask(&mut world, a, one, "/b", Owner::Named(7)), PlaceState::Deadlock(_))
 }
 
 #[test]
@@ -63,12 +63,14 @@ fn third_is_refused(rules: Rules, victim: &str, worker: &str) -> bool {
     let mut world = World::new(Queue::Free, 0);
     world.rules = rules;
     let [a, b, c] = [world.open(), world.open(), world.open()];
-    let Standing::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else { panic!() };
+    let PlaceState::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else {
+        panic!()
+    };
     let third = at("10.0.0.3", None);
-    assert!(matches!(ask(&mut world, c, &third, "/b", Owner::Session), Standing::Held(_)));
+    assert!(matches!(ask(&mut world, c, &third, "/b", Owner::Session), PlaceState::Held(_)));
     let under = Owner::under(&place.path);
-    assert!(matches!(ask(&mut world, b, &at(worker, None), "/b", under), Standing::Waiting { .. }));
-    matches!(ask(&mut world, c, &third, "/a", Owner::Session), Standing::Deadlock(_))
+    assert!(matches!(ask(&mut world, b, &at(worker, None), "/b", under), PlaceState::Waiting { .. }));
+    matches!(ask(&mut world, c, &third, "/a", Owner::Session), PlaceState::Deadlock(_))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use rowlock_proto::acl::{Acl, Id, perms};
 pub use rowlock_proto::lock::Acquire;
-use rowlock_proto::lock::{Claim, Owner, Standing};
+use rowlock_proto::lock::{Claim, Owner, PlaceState};
 use rowlock_proto::request::{Create, SetAcl};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Version};
 use rowlock_state::Machine;
@@ -94,9 +94,9 @@ impl World {
         };
         let enter = |world: &mut World, session: SessionId, prefix: &str| {
             let gave = world.run(session, &victim(), Command::Acquire(vec![place(prefix)])).unwrap();
-            let Outcome::Standings(standings) = gave else { panic!("{gave:?}") };
-            match &standings[0] {
-                Standing::Held(claim) | Standing::Waiting { claim, .. } => claim.clone(),
+            let Outcome::PlaceStates(place_states) = gave else { panic!("{gave:?}") };
+            match &place_states[0] {
+                PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim.clone(),
                 other => panic!("{other:?}"),
             }
         };

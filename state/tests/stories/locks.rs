@@ -1,4 +1,4 @@
-//! The words of stories about locks, and how standings and queues are written down.
+//! The words of stories about locks, and how place states and queues are written down.
 //!
 //! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
 //! [delay=MS] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use rowlock_proto::FencingToken;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, Party, Standing};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, Party, PlaceState};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_state::{ContenderView, Machine};
@@ -75,18 +75,18 @@ fn claim(words: &Words<'_>, at: usize) -> Claim {
     Claim { path: words.at(at).to_owned(), token: FencingToken(words.at(at + 1).parse().unwrap()) }
 }
 
-pub fn standing(standing: &Standing) -> String {
-    match standing {
-        Standing::Held(Claim { path, token }) => format!("held {path} token {token}"),
-        Standing::Waiting { claim: Claim { path, token }, ahead, holder } => {
+pub fn place_state(place_state: &PlaceState) -> String {
+    match place_state {
+        PlaceState::Held(Claim { path, token }) => format!("held {path} token {token}"),
+        PlaceState::Waiting { claim: Claim { path, token }, ahead, holder } => {
             format!("waiting {path} token {token} ahead {ahead} {}", holder_text(holder))
         }
-        Standing::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
-        Standing::Deadlock(circle) => {
+        PlaceState::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
+        PlaceState::Deadlock(circle) => {
             format!("deadlock {}", circle.iter().map(party).collect::<Vec<_>>().join(" -> "))
         }
-        Standing::LimitIs(limit) => format!("limit is {limit}"),
-        Standing::Absent => "absent".to_owned(),
+        PlaceState::LimitIs(limit) => format!("limit is {limit}"),
+        PlaceState::Absent => "absent".to_owned(),
     }
 }
 

@@ -234,8 +234,8 @@ fn answer(result: &Result<Outcome, ErrorCode>) -> String {
             let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
             format!("multi{results}")
         }
-        Ok(Outcome::Standings(standings)) => {
-            standings.iter().map(locks::standing).collect::<Vec<_>>().join("\n")
+        Ok(Outcome::PlaceStates(place_states)) => {
+            place_states.iter().map(locks::place_state).collect::<Vec<_>>().join("\n")
         }
         Ok(Outcome::Held(held)) => format!("held {held:?}"),
         Err(code) => error(*code),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
-use rowlock_proto::lock::{ANNOUNCEMENT, Claim, Standing};
+use rowlock_proto::lock::{ANNOUNCEMENT, Claim, PlaceState};
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
@@ -219,8 +219,8 @@ impl Machine {
         if let Some(watch) = asked.call.watch.take() {
             self.watches.register(watch, answer.as_ref().err().copied());
         }
-        if let Ok(Response::Standings(standings)) = &answer {
-            self.follow(&asked, standings, now);
+        if let Ok(Response::PlaceStates(place_states)) = &answer {
+            self.follow(&asked, place_states, now);
         }
         if let (Request::Release(claims), Ok(_)) = (&asked.call.request, &answer) {
             self.lock_states.given_back(claims);
@@ -261,12 +261,15 @@ impl Machine {
     }
 
     /// From now on the server pushes what becomes of these places.
-    fn follow(&mut self, asked: &Asked, standings: &[Standing], now: Instant) {
-        for (standing, cell) in standings.iter().zip(&asked.call.cells) {
-            let (claim, held): (&Claim, _) = match standing {
-                Standing::Held(claim) => (claim, Some(now)),
-                Standing::Waiting { claim, .. } => (claim, None),
-                Standing::Busy { .. } | Standing::Deadlock(_) | Standing::LimitIs(_) | Standing::Absent => {
+    fn follow(&mut self, asked: &Asked, place_states: &[PlaceState], now: Instant) {
+        for (place_state, cell) in place_states.iter().zip(&asked.call.cells) {
+            let (claim, held): (&Claim, _) = match place_state {
+                PlaceState::Held(claim) => (claim, Some(now)),
+                PlaceState::Waiting { claim, .. } => (claim, None),
+                PlaceState::Busy { .. }
+                | PlaceState::Deadlock(_)
+                | PlaceState::LimitIs(_)
+                | PlaceState::Absent => {
                     continue;
                 }
             };
@@ -322,8 +325,8 @@ impl Machine {
 }
 
 fn has_to_wait(answer: &Answer) -> bool {
-    let waits = |standing: &Standing| matches!(standing, Standing::Waiting { .. });
-    matches!(answer, Ok(Response::Standings(standings)) if standings.iter().any(waits))
+    let waits = |place_state: &PlaceState| matches!(place_state, PlaceState::Waiting { .. });
+    matches!(answer, Ok(Response::PlaceStates(place_states)) if place_states.iter().any(waits))
 }
 
 /// The server has no room now, or does not know the outcome; asked again, it will.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::lock::{Acquire, Claim, News, Notice, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Notice, NoticeEvent, PlaceState};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{FencingToken, Stat, Version};
 
@@ -52,9 +52,9 @@ fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<LockStateCell>) {
     (outcome, cell)
 }
 
-fn push(it: &mut Rig, news: News) {
+fn push(it: &mut Rig, event: NoticeEvent) {
     let mut out = bytes::BytesMut::new();
-    encode::notice(Zxid(9), &Notice { claim: claim(), news }, &mut out);
+    encode::notice(Zxid(9), &Notice { claim: claim(), event }, &mut out);
     it.machine.frame(one(&mut out), it.at(2)).unwrap();
     it.settle();
 }
@@ -202,13 +202,13 @@ fn a_grant_is_learnt_from_the_reply_or_from_a_notice_and_a_loss_from_a_notice() 
     let mut it = rowlock();
     let (_outcome, cell) = ask(&mut it, acquire());
     it.sent(0);
-    let waiting = Standing::Waiting { claim: claim(), ahead: 1, holder: None };
-    it.reply(1, 7, Ok(Response::Standings(vec![waiting]))).unwrap();
+    let waiting = PlaceState::Waiting { claim: claim(), ahead: 1, holder: None };
+    it.reply(1, 7, Ok(Response::PlaceStates(vec![waiting]))).unwrap();
     it.settle();
     assert_eq!(cell.get(), LockState::Waiting);
-    push(&mut it, News::Granted);
+    push(&mut it, NoticeEvent::Granted);
     assert_eq!(cell.get(), LockState::Held { since: it.at(2) });
-    push(&mut it, News::Forced);
+    push(&mut it, NoticeEvent::Forced);
     assert_eq!(cell.get(), LockState::Lost(LostReason::ForceReleased));
 }
 
@@ -217,7 +217,7 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
     let mut it = rowlock();
     let (_outcome, cell) = ask(&mut it, acquire());
     it.sent(0);
-    it.reply_at(1, 7, Ok(Response::Standings(vec![Standing::Held(claim())])), 1).unwrap();
+    it.reply_at(1, 7, Ok(Response::PlaceStates(vec![PlaceState::Held(claim())])), 1).unwrap();
     it.settle();
     assert_eq!(cell.get(), LockState::Held { since: it.at(1) });
     it.cut();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time;
-use rowlock_proto::lock::{ANNOUNCEMENT, News, Notice, SessionOptions};
+use rowlock_proto::lock::{ANNOUNCEMENT, Notice, NoticeEvent, SessionOptions};
 use rowlock_proto::request::{PathWatch, RequestFrame, SetWatches};
 use rowlock_proto::response::{ConnectResponse, ReplyHeader};
 use rowlock_proto::{
@@ -94,18 +94,18 @@ impl EventSink for Collected {
     fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
 
     fn lock(&mut self, event: &LockEvent<'_>) {
-        let news = match event.kind {
+        let notice_event = match event.kind {
             // Of a grant in the command that made the place, the reply tells.
             LockEventKind::Granted { .. } if event.zxid.0 == event.token.0 => return,
-            LockEventKind::Granted { .. } => News::Granted,
-            LockEventKind::Gone { why: Why::Deleted, .. } => News::Deleted,
-            LockEventKind::Gone { why: Why::Forced, .. } => News::Forced,
-            LockEventKind::Gone { why: Why::Revoked, .. } => News::Revoked,
+            LockEventKind::Granted { .. } => NoticeEvent::Granted,
+            LockEventKind::Gone { why: Why::Deleted, .. } => NoticeEvent::Deleted,
+            LockEventKind::Gone { why: Why::Forced, .. } => NoticeEvent::Forced,
+            LockEventKind::Gone { why: Why::Revoked, .. } => NoticeEvent::Revoked,
             _ => return,
         };
         if event.is_acquired {
             let claim = rowlock_proto::lock::Claim { path: event.path.to_owned(), token: event.token };
-            self.notices.push((event.session, event.zxid, Notice { claim, news }));
+            self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
         }
     }
 }
@@ -189,7 +189,7 @@ impl Keeper {
             self.fire(event_type, &path, zxid);
         }
         for (session, zxid, notice) in news.notices {
-            self.grants += usize::from(notice.news == News::Granted);
+            self.grants += usize::from(notice.event == NoticeEvent::Granted);
             let mut out = BytesMut::new();
             encode::notice(zxid, &notice, &mut out);
             self.send(session, out.freeze());
@@ -449,7 +449,7 @@ fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
         Outcome::Done => Response::Empty,
         Outcome::Stat(stat) => Response::Stat(stat),
         Outcome::Multi(results) => Response::Multi(results),
-        Outcome::Standings(standings) => Response::Standings(standings),
+        Outcome::PlaceStates(place_states) => Response::PlaceStates(place_states),
         Outcome::Held(held) => Response::Held(held),
         other => panic!("{other:?}"),
     });

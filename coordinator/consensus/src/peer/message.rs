@@ -91,7 +91,7 @@ pub enum Response {
         /// Raft log index.
         index: u64,
     },
-    /// The node's standing.
+    /// The node's status.
     Status(Status),
     /// The membership change is committed.
     MembershipChanged {

@@ -12,7 +12,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_history::History;
-use rowlock_proto::lock::Standing;
+use rowlock_proto::lock::PlaceState;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
@@ -203,8 +203,8 @@ fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_show
     };
     let of_holder = Command::Acquire(vec![acquire("a-lock-")]);
     let held = apply(&stage.context, holder, of_holder, None).unwrap();
-    let Outcome::Standings(standings) = held else { panic!("{held:?}") };
-    let [Standing::Held(claim)] = &standings[..] else { panic!("{standings:?}") };
+    let Outcome::PlaceStates(place_states) = held else { panic!("{held:?}") };
+    let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
     stage.ask(Request::Acquire(vec![acquire("b-lock-")]));
     let acquiring = stage.submission().unwrap();
     stage.apply(acquiring);

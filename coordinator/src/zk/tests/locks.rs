@@ -1,7 +1,7 @@
 //! Locks by requests of their own: how many frames and log entries each step takes, and who hears what.
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Claim, News, Notice, SessionOptions, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Notice, NoticeEvent, PlaceState, SessionOptions};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, Request, Xid, Zxid};
@@ -16,23 +16,23 @@ pub fn acquire(prefix: &str) -> Acquire {
     Acquire::exclusive(LOCK, prefix)
 }
 
-fn standing(response: Result<Response, ErrorCode>) -> Standing {
+fn place_state(response: Result<Response, ErrorCode>) -> PlaceState {
     match response {
-        Ok(Response::Standings(standings)) if standings.len() == 1 => standings[0].clone(),
-        other => panic!("one standing was expected: {other:?}"),
+        Ok(Response::PlaceStates(place_states)) if place_states.len() == 1 => place_states[0].clone(),
+        other => panic!("one place_state was expected: {other:?}"),
     }
 }
 
 async fn hold(client: &mut Client, prefix: &str) -> Claim {
-    match standing(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
-        Standing::Held(claim) => claim,
+    match place_state(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
+        PlaceState::Held(claim) => claim,
         other => panic!("it is free: {other:?}"),
     }
 }
 
 async fn wait(client: &mut Client, prefix: &str) -> Claim {
-    match standing(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
-        Standing::Waiting { claim, .. } => claim,
+    match place_state(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
+        PlaceState::Waiting { claim, .. } => claim,
         other => panic!("it is held: {other:?}"),
     }
 }
@@ -82,7 +82,7 @@ async fn a_hand_over_is_one_commit_one_reply_and_one_notice() {
     let before = counts(&node);
     release(&mut holder, &held).await;
     let (zxid, notice) = waiter.notice().await;
-    assert_eq!(notice, Notice { claim: claim.clone(), news: News::Granted });
+    assert_eq!(notice, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     assert_eq!(zxid, Zxid(before[1] as i64 + 1));
     assert_eq!(since(&node, before), [2, 1, 1, 0]);
     assert!(claim.token > held.token);
@@ -102,14 +102,14 @@ async fn one_wake_with_a_thousand_waiters() {
             waiter.send(Request::Acquire(vec![acquire(&format!("{i}-{j}-lock-"))])).await;
         }
         for _ in 0..50 {
-            assert!(matches!(standing(waiter.reply().await.1), Standing::Waiting { .. }));
+            assert!(matches!(place_state(waiter.reply().await.1), PlaceState::Waiting { .. }));
         }
         waiters.push(waiter);
     }
     let before = counts(&node);
     release(&mut holder, &held).await;
     let (_, notice) = waiters[0].notice().await;
-    assert_eq!(notice.news, News::Granted);
+    assert_eq!(notice.event, NoticeEvent::Granted);
     for waiter in &mut waiters {
         // Whatever else had been sent would come before the answer.
         assert_eq!(waiter.call(Request::Ping).await, Ok(Response::Empty));
@@ -124,11 +124,11 @@ async fn losses_by_others_are_told_with_their_cause() {
     let (mut holder, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
     let deleted = hold(&mut holder, "a-lock-").await;
     other.call(delete(&deleted.path)).await.unwrap();
-    assert_eq!(holder.notice().await.1, Notice { claim: deleted, news: News::Deleted });
+    assert_eq!(holder.notice().await.1, Notice { claim: deleted, event: NoticeEvent::Deleted });
     let forced = hold(&mut holder, "b-lock-").await;
     let answer = other.call(Request::ForceRelease(forced.clone())).await;
     assert_eq!(answer, Ok(Response::Held(vec![true])));
-    assert_eq!(holder.notice().await.1, Notice { claim: forced, news: News::Forced });
+    assert_eq!(holder.notice().await.1, Notice { claim: forced, event: NoticeEvent::Forced });
     node.stop().await;
 }
 
@@ -156,10 +156,10 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
     let claim = wait(&mut old, "b-lock-").await;
     let mut new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
     release(&mut holder, &held).await;
-    assert_eq!(new.notice().await.1, Notice { claim: claim.clone(), news: News::Granted });
+    assert_eq!(new.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     // What may have been missed is found out by asking again.
-    let again = standing(new.call(Request::Acquire(vec![acquire("b-lock-")])).await);
-    assert_eq!(again, Standing::Held(claim));
+    let again = place_state(new.call(Request::Acquire(vec![acquire("b-lock-")])).await);
+    assert_eq!(again, PlaceState::Held(claim));
     old.send(Request::Ping).await;
     old.closed().await;
     node.stop().await;
@@ -171,9 +171,9 @@ async fn a_tagged_acquire_that_is_sent_again_on_another_connection_takes_one_pla
     let mut first = Client::connect(&node).await;
     let tagged =
         || Request::Tagged { id: 1, acked: 0, request: Box::new(Request::Acquire(vec![acquire("a-lock-")])) };
-    let held = standing(first.call(tagged()).await);
+    let held = place_state(first.call(tagged()).await);
     let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
-    assert_eq!(standing(second.call(tagged()).await), held);
+    assert_eq!(place_state(second.call(tagged()).await), held);
     let children = second.call(Request::GetChildren(unwatched(LOCK))).await;
     assert!(matches!(children, Ok(Response::Children(names)) if names.len() == 1));
     node.stop().await;
@@ -191,7 +191,7 @@ async fn a_waiter_is_granted_the_lock_when_its_holder_hung_up_and_the_grace_is_o
     wait(&mut waiter, "b-lock-").await;
     let hung_up = time::now();
     drop(holder);
-    assert_eq!(waiter.notice().await.1.news, News::Granted);
+    assert_eq!(waiter.notice().await.1.event, NoticeEvent::Granted);
     assert!(hung_up.elapsed() >= std::time::Duration::from_millis(200));
     node.stop().await;
 }

@@ -30,7 +30,7 @@ async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
         client.send(create(&format!("/{n}"), CreateMode::Persistent)).await;
     }
     for n in 0..3 {
-        assert!(matches!(client.reply().await.1, Ok(Response::Standings(_))));
+        assert!(matches!(client.reply().await.1, Ok(Response::PlaceStates(_))));
         let (header, report) = client.reply().await;
         let report = document(report);
         assert_eq!((&report["holder_count"], &report["waiter_count"]), (&json!(1), &json!(n)));

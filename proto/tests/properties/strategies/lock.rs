@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use rowlock_proto::lock::{
-    Acquire, Attempt, Claim, Mode, News, Notice, Owner, Party, SessionOptions, Standing,
+    Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, SessionOptions,
 };
 use rowlock_proto::{FencingToken, SessionId};
 
@@ -70,23 +70,28 @@ fn party() -> impl Strategy<Value = Party> {
     )
 }
 
-/// Any standing.
-pub fn standing() -> impl Strategy<Value = Standing> {
+/// Any place state.
+pub fn place_state() -> impl Strategy<Value = PlaceState> {
     let place = || (any::<u32>(), option::of(party()));
     prop_oneof![
-        claim().prop_map(Standing::Held),
-        (claim(), place()).prop_map(|(claim, (ahead, holder))| Standing::Waiting { claim, ahead, holder }),
-        place().prop_map(|(ahead, holder)| Standing::Busy { ahead, holder }),
-        vec(party(), 0..4).prop_map(Standing::Deadlock),
-        any::<u32>().prop_map(Standing::LimitIs),
-        Just(Standing::Absent),
+        claim().prop_map(PlaceState::Held),
+        (claim(), place()).prop_map(|(claim, (ahead, holder))| PlaceState::Waiting { claim, ahead, holder }),
+        place().prop_map(|(ahead, holder)| PlaceState::Busy { ahead, holder }),
+        vec(party(), 0..4).prop_map(PlaceState::Deadlock),
+        any::<u32>().prop_map(PlaceState::LimitIs),
+        Just(PlaceState::Absent),
     ]
 }
 
 /// Any notice.
 pub fn notice() -> impl Strategy<Value = Notice> {
-    let news = prop_oneof![Just(News::Granted), Just(News::Deleted), Just(News::Forced), Just(News::Revoked)];
-    (claim(), news).prop_map(|(claim, news)| Notice { claim, news })
+    let event = prop_oneof![
+        Just(NoticeEvent::Granted),
+        Just(NoticeEvent::Deleted),
+        Just(NoticeEvent::Forced),
+        Just(NoticeEvent::Revoked)
+    ];
+    (claim(), event).prop_map(|(claim, event)| Notice { claim, event })
 }
 
 /// Any wishes.

@@ -1,7 +1,7 @@
 //! The cluster's work: commands enter the log, replicas apply it, each at its own pace.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Owner, Standing};
+use rowlock_proto::lock::{Owner, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
@@ -180,17 +180,17 @@ impl World {
             let (once, command) = written(&proposal.command);
             self.stats.repeats += u64::from(once.is_some() && !is_stale && !changed);
             // A repeated answer was counted the first time.
-            if let (true, Command::Acquire(all), Ok(Outcome::Standings(standings))) =
+            if let (true, Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) =
                 (changed, command, &applied.result)
             {
                 let is_nested = all.iter().any(|acquire| matches!(acquire.owner, Owner::Under(_)));
                 self.stats.nested += u64::from(is_nested);
-                standings.iter().for_each(|standing| self.count_standing(standing));
+                place_states.iter().for_each(|place_state| self.count_place_state(place_state));
             }
-            if let (true, Command::Convert { .. }, Ok(Outcome::Standings(standings))) =
+            if let (true, Command::Convert { .. }, Ok(Outcome::PlaceStates(place_states))) =
                 (changed, command, &applied.result)
             {
-                self.stats.upgrades += u64::from(matches!(standings[..], [Standing::Held(_)]));
+                self.stats.upgrades += u64::from(matches!(place_states[..], [PlaceState::Held(_)]));
             }
         }
         for fact in self.fact_recorder.answered(proposal, applied, changed) {
@@ -199,12 +199,12 @@ impl World {
         Ok(())
     }
 
-    fn count_standing(&mut self, standing: &Standing) {
-        match standing {
-            Standing::Busy { .. } => self.stats.busy += 1,
-            Standing::LimitIs(_) => self.stats.limits += 1,
-            Standing::Deadlock(_) => self.stats.deadlocks += 1,
-            Standing::Held(_) | Standing::Waiting { .. } | Standing::Absent => {}
+    fn count_place_state(&mut self, place_state: &PlaceState) {
+        match place_state {
+            PlaceState::Busy { .. } => self.stats.busy += 1,
+            PlaceState::LimitIs(_) => self.stats.limits += 1,
+            PlaceState::Deadlock(_) => self.stats.deadlocks += 1,
+            PlaceState::Held(_) | PlaceState::Waiting { .. } | PlaceState::Absent => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rowlock_proto::SessionId;
-use rowlock_proto::lock::{News, Notice};
+use rowlock_proto::lock::{Notice, NoticeEvent};
 use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
@@ -233,7 +233,9 @@ impl World {
 
 /// A grant that is on its way to its session.
 fn pushed(down: &Down) -> Option<Fact> {
-    let Down::Notice { zxid, notice: Notice { claim, news: News::Granted } } = down else { return None };
+    let Down::Notice { zxid, notice: Notice { claim, event: NoticeEvent::Granted } } = down else {
+        return None;
+    };
     let lock = lock_of(&claim.path)?;
     Some(Fact::Pushed { lock, token: claim.token, zxid: *zxid })
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, PlaceState};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData, SetWatches};
 use rowlock_proto::response::Response;
 use rowlock_proto::{
@@ -73,8 +73,8 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     };
     session.journal().tell(ClientFact::Asked { kind, outcome: told });
     let (_, result) = outcome?;
-    if let Ok(Response::Standings(standings)) = result {
-        let claims = standings.into_iter().filter_map(claim).collect();
+    if let Ok(Response::PlaceStates(place_states)) = result {
+        let claims = place_states.into_iter().filter_map(claim).collect();
         session.attempt(Request::Release(claims)).await?;
     }
     if kind == Large::Watches {
@@ -88,9 +88,9 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     Ok(())
 }
 
-fn claim(standing: Standing) -> Option<Claim> {
-    match standing {
-        Standing::Held(claim) | Standing::Waiting { claim, .. } => Some(claim),
+fn claim(place_state: PlaceState) -> Option<Claim> {
+    match place_state {
+        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What an acquiring client learns: from answers to its writes, from verifications, from notices.
 
-use rowlock_proto::lock::{Acquire, Claim, Mode, News, Notice, Standing};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Notice, NoticeEvent, PlaceState};
 use rowlock_proto::{ErrorCode, Zxid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
@@ -44,8 +44,8 @@ impl Acquirer {
             return again.map(|command| self.outbox.send(command, turn)).into_iter().collect();
         }
         match (sent.command, result) {
-            (Command::Acquire(all), Ok(Outcome::Standings(standings))) => {
-                let pairs = all.iter().zip(standings);
+            (Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) => {
+                let pairs = all.iter().zip(place_states);
                 pairs.flat_map(|(acquire, one)| self.stands(acquire, one, sent.at, zxid, turn)).collect()
             }
             // Refused: nothing was done.
@@ -86,15 +86,15 @@ impl Acquirer {
         let is_it = |place: &Place| place.upgrade.as_deref() == Some(prefix);
         let Some(at) = self.places.iter().position(is_it) else { return Vec::new() };
         self.places[at].upgrade = None;
-        let Ok(Outcome::Standings(standings)) = result else { return Vec::new() };
-        match standings.into_iter().next() {
-            Some(Standing::Held(claim)) => {
+        let Ok(Outcome::PlaceStates(place_states)) = result else { return Vec::new() };
+        match place_states.into_iter().next() {
+            Some(PlaceState::Held(claim)) => {
                 self.end_belief(at, turn);
                 let place = &mut self.places[at];
                 (place.prefix, place.wish.mode) = (prefix.to_owned(), Mode::Exclusive);
                 self.believe(at, claim, zxid, turn)
             }
-            Some(Standing::Absent) => {
+            Some(PlaceState::Absent) => {
                 self.end_belief(at, turn);
                 self.remove(at, turn);
                 Vec::new()
@@ -119,7 +119,7 @@ impl Acquirer {
     fn stands(
         &mut self,
         acquire: &Acquire,
-        standing: Standing,
+        place_state: PlaceState,
         sent: Millis,
         zxid: Zxid,
         turn: &mut Turn<'_, '_>,
@@ -128,13 +128,16 @@ impl Acquirer {
         let Some(at) = found.filter(|at| self.places[*at].stage != Stage::Leaving) else {
             return Vec::new();
         };
-        match standing {
-            Standing::Held(claim) => return self.believe(at, claim, zxid, turn),
-            Standing::Waiting { claim, .. } => {
+        match place_state {
+            PlaceState::Held(claim) => return self.believe(at, claim, zxid, turn),
+            PlaceState::Waiting { claim, .. } => {
                 self.places[at].stage = Stage::Waiting(claim);
                 self.places[at].waited_at = sent;
             }
-            Standing::Busy { .. } | Standing::Deadlock(_) | Standing::LimitIs(_) | Standing::Absent => {
+            PlaceState::Busy { .. }
+            | PlaceState::Deadlock(_)
+            | PlaceState::LimitIs(_)
+            | PlaceState::Absent => {
                 self.remove(at, turn);
             }
         }
@@ -165,16 +168,16 @@ impl Acquirer {
     }
 
     fn noticed(&mut self, zxid: Zxid, notice: &Notice, turn: &mut Turn<'_, '_>) -> Vec<Act> {
-        let Notice { claim, news } = notice;
+        let Notice { claim, event } = notice;
         let is_it = |stage: &Stage| match stage {
             Stage::Waiting(known) | Stage::Held(known) => known == claim,
             Stage::Asked | Stage::Leaving => false,
         };
         // Unknown: the answer that names the place is still to come, and will say more.
         let Some(at) = self.places.iter().position(|place| is_it(&place.stage)) else { return Vec::new() };
-        match news {
-            News::Granted => self.believe(at, claim.clone(), zxid, turn),
-            News::Deleted | News::Forced | News::Revoked => {
+        match event {
+            NoticeEvent::Granted => self.believe(at, claim.clone(), zxid, turn),
+            NoticeEvent::Deleted | NoticeEvent::Forced | NoticeEvent::Revoked => {
                 self.end_belief(at, turn);
                 // The news and a repeated acquire have crossed: that one makes a new place.
                 if self.is_asked(at) {

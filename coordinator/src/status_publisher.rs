@@ -1,4 +1,4 @@
-//! Publishes this node's standing: role, indices, and whether clients are served.
+//! Publishes this node's status: role, indices, and whether clients are served.
 //!
 //! A node serves while it is in contact with a quorum and has applied everything that was committed when it
 //! (re)gained that contact. When it stops serving, all client connections are closed, and their clients turn
@@ -27,7 +27,7 @@ use crate::proposer::pending::Pending;
 use crate::replica::Replica;
 use crate::session::last_contact::LastContact;
 
-/// How often the standing is published, when nothing happens.
+/// How often the status is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);
 /// Deadline for asking the leader how far to catch up.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Outage {
 }
 
 /// What the task needs.
-pub struct Standing {
+pub struct StatusPublisher {
     /// This node.
     pub me: NodeId,
     /// Raft's metrics.
@@ -84,13 +84,13 @@ pub struct Standing {
     pub leaving: watch::Receiver<bool>,
     /// Whether this node takes part.
     pub admission: Admission,
-    /// Where the standing goes.
+    /// Where the status goes.
     pub publish: watch::Sender<Status>,
     /// Gauges.
     pub metrics: Arc<Metrics>,
 }
 
-impl Standing {
+impl StatusPublisher {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut caught_up = false;
