@@ -7,7 +7,7 @@
 
 #![allow(clippy::disallowed_methods)] // an application: what it does is not simulated
 
-use rowlock_client::{Client, Error, Observer};
+use rowlock_client::{Client, Error, LeaderWatcher};
 use tokio::sync::oneshot;
 
 mod support;
@@ -32,11 +32,11 @@ async fn candidate(
     leadership.resign().await.map_err(|_| Error::NotHeld)
 }
 
-/// The next leader that the observer is told of.
-async fn next_leader(observer: &mut Observer) -> Result<String, Error> {
+/// The next leader that is told.
+async fn next_leader(leaders: &mut LeaderWatcher) -> Result<String, Error> {
     loop {
         // Nobody leads for a moment in between.
-        if let Some(leader) = observer.next().await? {
+        if let Some(leader) = leaders.next().await? {
             println!("{} leads, token {}", leader.value, leader.token);
             return Ok(leader.value);
         }
@@ -51,8 +51,8 @@ pub async fn main() -> Story {
     let name = unique("scheduler");
 
     // Anybody may look on, without being a candidate.
-    let mut observer = watcher.election(&name).observe();
-    assert!(observer.next().await?.is_none());
+    let mut leaders = watcher.election(&name).observe();
+    assert!(leaders.next().await?.is_none());
     println!("nobody leads yet");
 
     // Three candidates, one after the other: whoever campaigns first leads first.
@@ -66,18 +66,18 @@ pub async fn main() -> Story {
         }
         running.push((client, tell, task));
     }
-    assert_eq!(next_leader(&mut observer).await?, "host-a:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-a:80");
 
     // A leader resigns: the next one leads at once.
     let (_, tell, task) = running.remove(0);
     let _ = tell.send(());
     task.await??;
-    assert_eq!(next_leader(&mut observer).await?, "host-b:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-b:80");
 
     // A leader's session ends, as when its machine is gone: the same.
     let (client, _tell, _task) = running.remove(0);
     client.close().await?;
-    assert_eq!(next_leader(&mut observer).await?, "host-c:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-c:80");
 
     // A leader may say who is to follow, whoever else waits.
     let (_, tell, task) = running.remove(0);
@@ -85,7 +85,7 @@ pub async fn main() -> Story {
     task.await??;
     let (d, e, f) = (stage.client("d").await?, stage.client("e").await?, stage.client("f").await?);
     let leadership = d.election(&name).campaign("host-d:80").await?;
-    assert_eq!(next_leader(&mut observer).await?, "host-d:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-d:80");
     let (waiting, chosen) = (e.election(&name), f.election(&name));
     let waiting = tokio::spawn(async move { waiting.campaign("host-e:80").await });
     let chosen = tokio::spawn(async move { chosen.campaign("host-f:80").await });
@@ -99,9 +99,9 @@ pub async fn main() -> Story {
     };
     println!("host-d:80 hands over to {}", successor.value);
     leadership.transfer_to(&successor).await?;
-    assert_eq!(next_leader(&mut observer).await?, "host-f:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-f:80");
     chosen.await??.resign().await?;
-    assert_eq!(next_leader(&mut observer).await?, "host-e:80");
+    assert_eq!(next_leader(&mut leaders).await?, "host-e:80");
     waiting.await??.resign().await?;
     watcher.close().await?;
     Ok(())

@@ -116,7 +116,9 @@ pub use party::Party;
 pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;
 pub use recipes::double_barrier::{DoubleBarrier, Membership};
-pub use recipes::election::{Candidate, Election, Leader, LeaderStream, Leadership, Observer, TransferError};
+pub use recipes::election::{
+    Candidate, Election, Leader, LeaderStream, LeaderWatcher, Leadership, TransferError,
+};
 pub use recipes::guard::{Guard, WaitStats};
 pub use recipes::latch::CountDownLatch;
 pub use recipes::loss::Loss;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::state_machine::Apply;
-use rowlock_consensus::raft_types::Fate;
+use rowlock_consensus::raft_types::EntryOutcome;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
@@ -103,12 +103,12 @@ impl EventSink for Sink<'_> {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> Fate {
+    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> EntryOutcome {
         if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
             self.metrics.batches_skipped_total.inc();
-            return Fate::Skipped;
+            return EntryOutcome::Skipped;
         }
         let mut watches = self.replica.watches.lock();
         let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.expiry_table);
@@ -129,7 +129,7 @@ impl Apply for Applier {
         self.clock.observe(machine.time_ms());
         self.history.applied();
         self.lock_alarm.look(machine);
-        Fate::Applied
+        EntryOutcome::Applied
     }
 
     fn frozen(&self, machine: &Machine) {

@@ -85,7 +85,7 @@ pub use config::{ClusterConfig, ConfigError, NodeConfig};
 pub use node::{Addresses, Node, NodeError, NotExpired, NotServing, StartError};
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
-pub use rowlock_types::observer::{Ballot, Observer, Position};
+pub use rowlock_types::node_hook::{Ballot, NodeHook, Position};
 pub use rowlock_types::status::{Role, Status};
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::memory::Part;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Position;
+use rowlock_types::node_hook::Position;
 use rowlock_types::status::Status;
 use rowlock_wal::Log;
 

@@ -159,8 +159,8 @@ impl Election {
     } }
 
     /// Follows who leads.
-    pub fn observe(&self) -> Observer {
-        Observer { caller: self.caller.clone(), observer: self.inner.observe(), ended: false }
+    pub fn observe(&self) -> LeaderWatcher {
+        LeaderWatcher { caller: self.caller.clone(), watcher: self.inner.observe(), ended: false }
     }
 }
 
@@ -188,35 +188,35 @@ impl Leadership {
     }
 }
 
-/// Tells who leads, whenever that changes: [`crate::Observer`]. As an iterator it ends behind the first
+/// Tells who leads, whenever that changes: [`crate::LeaderWatcher`]. As an iterator it ends behind the first
 /// error.
 #[derive(Debug)]
-pub struct Observer {
+pub struct LeaderWatcher {
     caller: Caller,
-    observer: crate::Observer,
+    watcher: crate::LeaderWatcher,
     ended: bool,
 }
 
-impl Observer {
+impl LeaderWatcher {
     /// Waits for news: at the first call at once.
     ///
     /// # Errors
-    /// As [`crate::Observer::next`].
+    /// As [`crate::LeaderWatcher::next`].
     pub fn wait(&mut self) -> Result<Option<Leader>, Error> {
-        self.caller.wait(self.observer.next())
+        self.caller.wait(self.watcher.next())
     }
 
-    /// [`Observer::wait`] for at most `patience`; the outer `None`: no news.
+    /// [`LeaderWatcher::wait`] for at most `patience`; the outer `None`: no news.
     ///
     /// # Errors
-    /// As [`crate::Observer::next`].
+    /// As [`crate::LeaderWatcher::next`].
     pub fn wait_timeout(&mut self, patience: Duration) -> Result<Option<Option<Leader>>, Error> {
-        let next = self.observer.next();
+        let next = self.watcher.next();
         self.caller.wait(async { time::timeout(patience, next).await.ok().transpose() })
     }
 }
 
-impl Iterator for Observer {
+impl Iterator for LeaderWatcher {
     type Item = Result<Option<Leader>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

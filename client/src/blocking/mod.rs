@@ -49,6 +49,6 @@ mod znodes;
 pub use client::Client;
 pub use handle::Handle;
 pub use held::{Guard, Held, Leadership, MultiGuard, Permits, ReadGuard, ReentrantGuard, WriteGuard};
-pub use locks::{Election, LockRequest, MultiLock, Mutex, Observer, ReentrantMutex, RwLock, Semaphore};
+pub use locks::{Election, LeaderWatcher, LockRequest, MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
 pub use recipes::{AtomicCounter, Barrier, CountDownLatch, DoubleBarrier, Membership};
 pub use znodes::OneshotWatch;

@@ -19,7 +19,7 @@ use rowlock_proto::acl::Id;
 use rowlock_state::command::Attachment;
 
 use super::outbox::{CloseReason, Message, Outbox};
-use super::stats::PeerStats;
+use super::stats::ConnectionStats;
 use crate::delivery::watch::ConnectionId;
 
 /// Who is connected.
@@ -28,12 +28,12 @@ pub struct Registry {
     inner: Mutex<Inner>,
 }
 
-/// Invariant: `addresses` counts what is in `peers`; `sessions` and `half_open` mention only connections that
-/// are in `peers`.
+/// Invariant: `addresses` counts what is in `connections`; `sessions` and `half_open` mention only
+/// connections that are in `connections`.
 #[derive(Default)]
 struct Inner {
     last_id: u64,
-    peers: BTreeMap<ConnectionId, Arc<Peer>>,
+    connections: BTreeMap<ConnectionId, Arc<ClientConnection>>,
     /// How many of them each address has, but loopback.
     addresses: BTreeMap<IpAddr, usize>,
     /// Those that have not sent their first frame, the oldest first.
@@ -73,7 +73,7 @@ pub enum Door {
 }
 
 /// A connection as others see it.
-pub struct Peer {
+pub struct ClientConnection {
     /// Its number.
     pub id: ConnectionId,
     /// The client's address.
@@ -86,11 +86,11 @@ pub struct Peer {
     pub outbox: Outbox,
     pub(crate) accepted_at: Instant,
     pub(crate) accepted_ms: i64,
-    pub(crate) stats: PeerStats,
+    pub(crate) stats: ConnectionStats,
     read_only: AtomicBool,
 }
 
-impl Peer {
+impl ClientConnection {
     /// The connection is read-only from now on. Look at the node's status after this, not before: then either
     /// the connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
     pub(crate) fn become_read_only(&self) {
@@ -111,9 +111,9 @@ impl Registry {
         door: Door,
         outbox: Outbox,
         most: Most,
-    ) -> Result<Arc<Peer>, TooMany> {
+    ) -> Result<Arc<ClientConnection>, TooMany> {
         let mut inner = self.inner.lock();
-        if inner.peers.len() >= most.connections {
+        if inner.connections.len() >= most.connections {
             return Err(TooMany::Connections);
         }
         if let Some(ip) = counted(addr) {
@@ -130,7 +130,7 @@ impl Registry {
             inner.tell(oldest, CloseReason::HalfOpen);
         }
         inner.last_id += 1;
-        let peer = Arc::new(Peer {
+        let peer = Arc::new(ClientConnection {
             id: ConnectionId(inner.last_id),
             addr,
             door,
@@ -138,11 +138,11 @@ impl Registry {
             outbox,
             accepted_at: time::now(),
             accepted_ms: time::wall_ms(),
-            stats: PeerStats::default(),
+            stats: ConnectionStats::default(),
             read_only: AtomicBool::new(false),
         });
         inner.half_open.insert(peer.id);
-        inner.peers.insert(peer.id, peer.clone());
+        inner.connections.insert(peer.id, peer.clone());
         Ok(peer)
     }
 
@@ -155,7 +155,7 @@ impl Registry {
     /// that the attachment is still the session's: then no move or end of the session can be missed.
     pub(crate) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
         let mut inner = self.inner.lock();
-        if inner.peers.contains_key(&connection) {
+        if inner.connections.contains_key(&connection) {
             inner.sessions.insert((session, connection), attachment);
         }
     }
@@ -163,7 +163,7 @@ impl Registry {
     /// The connection is gone. Idempotent.
     pub(crate) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
         let mut inner = self.inner.lock();
-        let peer = inner.peers.remove(&connection);
+        let peer = inner.connections.remove(&connection);
         if let Some(ip) = peer.and_then(|peer| counted(peer.addr)) {
             let of_address = inner.addresses.get_mut(&ip).expect("each connection is counted");
             *of_address -= 1;
@@ -208,7 +208,7 @@ impl Registry {
     /// that says so first, then call this, so that no connection slips through between.
     pub fn close_all(&self, reason: CloseReason) {
         let inner = self.inner.lock();
-        for peer in inner.peers.values() {
+        for peer in inner.connections.values() {
             peer.outbox.push(Message::Close(reason));
         }
     }
@@ -216,14 +216,14 @@ impl Registry {
     /// Tells the read-only connections that the node serves again: publish a `Status` that says so first.
     pub fn close_read_only(&self) {
         let inner = self.inner.lock();
-        for peer in inner.peers.values().filter(|peer| peer.read_only.load(Ordering::SeqCst)) {
+        for peer in inner.connections.values().filter(|peer| peer.read_only.load(Ordering::SeqCst)) {
             peer.outbox.push(Message::Close(CloseReason::Writable));
         }
     }
 
     /// Number of connections, with those in their handshake.
     pub fn len(&self) -> usize {
-        self.inner.lock().peers.len()
+        self.inner.lock().connections.len()
     }
 
     /// Nobody is connected.
@@ -245,8 +245,8 @@ impl Registry {
     }
 
     /// All connections in order of acceptance.
-    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
-        self.inner.lock().peers.values().cloned().collect()
+    pub(crate) fn connections(&self) -> Vec<Arc<ClientConnection>> {
+        self.inner.lock().connections.values().cloned().collect()
     }
 }
 
@@ -259,7 +259,7 @@ impl Inner {
     }
 
     /// The connection that the session has moved to last, of those that it has here.
-    fn newest(&self, session: SessionId) -> Option<&Peer> {
+    fn newest(&self, session: SessionId) -> Option<&ClientConnection> {
         let newest = self.attached(session).max_by_key(|(_, attachment)| *attachment)?;
         Some(self.peer(newest.0))
     }
@@ -268,8 +268,8 @@ impl Inner {
         self.peer(connection).outbox.push(Message::Close(reason));
     }
 
-    fn peer(&self, connection: ConnectionId) -> &Peer {
-        self.peers.get(&connection).expect("sessions mentions only connected peers")
+    fn peer(&self, connection: ConnectionId) -> &ClientConnection {
+        self.connections.get(&connection).expect("sessions mentions only open connections")
     }
 }
 
@@ -288,11 +288,11 @@ mod tests {
 
     const MOST: Most = Most { connections: 10, of_address: 2, half_open: 10 };
 
-    fn peer(registry: &Registry) -> (Arc<Peer>, Inbox) {
+    fn peer(registry: &Registry) -> (Arc<ClientConnection>, Inbox) {
         peer_of(registry, MOST)
     }
 
-    fn peer_of(registry: &Registry, most: Most) -> (Arc<Peer>, Inbox) {
+    fn peer_of(registry: &Registry, most: Most) -> (Arc<ClientConnection>, Inbox) {
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
         (registry.accepted(addr, Door::Plain, outbox, most).unwrap(), inbox)

@@ -81,7 +81,7 @@ impl ListenerStats {
 
 /// Figures of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct PeerStats {
+pub(crate) struct ConnectionStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) outstanding: AtomicU64,
@@ -97,7 +97,7 @@ pub(crate) struct PeerStats {
     last_response_ms: AtomicU64,
 }
 
-impl PeerStats {
+impl ConnectionStats {
     /// The handshake is done.
     pub(crate) fn opened(&self, session: SessionId, timeout: Duration) {
         self.session.store(session.0, Relaxed);

@@ -23,7 +23,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
 use rowlock_tls::TlsError;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::{Observed, Observer};
+use rowlock_types::node_hook::{Hook, NodeHook};
 use rowlock_types::status::Status;
 use rowlock_wal::StorageError;
 
@@ -172,24 +172,24 @@ impl Node {
     ///
     /// Cancelling it may leave tasks running until the process ends.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
-        Self::start_as(config, Observed::default()).await
+        Self::start_as(config, Hook::default()).await
     }
 
     /// As [`Node::start`], and `observer` hears of all that the node's log and state go through.
-    pub async fn start_observed(config: NodeConfig, observer: Arc<dyn Observer>) -> Result<Node, StartError> {
-        Self::start_as(config, Observed::by(observer)).await
+    pub async fn start_hooked(config: NodeConfig, hook: Arc<dyn NodeHook>) -> Result<Node, StartError> {
+        Self::start_as(config, Hook::by(hook)).await
     }
 
     /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each
     /// that starts one.
-    fn start_as(mut config: NodeConfig, observed: Observed) -> Starting {
+    fn start_as(mut config: NodeConfig, hook: Hook) -> Starting {
         Box::pin(async move {
             let listeners = Listeners::bind(&config).await?;
             tls::refuse_open_port(&config, listeners.peer.local_addr())?;
             let tls = tls::open(&config).await?;
             Addresses::of(&listeners).write_into(&mut config);
             let config = Arc::new(config);
-            let parts = Parts::open(&config, tls, observed).await?;
+            let parts = Parts::open(&config, tls, hook).await?;
             Ok(parts.run(config, listeners))
         })
     }

@@ -12,7 +12,7 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, time, worker};
 use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
 
 use super::tls::{self, Tls};
@@ -47,12 +47,12 @@ pub(super) struct Parts {
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) observed: Observed,
+    pub(super) hook: Hook,
     pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
 }
 
 impl Parts {
-    pub(super) async fn open(config: &NodeConfig, tls: Tls, observed: Observed) -> Result<Parts, StartError> {
+    pub(super) async fn open(config: &NodeConfig, tls: Tls, hook: Hook) -> Result<Parts, StartError> {
         let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
         let failure = watch::channel(None);
         let on_disk_failure = {
@@ -93,7 +93,7 @@ impl Parts {
             applier,
             peers.clone(),
             metrics.clone(),
-            observed.clone(),
+            hook.clone(),
         )
         .await?;
         Ok(Parts {
@@ -115,7 +115,7 @@ impl Parts {
             peers,
             tasks,
             metrics,
-            observed,
+            hook,
             failure,
         })
     }

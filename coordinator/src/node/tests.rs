@@ -9,7 +9,7 @@ use rowlock_consensus::peer::message::{Request, Response};
 use rowlock_consensus::peer::{Lane, Refusal};
 use rowlock_consensus::raft::facts;
 use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
-use rowlock_consensus::raft_types::{Entry, EntryPayload, Fate, LogId, Payload, Vote};
+use rowlock_consensus::raft_types::{Entry, EntryOutcome, EntryPayload, LogId, Payload, Vote};
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
@@ -155,10 +155,14 @@ async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again()
         node.raft.client_write(Payload(batch.encode())).await.expect("is committed").data
     };
     let then = last.next_in(term);
-    assert_eq!(write(then).await, Fate::Skipped, "the one before it is missing");
+    assert_eq!(write(then).await, EntryOutcome::Skipped, "the one before it is missing");
     assert_eq!((sessions(&node), node.metrics().batches_skipped_total.get()), (0, 1));
-    assert_eq!((write(last).await, write(then).await), (Fate::Applied, Fate::Applied));
-    assert_eq!(write(Ordinal { term, number: last.number }).await, Fate::Skipped, "it comes a second time");
+    assert_eq!((write(last).await, write(then).await), (EntryOutcome::Applied, EntryOutcome::Applied));
+    assert_eq!(
+        write(Ordinal { term, number: last.number }).await,
+        EntryOutcome::Skipped,
+        "it comes a second time"
+    );
     assert_eq!(sessions(&node), 2);
     node.shutdown().await;
 }

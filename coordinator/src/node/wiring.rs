@@ -116,7 +116,7 @@ impl Parts {
             self.quorum.clone(),
             self.expiry_table.clone(),
             contact.clone(),
-            self.observed.clone(),
+            self.hook.clone(),
         ));
         self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), signs);
         self.start_status_publisher(&wires, contact.clone(), status_tx);
@@ -178,7 +178,7 @@ impl Parts {
                 self.raft.clone(),
                 publish,
                 lazy_flush,
-                self.observed.clone(),
+                self.hook.clone(),
                 self.shutdown_word(),
             ),
         );
@@ -261,7 +261,7 @@ impl Parts {
             quorum: self.quorum.clone(),
             batcher: wires.batcher.clone(),
             peers: self.peers.clone(),
-            observed: self.observed.clone(),
+            hook: self.hook.clone(),
         };
         self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
     }

@@ -15,7 +15,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 
 use super::expiry_table::ExpiryTable;
 use super::last_contact::LastContact;
@@ -43,7 +43,7 @@ pub struct HeartbeatAcks {
     quorum: QuorumContact,
     expiry_table: Arc<ExpiryTable>,
     contact: Arc<LastContact>,
-    observed: Observed,
+    hook: Hook,
     asked: Mutex<Option<Instant>>,
 }
 
@@ -54,9 +54,9 @@ impl HeartbeatAcks {
         quorum: QuorumContact,
         expiry_table: Arc<ExpiryTable>,
         contact: Arc<LastContact>,
-        observed: Observed,
+        hook: Hook,
     ) -> Self {
-        HeartbeatAcks { raft, quorum, expiry_table, contact, observed, asked: Mutex::new(None) }
+        HeartbeatAcks { raft, quorum, expiry_table, contact, hook, asked: Mutex::new(None) }
     }
 
     /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum
@@ -110,7 +110,7 @@ impl HeartbeatAcks {
             self.contact.mark(at);
         }
         if let Some((_, at)) = acknowledged.filter(|(leads, at)| *leads == term && *at + age >= moment) {
-            self.observed.tell(|observer| observer.confirms(term, at.elapsed()));
+            self.hook.tell(|hook| hook.confirms(term, at.elapsed()));
             return true;
         }
         mutant::is(Mutant::ServeWithoutQuorum)

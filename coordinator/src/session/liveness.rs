@@ -24,7 +24,7 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, HEARTBEATS_WAITING_MAX};
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use tokio::sync::mpsc;
 
 use super::Sign;
@@ -69,7 +69,7 @@ pub struct Liveness {
     /// The way to the leader.
     pub peers: PeerPool,
     /// Hears of expiries.
-    pub observed: Observed,
+    pub hook: Hook,
 }
 
 /// A report on its way to the leader of a term.
@@ -241,7 +241,7 @@ impl Liveness {
 
     fn expire(&self, now: Instant) {
         let Some((term, due)) = self.expiry_table.due(now) else { return };
-        self.observed.tell(|observer| due.iter().for_each(|(session, _)| observer.expires(*session, term)));
+        self.hook.tell(|hook| due.iter().for_each(|(session, _)| hook.expires(*session, term)));
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.

@@ -29,7 +29,7 @@ use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
 use super::wire::Wire;
 use crate::delivery::outbox::{CloseReason, Inbox};
-use crate::delivery::registry::{Door, Peer};
+use crate::delivery::registry::{ClientConnection, Door};
 use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
@@ -44,7 +44,7 @@ const HELD_STEP_BYTES: u64 = 16 << 10;
 pub(super) fn run(
     shared: Arc<Shared>,
     stream: Stream,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
     let place = Place::take(shared, peer);
@@ -56,7 +56,7 @@ pub(super) async fn run_secured(
     shared: Arc<Shared>,
     keeper: Arc<Keeper>,
     stream: Stream,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     mut inbox: Inbox,
 ) {
     let place = Place::take(shared, peer);
@@ -75,12 +75,12 @@ pub(super) async fn run_secured(
 /// aborted.
 struct Place {
     shared: Arc<Shared>,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     session: Option<SessionId>,
 }
 
 impl Place {
-    fn take(shared: Arc<Shared>, peer: Arc<Peer>) -> Place {
+    fn take(shared: Arc<Shared>, peer: Arc<ClientConnection>) -> Place {
         shared.context.metrics.connections.inc();
         let place = Place { shared, peer, session: None };
         place.shared.context.replica.memory.shift(Part::Connections, place.own_bytes() as i64);

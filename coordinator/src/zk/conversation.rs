@@ -40,7 +40,7 @@ use super::read::{Answer, Reader, Then};
 use super::write::{Form, Route};
 use super::{read_only, sasl, write};
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
-use crate::delivery::registry::Peer;
+use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
 use crate::reconfig::Ask;
 
@@ -70,7 +70,7 @@ pub(super) enum Access {
 /// See the module.
 pub(super) struct Conversation {
     shared: Arc<Shared>,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     attached: Attached,
     identities: Arc<[Id]>,
     queue: Queue,
@@ -108,7 +108,7 @@ enum Phase {
 impl Conversation {
     pub(super) fn new(
         shared: Arc<Shared>,
-        peer: Arc<Peer>,
+        peer: Arc<ClientConnection>,
         attached: Attached,
         last_zxid: Zxid,
         identities: Arc<[Id]>,

@@ -13,7 +13,7 @@ use rowlock_proto::FourLetterWord;
 use rowlock_types::status::{Role, Status};
 
 use super::listener::Shared;
-use crate::delivery::registry::Peer;
+use crate::delivery::registry::ClientConnection;
 use crate::delivery::watch::ConnectionId;
 
 /// What clients read as the server's version: the protocol's dialect first, then who speaks it.
@@ -82,7 +82,7 @@ fn answer_at_once(shared: &Shared, word: FourLetterWord) -> String {
         W::Wchc => watches_by_session(shared),
         W::Wchp => watches_by_path(shared),
         W::Crst => {
-            shared.context.registry.peers().iter().for_each(|peer| peer.stats.reset());
+            shared.context.registry.connections().iter().for_each(|peer| peer.stats.reset());
             "Connection stats reset.\n".to_owned()
         }
         W::Srst => {
@@ -108,7 +108,7 @@ fn mode(status: &Status) -> &'static str {
     }
 }
 
-fn outstanding(peers: &[Arc<Peer>]) -> u64 {
+fn outstanding(peers: &[Arc<ClientConnection>]) -> u64 {
     peers.iter().map(|peer| peer.stats.outstanding.load(Relaxed)).sum()
 }
 
@@ -118,7 +118,7 @@ fn summary(shared: &Shared, status: &Status) -> String {
         let state = shared.context.replica.state.read();
         (state.last_zxid(), state.counts())
     };
-    let peers = shared.context.registry.peers();
+    let peers = shared.context.registry.connections();
     let stats = &shared.stats;
     let latency = &stats.latency;
     let mut out = String::new();
@@ -135,7 +135,7 @@ fn summary(shared: &Shared, status: &Status) -> String {
 
 fn stat(shared: &Shared, status: &Status) -> String {
     let mut out = format!("Zookeeper version: {VERSION}\nClients:\n");
-    for peer in shared.context.registry.peers() {
+    for peer in shared.context.registry.connections() {
         line!(out, "{})", short(&peer));
     }
     out.push('\n');
@@ -144,7 +144,7 @@ fn stat(shared: &Shared, status: &Status) -> String {
 
 fn connections(shared: &Shared) -> String {
     let mut out = String::new();
-    for peer in shared.context.registry.peers() {
+    for peer in shared.context.registry.connections() {
         let full =
             if peer.stats.session().0 == 0 { String::new() } else { peer.stats.in_full(peer.accepted_ms) };
         line!(out, "{}{full})", short(&peer));
@@ -154,7 +154,7 @@ fn connections(shared: &Shared) -> String {
 }
 
 /// The beginning of a connection's line in stat and cons; `[1]` says that it has a session.
-fn short(peer: &Peer) -> String {
+fn short(peer: &ClientConnection) -> String {
     let stats = &peer.stats;
     format!(
         " /{}[{}](queued={},recved={},sent={}",
@@ -169,7 +169,7 @@ fn short(peer: &Peer) -> String {
 fn monitoring(shared: &Shared, status: &Status) -> String {
     let counts = shared.context.replica.state.read().counts();
     let watches = shared.context.replica.watches.lock().len();
-    let peers = shared.context.registry.peers();
+    let peers = shared.context.registry.connections();
     let stats = &shared.stats;
     let mut out = String::new();
     line!(out, "zk_version\t{VERSION}");
@@ -263,13 +263,13 @@ fn watch_summary(shared: &Shared) -> String {
 }
 
 /// `peers` is in order of ids.
-fn find(peers: &[Arc<Peer>], connection: ConnectionId) -> Option<&Peer> {
+fn find(peers: &[Arc<ClientConnection>], connection: ConnectionId) -> Option<&ClientConnection> {
     let at = peers.binary_search_by_key(&connection, |peer| peer.id).ok()?;
     Some(&peers[at])
 }
 
 fn watches_by_session(shared: &Shared) -> String {
-    let peers = shared.context.registry.peers();
+    let peers = shared.context.registry.connections();
     let watches = shared.context.replica.watches.lock();
     let mut out = String::new();
     for (connection, paths) in watches.by_connection() {
@@ -282,7 +282,7 @@ fn watches_by_session(shared: &Shared) -> String {
 }
 
 fn watches_by_path(shared: &Shared) -> String {
-    let peers = shared.context.registry.peers();
+    let peers = shared.context.registry.connections();
     let watches = shared.context.replica.watches.lock();
     let mut out = String::new();
     for (path, connections) in watches.by_path() {

@@ -25,7 +25,7 @@ use super::liveness_timer::SessionTimeout;
 use super::read_only::{self, Admission};
 use super::wire::Wire;
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
-use crate::delivery::registry::Peer;
+use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
@@ -65,7 +65,7 @@ impl<E: Into<EndReason>> From<E> for Refused {
 /// A handshake under way.
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Arc<Shared>,
-    pub(super) peer: &'a Peer,
+    pub(super) peer: &'a ClientConnection,
     pub(super) inbox: &'a mut Inbox,
 }
 

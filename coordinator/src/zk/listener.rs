@@ -17,7 +17,7 @@ use super::secure::Pace;
 use super::throttle::Throttle;
 use super::{ClientContext, connection};
 use crate::delivery::outbox::{self, CloseReason};
-use crate::delivery::registry::{Door, Most, Peer};
+use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
@@ -185,7 +185,7 @@ impl Complaints {
 
 impl Shared {
     /// Says why a connection ended: at info, rate limited, if the client broke a rule; else at debug.
-    pub(super) fn report(&self, peer: &Peer, end: &EndReason) {
+    pub(super) fn report(&self, peer: &ClientConnection, end: &EndReason) {
         let (addr, session) = (peer.addr, peer.stats.session());
         if end.is_overflow() {
             self.context.metrics.connections_overflowed_total.inc();
@@ -201,7 +201,7 @@ impl Shared {
 
     /// Whether a password of the superuser, right or wrong, counts. A wrong one is counted and logged; beyond
     /// a number of them none of that address counts for a moment.
-    pub(super) fn may_be_super(&self, peer: &Peer, is_right: bool) -> bool {
+    pub(super) fn may_be_super(&self, peer: &ClientConnection, is_right: bool) -> bool {
         let (addr, now) = (peer.addr, time::now());
         let counts = self.guesses.may_try(addr.ip(), now);
         if is_right && counts {

@@ -16,7 +16,7 @@ use super::handshake::next_message;
 use super::identity;
 use super::listener::Shared;
 use crate::delivery::outbox::{Inbox, Message};
-use crate::delivery::registry::Peer;
+use crate::delivery::registry::ClientConnection;
 
 /// The arithmetic of one handshake has so much time to itself.
 const STEP: Duration = Duration::from_nanos(1_000_000_000 / limits::TLS_HANDSHAKES_PER_SECOND as u64);
@@ -47,7 +47,7 @@ impl Pace {
 /// Does the handshake. Whom the certificate proves stands in `peer` afterwards.
 pub(super) async fn shake_hands(
     shared: &Shared,
-    peer: &Peer,
+    peer: &ClientConnection,
     keeper: &Keeper,
     stream: Stream,
     inbox: &mut Inbox,
@@ -109,7 +109,7 @@ async fn accept(
     }
 }
 
-fn prove(shared: &Shared, peer: &Peer, secured: Secured) -> Result<Stream, EndReason> {
+fn prove(shared: &Shared, peer: &ClientConnection, secured: Secured) -> Result<Stream, EndReason> {
     let Secured { stream, certificate, is_resumed } = secured;
     if is_resumed {
         shared.context.metrics.client_tls_resumed_total.inc();

@@ -130,7 +130,7 @@ impl<C: Conversation> Connection<C> {
             self.backlog_bytes -= frame.body.len();
             let request = self.conversation.decode(&frame.body).map_err(WireError::Protocol)?;
             if let Some(refusal) = &self.refused {
-                let refused = Answer { body: refusal.clone(), is_patient: false, refuses: true };
+                let refused = Answer { body: refusal.clone(), may_wait: false, refuses: true };
                 self.answer(frame.id, refused);
                 continue;
             }
@@ -149,9 +149,9 @@ impl<C: Conversation> Connection<C> {
     }
 
     fn answer(&mut self, id: RequestId, answer: Answer) {
-        let Answer { body, is_patient, refuses } = answer;
+        let Answer { body, may_wait, refuses } = answer;
         assert!(body.len() <= PEER_FRAME_MAX_BYTES, "Invariant: answers are small");
-        if !is_patient {
+        if !may_wait {
             self.patience = None;
         } else if self.outbox.is_empty() {
             self.patience = Some(time::now() + PEER_ANSWER_PATIENCE);

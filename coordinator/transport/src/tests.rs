@@ -54,7 +54,7 @@ impl Conversation for Echo {
 
     fn handle(&mut self, request: Bytes) -> BoxFuture<'static, Answer> {
         let refuses = request == "no";
-        std::future::ready(Answer { body: request.to_vec(), is_patient: false, refuses }).boxed()
+        std::future::ready(Answer { body: request.to_vec(), may_wait: false, refuses }).boxed()
     }
 }
 

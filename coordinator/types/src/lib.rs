@@ -10,7 +10,7 @@
 //! | [`metrics`] | what a node counts and measures | each floor, to people |
 //! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
 //! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and its tasks |
-//! | [`observer`] | what a node's log and state go through | log, state machine and sessions, to an audit |
+//! | [`node_hook`] | what a node's log and state go through | log, state machine and sessions, to a hook |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
 //! | [`client_disconnect`] | a client has hung up | its node, to the leader |
@@ -31,7 +31,7 @@
 //!
 //! No floor of a node: neither openraft nor the log, neither connections nor tasks. It knows ZooKeeper's
 //! protocol for numbers and error codes (`rowlock-proto`), and the replicated state (`rowlock-state`) for
-//! what an observer is shown and for what a state weighs.
+//! what a hook is shown and for what a state weighs.
 
 pub mod client_disconnect;
 pub mod codec;
@@ -40,6 +40,6 @@ pub mod limits;
 pub mod member;
 pub mod memory;
 pub mod metrics;
-pub mod observer;
+pub mod node_hook;
 pub mod reconfiguration;
 pub mod status;

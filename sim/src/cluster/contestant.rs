@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_client::{Client, Guard, ReleaseError, SessionState};
-use rowlock_coordinator::Observer;
+use rowlock_coordinator::NodeHook;
 use rowlock_designs::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers};
 use rowlock_designs::outside_view::{OutsideView, Released};
 use rowlock_designs::scenario::Scenario;
@@ -102,7 +102,7 @@ struct Cluster {
 /// The checkers of whole clusters judge other runs; here the outside view of all designs does.
 struct Unseen;
 
-impl Observer for Unseen {}
+impl NodeHook for Unseen {}
 
 impl Servers for Cluster {
     fn all(&self) -> Vec<HostId> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rowlock_coordinator::config::{
     HistoryConfig, NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes,
 };
-use rowlock_coordinator::{Node, NodeConfig, NodeError, Observer};
+use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
@@ -68,11 +68,11 @@ fn entry(shape: &Shape, place: usize) -> NodeEntry {
 /// The process, from its start to its end.
 pub async fn process(
     config: NodeConfig,
-    observer: Arc<dyn Observer>,
+    hook: Arc<dyn NodeHook>,
     (statuses, place): (NodeStatuses, usize),
     mut orders: UnboundedReceiver<Order>,
 ) {
-    let node = match Node::start_observed(config, observer).await {
+    let node = match Node::start_hooked(config, hook).await {
         Ok(node) => node,
         Err(error) => return statuses.end(place, Process::failed(error)),
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock_coordinator::{Ballot, Observer};
+use rowlock_coordinator::{Ballot, NodeHook};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_world::executor::Simulation;
@@ -35,7 +35,7 @@ impl Witness {
     }
 }
 
-impl Observer for Witness {
+impl NodeHook for Witness {
     fn opened(
         &self,
         vote: Option<Ballot>,

@@ -15,8 +15,8 @@
 //! queue with them; they know nothing of notes, and lead when it is their turn.
 
 mod leadership;
-mod observe;
 mod view;
+mod watcher;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, Request, path};
 
 pub use self::leadership::{Leadership, TransferError};
-pub use self::observe::{LeaderStream, Observer};
 pub use self::view::{Candidate, Leader};
+pub use self::watcher::{LeaderStream, LeaderWatcher};
 
 use super::guard::Guard;
 use super::mutex::Mutex;
@@ -52,8 +52,8 @@ use crate::znode::{self, Znode};
 /// leadership.resign().await?;
 ///
 /// // Anybody, without being a candidate:
-/// let mut observer = election.observe();
-/// while let Ok(leader) = observer.next().await {
+/// let mut watcher = election.observe();
+/// while let Ok(leader) = watcher.next().await {
 ///     println!("{:?} leads", leader.map(|leader| leader.value));
 /// }
 /// # Ok(())
@@ -219,8 +219,8 @@ impl Election {
 
     /// Follows who leads. Observers are no candidates; a change of the leader wakes each of them once, other
     /// candidates' coming and going does not.
-    pub fn observe(&self) -> Observer {
-        Observer::new(self.clone())
+    pub fn observe(&self) -> LeaderWatcher {
+        LeaderWatcher::new(self.clone())
     }
 
     async fn stand(&self, value: &str, deadline: Option<Instant>) -> Result<Leadership, Error> {

@@ -37,7 +37,7 @@ use crate::applied_state::AppliedState;
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::leadership::Leadership;
-use crate::raft_types::{Fate, Payload, TypeConfig};
+use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
 use entry_builder::EntryBuilder;
 use judge::Judged;
 
@@ -354,7 +354,7 @@ impl Batcher {
         }
         in_flight.add(entry.commands, async move {
             match answer.await {
-                Ok(Ok(done)) if done.data == Fate::Skipped => Ended::Undone(entry),
+                Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Ended::Undone(entry),
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
                     Ended::Applied

@@ -14,10 +14,10 @@ use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
 
+use super::answer_timing::{AnswerTiming, AnswerTimings};
 use super::message::{Refusal, Request, Response};
 use super::met::Met;
 use super::service::{PeerService, RaftConnection, RaftService};
-use super::urgency::{Urgencies, Urgency};
 
 /// The listener for other nodes.
 pub struct PeerServer<S> {
@@ -72,7 +72,7 @@ impl<S: PeerService> Service for Faces<S> {
 
     fn open(&self, from: NodeId, lane: Lane) -> Handler<S> {
         let (raft, service) = (self.raft.open(from), self.service.clone());
-        Handler { from, lane, raft, service, urgencies: Urgencies::of(lane) }
+        Handler { from, lane, raft, service, timings: AnswerTimings::of(lane) }
     }
 
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
@@ -87,7 +87,7 @@ struct Handler<S> {
     raft: Box<dyn RaftConnection>,
     service: Arc<S>,
     /// How soon answers must leave.
-    urgencies: Urgencies,
+    timings: AnswerTimings,
 }
 
 impl<S: PeerService> Conversation for Handler<S> {
@@ -103,10 +103,10 @@ impl<S: PeerService> Conversation for Handler<S> {
     }
 
     fn handle(&mut self, request: Request) -> BoxFuture<'static, Answer> {
-        let urgency = self.urgencies.of_answer_to(&request);
+        let timing = self.timings.of_answer_to(&request);
         let encoded = move |response: Response| Answer {
             body: codec::encode(&response),
-            is_patient: urgency.with(&response) == Urgency::Patient,
+            may_wait: timing.with(&response) == AnswerTiming::MayWait,
             refuses: matches!(response, Response::Refused(_)),
         };
         self.respond(request).map(encoded).boxed()

@@ -18,9 +18,9 @@ pub mod message;
 pub mod pool;
 pub mod service;
 
+mod answer_timing;
 mod handler;
 mod met;
-mod urgency;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -79,7 +79,7 @@ impl Compaction {
             (index(metrics.last_applied.as_ref()), index(metrics.snapshot.as_ref()))
         };
         let snapshot = snapshot.max(self.schedule.written);
-        if !self.retry.is_patient() && self.schedule.is_due(applied, snapshot) {
+        if !self.retry.may_wait() && self.schedule.is_due(applied, snapshot) {
             return self.take_snapshot().await;
         }
         self.look_at_bytes(snapshot).await
@@ -121,7 +121,7 @@ impl Compaction {
         if snapshot >= upto {
             return self.raft.trigger().purge_log(upto).await.map_err(stopped);
         }
-        if self.retry.is_patient() { Ok(()) } else { self.take_snapshot().await }
+        if self.retry.may_wait() { Ok(()) } else { self.take_snapshot().await }
     }
 }
 
@@ -159,7 +159,7 @@ pub struct Retry {
 
 impl Retry {
     /// Not yet.
-    fn is_patient(&self) -> bool {
+    fn may_wait(&self) -> bool {
         self.until.is_some_and(|until| time::now() < until)
     }
 
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn a_snapshot_that_fails_again_and_again_is_tried_less_and_less_often_but_for_ever() {
         let mut retry = Retry::default();
-        assert!(!retry.is_patient());
+        assert!(!retry.may_wait());
         let pauses: Vec<Duration> = (0..40).map(|_| retry.after_failure()).collect();
-        assert!(retry.is_patient());
+        assert!(retry.may_wait());
         assert_eq!(pauses[..3], [SNAPSHOT_RETRY_MIN, SNAPSHOT_RETRY_MIN * 2, SNAPSHOT_RETRY_MIN * 4]);
         assert!(pauses.is_sorted() && pauses[39] == SNAPSHOT_RETRY_MAX);
         let schedule = Schedule::new(NodeId(1), 100);

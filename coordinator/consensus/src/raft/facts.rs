@@ -11,7 +11,7 @@ use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
-use rowlock_types::observer::Position;
+use rowlock_types::node_hook::Position;
 use rowlock_types::reconfiguration::Members;
 use rowlock_types::status::Role;
 

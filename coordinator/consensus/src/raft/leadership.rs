@@ -13,7 +13,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 
 use super::Raft;
 use super::lazy_flush::{Followers, LazyFlush};
@@ -41,7 +41,7 @@ pub async fn follow(
     raft: Raft,
     leadership: watch::Sender<Leadership>,
     lazy_flush: (LazyFlush, SpareFlushes),
-    observed: Observed,
+    hook: Hook,
     shutdown: Shutdown,
 ) {
     let mut metrics = raft.server_metrics();
@@ -59,9 +59,9 @@ pub async fn follow(
             changed
         });
         if changed {
-            observed.tell(|observer| match leader {
-                Some(leader) if leader == me => observer.leads(term),
-                _ => observer.follows(term, leader),
+            hook.tell(|hook| match leader {
+                Some(leader) if leader == me => hook.leads(term),
+                _ => hook.follows(term, leader),
             });
         }
         let view = *leadership.borrow();

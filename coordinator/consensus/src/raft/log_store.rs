@@ -1,6 +1,6 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
 //!
-//! Stands between openraft's core and [`Log`]: translates, tells the observer, and asks [`LazyFlush`] which
+//! Stands between openraft's core and [`Log`]: translates, tells the hook, and asks [`LazyFlush`] which
 //! flushes may wait. Reads never touch the disk. It must never say that something is durable by itself: only
 //! the log does.
 
@@ -19,7 +19,7 @@ use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_types::limits::REPLICATION_READ_MAX_BYTES;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Done, Log};
 
 use super::lazy_flush::LazyFlush;
@@ -30,7 +30,7 @@ use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 #[derive(Clone)]
 pub struct LogStore {
     log: Log,
-    observed: Observed,
+    hook: Hook,
     poll: BusyPoll,
     lazy_flush: LazyFlush,
 }
@@ -45,7 +45,7 @@ impl LogStore {
     /// For openraft.
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, observed: Observed::default(), poll, lazy_flush: LazyFlush::default() }
+        LogStore { log, hook: Hook::default(), poll, lazy_flush: LazyFlush::default() }
     }
 
     /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
@@ -53,24 +53,24 @@ impl LogStore {
         LogStore { poll: BusyPoll::new(window), ..self }
     }
 
-    /// As it is, and `observed` hears of it, from what was found on the disk on.
-    pub fn observed(self, observed: Observed) -> Self {
+    /// As it is, and `hook` hears of it, from what was found on the disk on.
+    pub fn hooked(self, hook: Hook) -> Self {
         let log = self.log.read();
-        observed.tell(|observer| {
+        hook.tell(|hook| {
             let found = log.checkpoint();
             let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
-            observer.opened(found.vote.map(stored::ballot), purged, last);
+            hook.opened(found.vote.map(stored::ballot), purged, last);
             for entry in log.entries() {
-                observer.appended(stored::position(entry.log_id), stored::commands(entry));
+                hook.appended(stored::position(entry.log_id), stored::commands(entry));
             }
         });
         drop(log);
-        LogStore { observed, ..self }
+        LogStore { hook, ..self }
     }
 
     /// Who hears of what happens to it.
-    pub fn observer(&self) -> &Observed {
-        &self.observed
+    pub fn hook(&self) -> &Hook {
+        &self.hook
     }
 
     /// Tells the log whose flushes may wait, and hears from it how far it is committed.
@@ -109,7 +109,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let vote = stored::vote(*vote);
         self.lazy_flush.allow_lazy_to(0);
         self.log.save_vote(vote).await?;
-        self.observed.tell(|observer| observer.voted(stored::ballot(vote)));
+        self.hook.tell(|hook| hook.voted(stored::ballot(vote)));
         Ok(())
     }
 
@@ -135,9 +135,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         self.poll.work_has_come();
         let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
-        self.observed.tell(|observer| {
+        self.hook.tell(|hook| {
             for entry in &entries {
-                observer.appended(stored::position(entry.log_id), stored::commands(entry));
+                hook.appended(stored::position(entry.log_id), stored::commands(entry));
             }
         });
         let lazily = entries.last().is_some_and(|last| self.lazy_flush.is_lazy(last.log_id.index));
@@ -153,13 +153,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let after = last_log_id.map(stored::log_id);
-        self.observed.tell(|observer| observer.truncated(after.map(stored::position)));
+        self.hook.tell(|hook| hook.truncated(after.map(stored::position)));
         self.log.truncate_after(after).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         let upto = stored::log_id(log_id);
-        self.observed.tell(|observer| observer.purged(stored::position(upto)));
+        self.hook.tell(|hook| hook.purged(stored::position(upto)));
         self.log.purge(upto).await
     }
 }

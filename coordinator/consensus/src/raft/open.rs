@@ -7,7 +7,7 @@ use openraft::{Config, SnapshotPolicy};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
@@ -89,15 +89,15 @@ pub async fn open(
     apply: Arc<dyn Apply>,
     peers: PeerPool,
     metrics: Arc<Metrics>,
-    observed: Observed,
+    hook: Hook,
 ) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), OpenError> {
     let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
-        observed.tell(|observer| observer.truncated(after.map(stored::position)));
+        hook.tell(|hook| hook.truncated(after.map(stored::position)));
     }
     let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
-    let (log, snapshots) = (polled.observed(observed.clone()), opened.snapshots);
-    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, observed).await?;
+    let (log, snapshots) = (polled.hooked(hook.clone()), opened.snapshots);
+    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
     let acks = Acks::default();
     let network = Network::new(peers, log.lazy_flush().clone(), acks.clone());
     let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
@@ -120,5 +120,5 @@ pub fn dispatch(
     let reader = Arc::new(move |payload: &Payload| {
         replica.batch_cache.read(&payload.0).map_err(|error| error.to_string())
     });
-    Arc::new(dispatch.observed(log.observer().clone()).behind(admission.clone()).reading(reader))
+    Arc::new(dispatch.hooked(log.hook().clone()).behind(admission.clone()).reading(reader))
 }

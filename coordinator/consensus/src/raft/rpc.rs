@@ -20,7 +20,7 @@ use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 
 use super::admission::Admission;
 use super::lazy_flush::LazyFlush;
@@ -60,7 +60,7 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     sink: Arc<K>,
     lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
-    observed: Observed,
+    hook: Hook,
     admission: Admission,
     reader: Reader,
 }
@@ -81,14 +81,14 @@ where
         lazy_flush: LazyFlush,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (observed, admission) = (Observed::default(), Admission::granted());
+        let (hook, admission) = (Hook::default(), Admission::granted());
         let reader: Reader = Arc::new(|_| Ok(()));
-        RaftDispatch { raft, sink, lazy_flush, metrics, observed, admission, reader }
+        RaftDispatch { raft, sink, lazy_flush, metrics, hook, admission, reader }
     }
 
-    /// As it is, and `observed` hears of what leaders are told.
-    pub fn observed(self, observed: Observed) -> Self {
-        RaftDispatch { observed, ..self }
+    /// As it is, and `hook` hears of what leaders are told.
+    pub fn hooked(self, hook: Hook) -> Self {
+        RaftDispatch { hook, ..self }
     }
 
     /// As it is, and an entry that `reader` cannot read is refused.
@@ -116,7 +116,7 @@ where
             sink: self.sink.clone(),
             lazy_flush: self.lazy_flush.clone(),
             metrics: self.metrics.clone(),
-            observed: self.observed.clone(),
+            hook: self.hook.clone(),
             admission: self.admission.clone(),
             reader: self.reader.clone(),
             has_complained: false,
@@ -131,7 +131,7 @@ struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     sink: Arc<K>,
     lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
-    observed: Observed,
+    hook: Hook,
     admission: Admission,
     reader: Reader,
     has_complained: bool,
@@ -167,13 +167,13 @@ where
             RaftRequest::AppendLazy(request) => {
                 let lazy_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
                 self.lazy_flush.allow_lazy_to(lazy_to);
-                append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
+                append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 if !request.entries.is_empty() {
                     self.lazy_flush.allow_lazy_to(0);
                 }
-                append(raft, request, self.metrics.clone(), self.observed.clone()).boxed()
+                append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
             }
             RaftRequest::Vote(request) => {
                 let voted = |vote| judged(vote, Rare::VoteRefused);
@@ -258,12 +258,12 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
     metrics: Arc<Metrics>,
-    observed: Observed,
+    hook: Hook,
 ) -> RaftResponse {
     let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
     answer(raft.append_entries(request).await, |response| {
         if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
-            observed.tell(|observer| observer.acknowledges(position(upto)));
+            hook.tell(|hook| hook.acknowledges(position(upto)));
         }
         match metrics.connections.get() {
             0 => RaftResponse::AppendQuiet(response),

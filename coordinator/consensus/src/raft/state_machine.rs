@@ -18,20 +18,20 @@ use rowlock_state::command::Batch;
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::APPLY_SLICE;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
 use super::stored;
 use crate::applied_state::AppliedState;
 use crate::raft_types::{
-    EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
+    EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
     /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order; or none, if it
     /// does not follow the last entry of its term.
-    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> Fate;
+    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> EntryOutcome;
 
     /// A snapshot of this state is about to be written; when it is, the log before it may go.
     fn frozen(&self, machine: &Machine) {
@@ -52,7 +52,7 @@ pub struct StateMachine {
     snapshots: SnapshotStore,
     apply: Arc<dyn Apply>,
     metrics: Arc<Metrics>,
-    observed: Observed,
+    hook: Hook,
     last_applied: Option<LogId>,
     membership: StoredMembership,
 }
@@ -81,13 +81,12 @@ impl StateMachine {
         snapshots: SnapshotStore,
         apply: Arc<dyn Apply>,
         metrics: Arc<Metrics>,
-        observed: Observed,
+        hook: Hook,
     ) -> Result<StateMachine, StorageError> {
         let (last_applied, membership) = (None, StoredMembership::default());
         let store = snapshots.clone();
         let newest = worker::run_blocking("snapshot-load", move || load_newest(&store)).await?;
-        let mut opened =
-            StateMachine { replica, snapshots, apply, metrics, observed, last_applied, membership };
+        let mut opened = StateMachine { replica, snapshots, apply, metrics, hook, last_applied, membership };
         if let Some((machine, snapshot)) = newest {
             drop(opened.replace(machine, &snapshot)); // nothing was in it
         }
@@ -112,8 +111,8 @@ impl StateMachine {
         }
     }
 
-    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<Fate> {
-        let mut fate = Fate::Applied;
+    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<EntryOutcome> {
+        let mut outcome = EntryOutcome::Applied;
         match payload {
             EntryPayload::Blank => self.tell_of_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
@@ -130,8 +129,8 @@ impl StateMachine {
                     batch.proposals.clear();
                 }
                 let mut machine = self.replica.state.write();
-                fate = self.apply.apply(&mut machine, log_id.index, batch);
-                self.observed.tell(|observer| observer.applied(position(log_id), Some(&bytes), &machine));
+                outcome = self.apply.apply(&mut machine, log_id.index, batch);
+                self.hook.tell(|hook| hook.applied(position(log_id), Some(&bytes), &machine));
                 self.replica.set_applied_index(log_id.index);
             }
             EntryPayload::Membership(membership) => {
@@ -140,7 +139,7 @@ impl StateMachine {
             }
         }
         self.last_applied = Some(log_id);
-        Ok(fate)
+        Ok(outcome)
     }
 
     fn is_at_snapshot(&self) -> bool {
@@ -150,7 +149,7 @@ impl StateMachine {
     }
 
     fn tell_of_raft_entry(&self, log_id: LogId) {
-        self.observed.tell(|observer| observer.applied(position(log_id), None, &self.replica.state.read()));
+        self.hook.tell(|hook| hook.applied(position(log_id), None, &self.replica.state.read()));
     }
 
     /// The replica becomes what the snapshot holds. Gives what it was.
@@ -160,7 +159,7 @@ impl StateMachine {
         let old = std::mem::replace(&mut *state, machine);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
         self.apply.installed(&state);
-        self.observed.tell(|observer| observer.installed(meta.last_log_id.map(position), &state));
+        self.hook.tell(|hook| hook.installed(meta.last_log_id.map(position), &state));
         drop(state);
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership;
@@ -233,12 +232,12 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut at_work = Duration::ZERO;
         while let Some((entry, responder)) = entries.try_next().await? {
             let begun = time::now();
-            let fate = self.apply_entry(entry.log_id, entry.payload)?;
+            let outcome = self.apply_entry(entry.log_id, entry.payload)?;
             let took = begun.elapsed();
             self.metrics.apply_longest_seconds.raise_to(took);
             at_work += took;
             if let Some(responder) = responder {
-                responder.send(fate);
+                responder.send(outcome);
             }
             // Heartbeats, votes and questions about this node's health may share the thread with this.
             if at_work >= APPLY_SLICE {

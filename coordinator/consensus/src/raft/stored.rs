@@ -6,7 +6,7 @@ use openraft::Membership;
 use rowlock_proto::NodeId;
 use rowlock_types::codec;
 use rowlock_types::member::Member;
-use rowlock_types::observer::{Ballot, Position};
+use rowlock_types::node_hook::{Ballot, Position};
 use rowlock_wal as wal;
 
 use crate::raft_types::{
@@ -73,12 +73,12 @@ pub fn raft_meta(meta: &wal::SnapshotMeta) -> SnapshotMeta {
     SnapshotMeta { last_log_id: meta.last_log_id.map(raft_log_id), last_membership }
 }
 
-/// As an observer is told of it.
+/// As a hook is told of it.
 pub fn position(id: wal::LogId) -> Position {
     Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
 }
 
-/// As an observer is told of it.
+/// As a hook is told of it.
 pub fn ballot(vote: wal::Vote) -> Ballot {
     let candidate = NodeId(vote.leader_id.node_id);
     Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }

@@ -11,7 +11,7 @@ use std::fmt;
 use bytes::Bytes;
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
-use rowlock_types::observer::Position;
+use rowlock_types::node_hook::Position;
 use serde::{Deserialize, Serialize};
 
 use runtime::EnvRuntime;
@@ -36,18 +36,18 @@ impl fmt::Display for Payload {
 
 /// What a committed entry came to. The origin nodes answer their clients from their own apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
+pub enum EntryOutcome {
     /// It was applied.
     Applied,
     /// It did not follow the last entry of its term, and nothing of it was applied on any node.
     Skipped,
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for EntryOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fate::Applied => "applied",
-            Fate::Skipped => "skipped",
+            EntryOutcome::Applied => "applied",
+            EntryOutcome::Skipped => "skipped",
         })
     }
 }
@@ -56,7 +56,7 @@ openraft::declare_raft_types!(
     /// Rowlock's choice of types.
     pub TypeConfig:
         D = Payload,
-        R = Fate,
+        R = EntryOutcome,
         NodeId = u64,
         Node = Member,
         AsyncRuntime = EnvRuntime,
@@ -77,7 +77,7 @@ pub type LeaderId = openraft::type_config::alias::LeaderIdOf<TypeConfig>;
 /// What a snapshot covers.
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 
-/// As an observer is told of it.
+/// As a hook is told of it.
 pub fn position(id: LogId) -> Position {
     Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
 }

@@ -33,7 +33,9 @@ use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot};
-use crate::raft_types::{EntryPayload, Fate, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::raft_types::{
+    EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig,
+};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -115,7 +117,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             }
             drop(journal);
             if let Some(responder) = responder {
-                responder.send(Fate::Applied);
+                responder.send(EntryOutcome::Applied);
             }
         }
         Ok(())

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use openraft::testing::log::{StoreBuilder, Suite};
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use tempfile::TempDir;
 
 use super::{open, temp};
 use crate::raft::log_store::LogStore;
 use crate::raft::state_machine::{Apply, StateMachine};
-use crate::raft_types::Fate;
+use crate::raft_types::EntryOutcome;
 use crate::raft_types::TypeConfig;
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
@@ -17,8 +17,8 @@ use rowlock_state::command::Batch;
 struct Nothing;
 
 impl Apply for Nothing {
-    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) -> Fate {
-        Fate::Applied
+    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) -> EntryOutcome {
+        EntryOutcome::Applied
     }
     fn installed(&self, _machine: &Machine) {}
 }
@@ -34,7 +34,7 @@ impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
             opened.snapshots,
             Arc::new(Nothing),
             Arc::default(),
-            Observed::default(),
+            Hook::default(),
         )
         .await;
         Ok((dir, LogStore::new(opened.log), state_machine.expect("opens")))

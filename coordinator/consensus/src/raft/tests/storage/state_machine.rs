@@ -10,7 +10,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
 use rowlock_types::limits::APPLY_SLICE;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::observer::Observed;
+use rowlock_types::node_hook::Hook;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError, verify};
 
 use super::*;
@@ -19,7 +19,7 @@ use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::stored;
 use crate::raft::testing::{entry, log_id, membership_entry, snapshot_meta};
-use crate::raft_types::{Entry, EntryPayload, Fate, Payload};
+use crate::raft_types::{Entry, EntryOutcome, EntryPayload, Payload};
 use parking_lot::Mutex;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
@@ -36,7 +36,7 @@ struct Applier {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> Fate {
+    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> EntryOutcome {
         for proposal in &batch.proposals {
             machine.apply(batch.time_ms, proposal, &mut ());
         }
@@ -46,7 +46,7 @@ impl Apply for Applier {
         while begun.elapsed() < self.takes {
             std::hint::spin_loop();
         }
-        Fate::Applied
+        EntryOutcome::Applied
     }
 
     fn installed(&self, _machine: &Machine) {
@@ -75,7 +75,7 @@ async fn node_with(dir: &Path, applier: Applier) -> Node {
         opened.snapshots.clone(),
         applier.clone(),
         metrics.clone(),
-        Observed::default(),
+        Hook::default(),
     )
     .await;
     Node { replica, applier, machine: machine.expect("opens"), opened, metrics }
@@ -340,7 +340,7 @@ async fn a_newest_snapshot_that_cannot_be_read_is_refused_where_nothing_takes_it
     let applier = Arc::new(Applier::default());
     let replica = Arc::new(AppliedState::default());
     let refused =
-        StateMachine::open(replica, opened.snapshots, applier, Arc::default(), Observed::default()).await;
+        StateMachine::open(replica, opened.snapshots, applier, Arc::default(), Hook::default()).await;
     let text = refused.err().expect("is refused").to_string();
     assert!(text.contains("no usable snapshot") && text.contains("under a new node id"), "{text}");
     assert_eq!(names(dir.path()), before, "nothing was changed");

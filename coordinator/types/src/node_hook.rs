@@ -1,7 +1,7 @@
-//! Sees what a node's log and state go through: the seam for simulators, audits and tests.
+//! A hook that is told of all changes of a node's log and state: for simulators, audits and tests.
 //!
 //! Stands beside the flow: log storage, state machine, leadership and session expiry tell it what has just
-//! happened; it answers nothing and changes nothing. A node without an observer pays one check of an `Option`
+//! happened; it answers nothing and changes nothing. A node without a hook pays one check of an `Option`
 //! per entry.
 
 use std::sync::Arc;
@@ -33,22 +33,22 @@ pub struct Ballot {
     pub elected: bool,
 }
 
-/// Hears of one node's life, from the start of the node (`Node::start_observed`) to its end.
+/// Hears of one node's life, from the start of the node (`Node::start_hooked`) to its end.
 ///
 /// What is told in one group below comes in the order in which it happens; between groups there is no order
 /// but where it is named. Groups may be told from different threads.
 ///
-/// # The observer's duties
+/// # The duties of a hook
 ///
 /// 1. Return soon, and never wait: the node's log, or its state, stands still meanwhile, in places under a
 ///    lock.
 /// 2. Never call back into the node, nor into a client of it.
 /// 3. Keep copies of what it needs: nothing that it is lent outlives the call.
-pub trait Observer: Send + Sync + 'static {
+pub trait NodeHook: Send + Sync + 'static {
     // The log.
 
     /// The log was read from the disk, once, before anything else is told but what was cut off it meanwhile.
-    /// It begins behind `purged` and ends with `last`; its entries follow as [`Observer::appended`].
+    /// It begins behind `purged` and ends with `last`; its entries follow as [`NodeHook::appended`].
     fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
         let _ = (vote, purged, last);
     }
@@ -60,7 +60,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// An entry was taken into the local log, behind the last one. It is neither flushed nor committed by
     /// that. `payload`: an encoded [`Batch`](rowlock_state::command::Batch); none in an entry of Raft's own.
-    /// Always before the entry is [`applied`](Observer::applied) here.
+    /// Always before the entry is [`applied`](NodeHook::applied) here.
     fn appended(&self, entry: Position, payload: Option<&[u8]>) {
         let _ = (entry, payload);
     }
@@ -84,7 +84,7 @@ pub trait Observer: Send + Sync + 'static {
     // The state. Told under its lock: nobody reads it between the change and the call.
 
     /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps
-    /// from the last one or from the last [`installed`](Observer::installed).
+    /// from the last one or from the last [`installed`](NodeHook::installed).
     fn applied(&self, entry: Position, payload: Option<&[u8]>, machine: &Machine) {
         let _ = (entry, payload, machine);
     }
@@ -119,21 +119,21 @@ pub trait Observer: Send + Sync + 'static {
     }
 }
 
-/// An observer, or none.
+/// A hook, or none.
 #[derive(Clone, Default)]
-pub struct Observed(Option<Arc<dyn Observer>>);
+pub struct Hook(Option<Arc<dyn NodeHook>>);
 
-impl Observed {
+impl Hook {
     /// By this one.
-    pub fn by(observer: Arc<dyn Observer>) -> Self {
-        Observed(Some(observer))
+    pub fn by(hook: Arc<dyn NodeHook>) -> Self {
+        Hook(Some(hook))
     }
 
-    /// Tells the observer, if there is one.
+    /// Tells the hook, if there is one.
     #[inline]
-    pub fn tell(&self, what: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.0 {
-            what(&**observer);
+    pub fn tell(&self, what: impl FnOnce(&dyn NodeHook)) {
+        if let Some(hook) = &self.0 {
+            what(&**hook);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Observer`]: follows who leads.
+//! [`LeaderWatcher`]: tells who leads an election.
 //!
 //! Watched are the first in the queue and the election's own data. Nobody but those who change the leader
 //! changes these, so that a hundred observers cost nothing while candidates come and go. Only when nobody
@@ -24,18 +24,18 @@ use crate::znode::Watched;
 /// It tells states, not events: who led only for a moment may be left out, and what is told is true of a
 /// moment before. To act only while one leads, campaign: [`super::Leadership`].
 #[derive(Debug)]
-pub struct Observer {
+pub struct LeaderWatcher {
     election: Election,
     /// What was told last.
     told: Option<Option<Leader>>,
 }
 
-/// An [`Observer`] as a stream; it ends behind the first error.
+/// An [`LeaderWatcher`] as a stream; it ends behind the first error.
 pub struct LeaderStream {
     next: Option<Next>,
 }
 
-type Next = Pin<Box<dyn Future<Output = (Observer, Result<Option<Leader>, Error>)> + Send>>;
+type Next = Pin<Box<dyn Future<Output = (LeaderWatcher, Result<Option<Leader>, Error>)> + Send>>;
 
 /// What may tell of a change.
 struct Watches {
@@ -45,9 +45,9 @@ struct Watches {
     queue: Option<OneshotWatch>,
 }
 
-impl Observer {
+impl LeaderWatcher {
     pub(super) fn new(election: Election) -> Self {
-        Observer { election, told: None }
+        LeaderWatcher { election, told: None }
     }
 
     /// Who leads (`None`: nobody, or the lead is being handed over): at the first call at once, then whenever
@@ -135,10 +135,10 @@ impl Watches {
     }
 }
 
-fn step(mut observer: Observer) -> Next {
+fn step(mut watcher: LeaderWatcher) -> Next {
     Box::pin(async move {
-        let told = observer.next().await;
-        (observer, told)
+        let told = watcher.next().await;
+        (watcher, told)
     })
 }
 
@@ -147,8 +147,8 @@ impl Stream for LeaderStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(next) = &mut self.next else { return Poll::Ready(None) };
-        let (observer, told) = ready!(next.as_mut().poll(cx));
-        self.next = told.is_ok().then(|| step(observer));
+        let (watcher, told) = ready!(next.as_mut().poll(cx));
+        self.next = told.is_ok().then(|| step(watcher));
         Poll::Ready(Some(told))
     }
 }

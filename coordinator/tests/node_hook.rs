@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rowlock_client::{Acl, Client, CreateMode};
 use rowlock_consensus::raft::compaction::take_snapshot;
-use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeId, Observer, Position, SessionId};
+use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeHook, NodeId, Position, SessionId};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::request::ConnectRequest;
@@ -62,7 +62,7 @@ impl Diary {
     }
 }
 
-impl Observer for Diary {
+impl NodeHook for Diary {
     fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, _: Option<Position>) {
         self.write(Told::Opened(vote, purged));
     }
@@ -98,7 +98,7 @@ impl Observer for Diary {
 
 async fn start(folder: &Path) -> (Node, Arc<Diary>) {
     let diary = Arc::new(Diary::default());
-    let node = Node::start_observed(NodeConfig::single(folder), diary.clone()).await.unwrap();
+    let node = Node::start_hooked(NodeConfig::single(folder), diary.clone()).await.unwrap();
     node.serving(Instant::now() + SOON).await.unwrap();
     (node, diary)
 }
@@ -144,7 +144,7 @@ fn creates(payload: &[u8]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_observer_sees_every_entry_taken_and_applied_in_order_and_the_same_again_after_a_restart() {
+async fn a_hook_sees_every_entry_taken_and_applied_in_order_and_the_same_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (node, diary) = start(folder.path()).await;
     let client = client(&node).await;
@@ -175,7 +175,7 @@ async fn an_observer_sees_every_entry_taken_and_applied_in_order_and_the_same_ag
 }
 
 #[tokio::test]
-async fn an_observer_is_told_of_the_snapshot_that_a_node_begins_with() {
+async fn a_hook_is_told_of_the_snapshot_that_a_node_begins_with() {
     let folder = tempfile::tempdir().unwrap();
     let (node, diary) = start(folder.path()).await;
     let client = client(&node).await;
@@ -203,12 +203,12 @@ async fn an_observer_is_told_of_the_snapshot_that_a_node_begins_with() {
 }
 
 #[tokio::test]
-async fn an_observer_is_told_whose_time_has_passed_before_the_session_ends() {
+async fn a_hook_is_told_whose_time_has_passed_before_the_session_ends() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = NodeConfig::single(folder.path());
     config.session.min_timeout_ms = 100;
     let diary = Arc::new(Diary::default());
-    let node = Node::start_observed(config, diary.clone()).await.unwrap();
+    let node = Node::start_hooked(config, diary.clone()).await.unwrap();
     node.serving(Instant::now() + SOON).await.unwrap();
     let (session, _silent) = open_session(&node, 100).await;
     let ended = || {

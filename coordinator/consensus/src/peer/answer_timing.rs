@@ -1,9 +1,9 @@
-//! How soon an answer must leave: the listening side of a connection asks here before it writes. Pure.
+//! Whether an answer to another node is sent at once or may wait for the next one. Pure.
 //!
-//! An answer that tells its asker nothing new need not leave by itself: it goes with the next one, or after a
-//! moment (`limits::PEER_ANSWER_PATIENCE`). With a single client this saves each node a system call and a
-//! wake-up per commit, on the way to that client. An answer that somebody waits for never waits, nor does one
-//! that is not as it should be.
+//! An answer that tells its asker nothing new may wait: it leaves with the next answer, or after a short
+//! delay (`limits::PEER_ANSWER_PATIENCE`). With a single client this saves each node a system call and a
+//! wake-up per commit, on the way to that client. An answer that the asker waits for is sent at once, and so
+//! is a refusal.
 
 use rowlock_transport::Lane;
 
@@ -13,56 +13,59 @@ use crate::raft_types::{LogId, Vote};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
-    /// Somebody waits for it.
+pub(super) enum AnswerTiming {
+    /// The asker waits for it.
     AtOnce,
-    /// Nobody does, unless it is bad news.
-    Patient,
+    /// The asker does not wait, unless it is a refusal.
+    MayWait,
 }
 
-impl Urgency {
+impl AnswerTiming {
     /// Now that the answer is known.
-    pub(super) fn with(self, response: &Response) -> Urgency {
+    pub(super) fn with(self, response: &Response) -> AnswerTiming {
         match response {
             Response::Forwarded
             | Response::Raft(
                 RaftResponse::Append(AppendResponse::Success)
                 | RaftResponse::AppendQuiet(AppendResponse::Success),
             ) => self,
-            _ => Urgency::AtOnce,
+            _ => AnswerTiming::AtOnce,
         }
     }
 }
 
 /// Follows the requests of one connection.
-pub(super) struct Urgencies {
+pub(super) struct AnswerTimings {
     lane: Lane,
     /// The last entry that came, and under which leader.
     appended: Option<(Vote, LogId)>,
 }
 
-impl Urgencies {
+impl AnswerTimings {
     /// Of a connection of that lane.
     pub(super) fn of(lane: Lane) -> Self {
-        Urgencies { lane, appended: None }
+        AnswerTimings { lane, appended: None }
     }
 
     /// Of the answer to the next request, if all is well.
-    pub(super) fn of_answer_to(&mut self, request: &Request) -> Urgency {
+    pub(super) fn of_answer_to(&mut self, request: &Request) -> AnswerTiming {
         match request {
             // The sender goes on without: it learns by it only that its window has room.
-            Request::Forward { .. } => Urgency::Patient,
+            Request::Forward { .. } => AnswerTiming::MayWait,
             Request::Raft(RaftRequest::Append(append) | RaftRequest::AppendLazy(append))
                 if self.lane == Lane::Raft =>
             {
-                let urgency =
-                    if self.only_says_what_is_committed(append) { Urgency::Patient } else { Urgency::AtOnce };
+                let timing = if self.only_says_what_is_committed(append) {
+                    AnswerTiming::MayWait
+                } else {
+                    AnswerTiming::AtOnce
+                };
                 if let Some(last) = append.entries.last() {
                     self.appended = Some((append.vote, last.log_id));
                 }
-                urgency
+                timing
             }
-            _ => Urgency::AtOnce,
+            _ => AnswerTiming::AtOnce,
         }
     }
 
@@ -96,36 +99,40 @@ mod tests {
 
     #[test]
     fn only_a_commit_index_behind_entries_of_the_same_leader_is_patient() {
-        let mut raft = Urgencies::of(Lane::Raft);
+        let mut raft = AnswerTimings::of(Lane::Raft);
         assert_eq!(
             raft.of_answer_to(&append(1, 4, NO_ENTRIES)),
-            Urgency::AtOnce,
+            AnswerTiming::AtOnce,
             "the leader asks where the log ends"
         );
-        assert_eq!(raft.of_answer_to(&append(1, 4, 5..8)), Urgency::AtOnce, "a commit waits for it");
-        assert_eq!(raft.of_answer_to(&append(1, 7, NO_ENTRIES)), Urgency::Patient);
-        assert_eq!(raft.of_answer_to(&append(1, 5, NO_ENTRIES)), Urgency::AtOnce, "it does not know of 7");
-        assert_eq!(raft.of_answer_to(&append(2, 7, NO_ENTRIES)), Urgency::AtOnce, "another leader");
+        assert_eq!(raft.of_answer_to(&append(1, 4, 5..8)), AnswerTiming::AtOnce, "a commit waits for it");
+        assert_eq!(raft.of_answer_to(&append(1, 7, NO_ENTRIES)), AnswerTiming::MayWait);
+        assert_eq!(
+            raft.of_answer_to(&append(1, 5, NO_ENTRIES)),
+            AnswerTiming::AtOnce,
+            "it does not know of 7"
+        );
+        assert_eq!(raft.of_answer_to(&append(2, 7, NO_ENTRIES)), AnswerTiming::AtOnce, "another leader");
     }
 
     #[test]
     fn a_heartbeat_is_answered_at_once() {
-        let mut heartbeats = Urgencies::of(Lane::Heartbeat);
+        let mut heartbeats = AnswerTimings::of(Lane::Heartbeat);
         heartbeats.of_answer_to(&append(1, 4, 5..8));
-        assert_eq!(heartbeats.of_answer_to(&append(1, 7, NO_ENTRIES)), Urgency::AtOnce);
+        assert_eq!(heartbeats.of_answer_to(&append(1, 7, NO_ENTRIES)), AnswerTiming::AtOnce);
     }
 
     #[test]
-    fn bad_news_never_waits() {
+    fn a_refusal_never_waits() {
         let conflict = Response::Raft(RaftResponse::Append(AppendResponse::Conflict));
         let refused = Response::Refused(crate::peer::Refusal::NotServing);
-        assert_eq!(Urgency::Patient.with(&conflict), Urgency::AtOnce);
-        assert_eq!(Urgency::Patient.with(&refused), Urgency::AtOnce);
-        assert_eq!(Urgency::Patient.with(&Response::Forwarded), Urgency::Patient);
+        assert_eq!(AnswerTiming::MayWait.with(&conflict), AnswerTiming::AtOnce);
+        assert_eq!(AnswerTiming::MayWait.with(&refused), AnswerTiming::AtOnce);
+        assert_eq!(AnswerTiming::MayWait.with(&Response::Forwarded), AnswerTiming::MayWait);
         for answer in [RaftResponse::Append, RaftResponse::AppendQuiet] {
             let accepted = Response::Raft(answer(AppendResponse::Success));
-            assert_eq!(Urgency::Patient.with(&accepted), Urgency::Patient);
-            assert_eq!(Urgency::AtOnce.with(&accepted), Urgency::AtOnce, "somebody waits");
+            assert_eq!(AnswerTiming::MayWait.with(&accepted), AnswerTiming::MayWait);
+            assert_eq!(AnswerTiming::AtOnce.with(&accepted), AnswerTiming::AtOnce, "somebody waits");
         }
     }
 }
