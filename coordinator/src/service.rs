@@ -59,7 +59,7 @@ pub struct Service {
     pub quorum: QuorumContact,
     /// Whether this node takes part.
     pub admission: Admission,
-    /// Whom it has met.
+    /// By which incarnations it knows other nodes.
     pub data_folder: Folder,
     /// Counters.
     pub metrics: Arc<Metrics>,
@@ -161,7 +161,7 @@ impl PeerService for Service {
         self.lead(facts::read_index(&self.raft)).await
     }
 
-    async fn meet(&self, from: NodeId) -> Introduction {
+    async fn introduce(&self, from: NodeId) -> Introduction {
         let (raft, stored) = (facts::facts(&self.raft), self.quorum.stored_by(from.0));
         Introduction {
             voters: raft.members.voters.iter().copied().collect(),
@@ -172,7 +172,7 @@ impl PeerService for Service {
             term: stored.map_or(raft.term, |(term, _)| term),
             leader: raft.leader,
             acknowledged: stored.map(|(_, index)| index),
-            met: self.data_folder.met(),
+            known: self.data_folder.known(),
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) struct Us {
 
 impl Us {
     /// Whom to ask: the members that this node knows, by its log or by its configuration.
-    pub(super) fn acquaintances(&self) -> impl Iterator<Item = NodeId> {
+    pub(super) fn known_nodes(&self) -> impl Iterator<Item = NodeId> {
         let known: BTreeSet<NodeId> = self.configured.union(&self.voters).copied().collect();
         known.into_iter().filter(|node| *node != self.node)
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_learner_asks_also_those_that_were_learners_when_it_was_configured() {
         let us = Us { is_learner: true, configured: set(&[1, 2, 3, 4, 5]), ..newcomer(5, &[1, 2, 3]) };
-        assert_eq!(us.acquaintances().collect::<BTreeSet<_>>(), set(&[1, 2, 3, 4]));
+        assert_eq!(us.known_nodes().collect::<BTreeSet<_>>(), set(&[1, 2, 3, 4]));
         let known = member(&[1, 2, 3, 4]);
         let of = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
         assert_eq!(judge(&us, &of(&[2, 3])), wait_for(&[1, 4]), "two of four are not enough");

@@ -151,9 +151,9 @@ impl Bootstrap {
             }
             time::sleep(AGAIN).await;
         };
-        for (node, incarnation) in answers.into_values().flat_map(|answer| answer.met) {
+        for (node, incarnation) in answers.into_values().flat_map(|answer| answer.known) {
             if node != self.config.id
-                && let Err(error) = folder.meet(node, incarnation).await
+                && let Err(error) = folder.record(node, incarnation).await
             {
                 tracing::warn!(%node, %error, "others know another folder of a node");
             }
@@ -181,16 +181,16 @@ impl Bootstrap {
     async fn introduce(&self, us: &Us) -> Result<Answers, BootstrapError> {
         let deadline = Instant::now() + ASK_DEADLINE;
         let mut calls: FuturesUnordered<_> = us
-            .acquaintances()
+            .known_nodes()
             .filter(|node| self.peers.peer(*node).is_some())
             .map(|node| async move {
-                (node, self.peers.call(node, Lane::Control, &Request::Meet, deadline).await)
+                (node, self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await)
             })
             .collect();
         let mut answers = Answers::new();
         while let Some((node, answer)) = calls.next().await {
             match answer {
-                Ok(Response::Met(introduction)) => {
+                Ok(Response::Introduced(introduction)) => {
                     answers.insert(node, introduction);
                 }
                 Err(PeerError::Refused {
@@ -225,8 +225,8 @@ impl Bootstrap {
                 Some(leader) if leader == us.node && joined => return Ok(()),
                 Some(leader) if leader != us.node => {
                     let deadline = Instant::now() + ASK_DEADLINE;
-                    let answer = self.peers.call(leader, Lane::Control, &Request::Meet, deadline).await;
-                    if let Ok(Response::Met(introduction)) = answer {
+                    let answer = self.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
+                    if let Ok(Response::Introduced(introduction)) = answer {
                         // As it is by now: what it has acknowledged meanwhile is in it.
                         judge::check_log(&self.us().await?, leader, &introduction)?;
                         if introduction.acknowledged.is_some() && joined {

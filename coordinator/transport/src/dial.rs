@@ -12,10 +12,10 @@ use rowlock_types::limits::{
 };
 use rowlock_types::memory::Tally;
 
-use super::acquaintances::{Acquaintances, Unmet};
 use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
+use super::known_incarnations::{KnownIncarnations, NotRecorded};
 use super::security::Security;
 use super::wire::{self, Inbox, Outbox, WireError};
 
@@ -26,7 +26,7 @@ pub(super) type Address = Arc<Mutex<String>>;
 #[derive(Clone)]
 pub(super) struct Dialer {
     pub(super) us: Arc<Identity>,
-    pub(super) met: Arc<dyn Acquaintances>,
+    pub(super) known: Arc<dyn KnownIncarnations>,
     pub(super) security: Security,
     pub(super) to: NodeId,
     pub(super) lane: Lane,
@@ -75,7 +75,7 @@ impl Dialer {
             from: (*self.us).clone(),
             to: self.to,
             lane: self.lane,
-            incarnation: self.met.incarnation(),
+            incarnation: self.known.incarnation(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
@@ -89,12 +89,12 @@ impl Dialer {
             Ok(Ok(frame)) => handshake::check_verdict(&frame.body),
         };
         let theirs = verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
-        self.met.meet(self.to, theirs).await.map_err(|unmet| match unmet {
-            Unmet::OtherFolder => {
+        self.known.record(self.to, theirs).await.map_err(|cause| match cause {
+            NotRecorded::OtherFolder => {
                 let refusal = HandshakeRefusal::OtherFolder { node: self.to };
                 PeerError::Refused { node: self.to, refusal }
             }
-            Unmet::TooMany | Unmet::Disk(_) => unreachable(unmet.to_string()),
+            NotRecorded::TooMany | NotRecorded::Disk(_) => unreachable(cause.to_string()),
         })?;
         inbox.set_body_max_bytes(self.lane.frame_max_bytes());
         Ok((inbox, outbox))

@@ -15,7 +15,7 @@
 //! - A node talks only to nodes of its cluster that speak its version of the protocol and mean it, and is
 //!   told in words what is wrong otherwise ([`HandshakeRefusal`]), but nothing of ours. With certificates it
 //!   knows which node is at the other end ([`Security`]). The first data folder that a node number
-//!   came with is the one that it must come with ([`Acquaintances`]).
+//!   came with is the one that it must come with ([`KnownIncarnations`]).
 //! - Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
 //!   effect. "Not sent" is never said of something that was.
 //! - Nothing is sent twice. A connection that breaks fails all that waits on it; the next call dials again,
@@ -31,16 +31,16 @@
 //! # What it does not know
 //!
 //! No message: what a request says, and how an answer is read, is known above ([`Conversation`], [`Judge`]).
-//! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: whom a
-//! node has met is kept by whoever has one. The version of the protocol ([`handshake::VERSION`]) stands here
+//! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: which
+//! nodes are known is kept above. The version of the protocol ([`handshake::VERSION`]) stands here
 //! and counts for all that is carried: whoever changes a message raises it.
 
-mod acquaintances;
 mod connection;
 mod dial;
 mod error;
 pub mod frame;
 pub mod handshake;
+mod known_incarnations;
 mod lane;
 mod pool;
 mod security;
@@ -53,9 +53,9 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use acquaintances::{Acquaintances, Unmet};
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};
+pub use known_incarnations::{KnownIncarnations, NotRecorded};
 pub use pool::{Peer, PendingAnswer, Pool};
 pub use security::Security;
 pub use server::Server;

@@ -15,10 +15,10 @@ use rowlock_types::limits::PEER_QUEUE_MAX;
 use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
-use super::acquaintances::Acquaintances;
 use super::dial::{Address, Backoff, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
+use super::known_incarnations::KnownIncarnations;
 use super::lane::{self, Call, Health, Stage};
 use super::security::Security;
 use super::stream::{self, Judge, Stream};
@@ -27,7 +27,7 @@ use super::stream::{self, Judge, Stream};
 #[derive(Clone)]
 pub struct Pool {
     us: Arc<Identity>,
-    met: Arc<dyn Acquaintances>,
+    known: Arc<dyn KnownIncarnations>,
     security: Security,
     tasks: TaskGroup,
     tally: Tally,
@@ -35,10 +35,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Knows nobody yet, and notes in `met` whom it meets. Its tasks belong to `tasks`.
-    pub fn new(us: Identity, met: Arc<dyn Acquaintances>, tasks: TaskGroup) -> Self {
+    /// Knows no node yet, and records in `known` the nodes that it reaches. Its tasks belong to `tasks`.
+    pub fn new(us: Identity, known: Arc<dyn KnownIncarnations>, tasks: TaskGroup) -> Self {
         let (security, tally, peers) = (Security::None, Tally::default(), Arc::default());
-        Pool { us: Arc::new(us), met, security, tasks, tally, peers }
+        Pool { us: Arc::new(us), known, security, tasks, tally, peers }
     }
 
     /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
@@ -47,10 +47,10 @@ impl Pool {
         Pool { tally, ..self }
     }
 
-    /// As it is, with another memory for whom it meets. To be said before any node is known.
+    /// As it is, with another record of known nodes. To be said before any node is known.
     #[must_use]
-    pub fn meeting(self, met: Arc<dyn Acquaintances>) -> Self {
-        Pool { met, ..self }
+    pub fn knowing(self, known: Arc<dyn KnownIncarnations>) -> Self {
+        Pool { known, ..self }
     }
 
     /// As it is, with connections made so. To be said before any node is known.
@@ -99,7 +99,7 @@ pub struct Peer {
 struct Inner {
     node: NodeId,
     us: Arc<Identity>,
-    met: Arc<dyn Acquaintances>,
+    known: Arc<dyn KnownIncarnations>,
     security: Security,
     tasks: TaskGroup,
     tally: Tally,
@@ -119,7 +119,7 @@ impl Peer {
         let inner = Inner {
             node,
             us: pool.us.clone(),
-            met: pool.met.clone(),
+            known: pool.known.clone(),
             security: pool.security.clone(),
             tasks: pool.tasks.clone(),
             tally: pool.tally.clone(),
@@ -200,10 +200,10 @@ impl Peer {
     }
 
     fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
-        let Inner { node, us, met, security, address, tally, .. } = &*self.inner;
-        let (us, met, security) = (us.clone(), met.clone(), security.clone());
+        let Inner { node, us, known, security, address, tally, .. } = &*self.inner;
+        let (us, known, security) = (us.clone(), known.clone(), security.clone());
         let (address, tally) = (address.clone(), tally.clone());
-        Dialer { us, met, security, to: *node, lane, address, tally, backoff }
+        Dialer { us, known, security, to: *node, lane, address, tally, backoff }
     }
 }
 

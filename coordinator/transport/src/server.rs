@@ -15,10 +15,10 @@ use rowlock_types::limits::{PEER_CONNECTIONS_MAX, PEER_HANDSHAKE_TIMEOUT, PEER_H
 use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
 
-use super::acquaintances::{Acquaintances, Unmet};
 use super::connection::Connection;
 use super::frame::RequestId;
 use super::handshake::{self, HandshakeRefusal, Hello, Identity};
+use super::known_incarnations::{KnownIncarnations, NotRecorded};
 use super::security::Security;
 use super::service::Service;
 use super::strangers::{Stranger, Strangers};
@@ -33,7 +33,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 /// The listener for other nodes.
 pub struct Server<S> {
     us: Arc<Identity>,
-    met: Arc<dyn Acquaintances>,
+    known: Arc<dyn KnownIncarnations>,
     security: Security,
     service: Arc<S>,
     tasks: TaskGroup,
@@ -74,7 +74,7 @@ impl<S> Clone for Server<S> {
     fn clone(&self) -> Self {
         Server {
             us: self.us.clone(),
-            met: self.met.clone(),
+            known: self.known.clone(),
             security: self.security.clone(),
             service: self.service.clone(),
             tasks: self.tasks.clone(),
@@ -87,11 +87,11 @@ impl<S> Clone for Server<S> {
 }
 
 impl<S: Service> Server<S> {
-    /// A server that notes in `met` whom it meets. Its tasks belong to `tasks`.
-    pub fn new(us: Identity, met: Arc<dyn Acquaintances>, service: Arc<S>, tasks: TaskGroup) -> Self {
+    /// A server that records in `known` the nodes that connect. Its tasks belong to `tasks`.
+    pub fn new(us: Identity, known: Arc<dyn KnownIncarnations>, service: Arc<S>, tasks: TaskGroup) -> Self {
         let (security, connections, strangers) = (Security::None, Arc::default(), Arc::default());
         let (refusals, tally) = (Arc::default(), Tally::default());
-        Server { us: Arc::new(us), met, security, service, tasks, connections, strangers, refusals, tally }
+        Server { us: Arc::new(us), known, security, service, tasks, connections, strangers, refusals, tally }
     }
 
     /// As it is, and connections are taken so.
@@ -106,10 +106,10 @@ impl<S: Service> Server<S> {
         Server { refusals: Arc::new(Refusals { metrics, ..Refusals::default() }), ..self }
     }
 
-    /// As it is, with another memory for whom it meets.
+    /// As it is, with another record of known nodes.
     #[must_use]
-    pub fn meeting(self, met: Arc<dyn Acquaintances>) -> Self {
-        Server { met, ..self }
+    pub fn knowing(self, known: Arc<dyn KnownIncarnations>) -> Self {
+        Server { known, ..self }
     }
 
     /// As it is, with what its connections hold counted here.
@@ -213,10 +213,10 @@ impl<S: Service> Server<S> {
         let full = self.connections.load(Ordering::Acquire) > PEER_CONNECTIONS_MAX;
         let checked = checked.and_then(|hello| if full { Err(HandshakeRefusal::Full) } else { Ok(hello) });
         let checked = match checked {
-            Ok(hello) => self.meet(hello).await?,
+            Ok(hello) => self.record(hello).await?,
             Err(refusal) => Err(refusal),
         };
-        let verdict = checked.as_ref().map(|_| self.met.incarnation()).map_err(Clone::clone);
+        let verdict = checked.as_ref().map(|_| self.known.incarnation()).map_err(Clone::clone);
         // Noise gets no answer.
         if verdict != Err(HandshakeRefusal::NotRowlock) {
             outbox.push(RequestId::NONE, &handshake::encode_verdict(&verdict));
@@ -227,13 +227,13 @@ impl<S: Service> Server<S> {
 
     /// Nothing is heard from a node before it is on disk by which incarnation it is known. An error is of our
     /// own disk.
-    async fn meet(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
+    async fn record(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
         let node = hello.from.node;
-        match self.met.meet(node, hello.incarnation).await {
+        match self.known.record(node, hello.incarnation).await {
             Ok(()) => Ok(Ok(hello)),
-            Err(Unmet::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),
-            Err(Unmet::TooMany) => Ok(Err(HandshakeRefusal::Full)),
-            Err(Unmet::Disk(error)) => Err(error.to_string()),
+            Err(NotRecorded::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),
+            Err(NotRecorded::TooMany) => Ok(Err(HandshakeRefusal::Full)),
+            Err(NotRecorded::Disk(error)) => Err(error.to_string()),
         }
     }
 }

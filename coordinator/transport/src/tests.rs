@@ -19,15 +19,15 @@ mod security;
 /// Long enough for anything that must happen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Keeps no record of the nodes that it has met.
+/// Keeps no record of other nodes.
 struct Anybody(u64);
 
-impl Acquaintances for Anybody {
+impl KnownIncarnations for Anybody {
     fn incarnation(&self) -> Incarnation {
         Incarnation(self.0.into())
     }
 
-    fn meet(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), Unmet>> {
+    fn record(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {
         std::future::ready(Ok(())).boxed()
     }
 }

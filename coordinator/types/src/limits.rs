@@ -93,7 +93,7 @@ pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
 pub const PEER_CONNECTIONS_MAX: usize = 256;
 /// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the
 /// handshake.
-pub const ACQUAINTANCES_MAX: usize = 1_024;
+pub const KNOWN_NODES_MAX: usize = 1_024;
 /// Requests that wait for one lane's connection to a node. Beyond: the call fails at once, unsent.
 pub const PEER_QUEUE_MAX: usize = 1_024;
 /// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener

@@ -95,9 +95,9 @@ pub enum StorageError {
         /// What is wrong with the file.
         why: String,
     },
-    /// The list of the nodes that this one has met cannot be read.
-    #[error("the file {} is damaged. It says which nodes this one has met. {REJOIN_ADVICE}", path.display())]
-    Acquaintances {
+    /// The list of the nodes that this one knows cannot be read.
+    #[error("the file {} is damaged. It says which nodes this one knows. {REJOIN_ADVICE}", path.display())]
+    KnownNodes {
         /// The file.
         path: PathBuf,
     },

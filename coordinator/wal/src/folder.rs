@@ -1,7 +1,7 @@
 //! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and
-//! whom it has met under which incarnation.
+//! by which incarnation it knows each other node.
 //!
-//! Stands below `peer/`, which notes whom it meets before it lets them say anything, and `bootstrap/`, which
+//! Stands below `peer/`, which records a node's incarnation before it takes messages of it, and `bootstrap/`, which
 //! decides.
 //!
 //! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
@@ -16,7 +16,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::ACQUAINTANCES_MAX;
+use rowlock_types::limits::KNOWN_NODES_MAX;
 
 use super::error::StorageError;
 use super::identity::{self, Claim, FolderState, Identity, LogState};
@@ -27,12 +27,12 @@ const FIRST_LINE: &str = "rowlock acquaintances 1";
 
 /// How a meeting went wrong.
 #[derive(Debug, thiserror::Error)]
-pub enum Unmet {
+pub enum NotRecorded {
     /// The node was known by another folder.
     #[error("it comes with another data folder than before")]
     OtherFolder,
     /// More nodes than any cluster has.
-    #[error("too many nodes have been met")]
+    #[error("too many nodes are known")]
     TooMany,
     /// It could not be noted.
     #[error(transparent)]
@@ -51,24 +51,24 @@ struct Inner {
     place: Option<(Dir, Identity)>,
     incarnation: Incarnation,
     state: Mutex<FolderState>,
-    met: Mutex<BTreeMap<NodeId, Incarnation>>,
+    known: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// Held while a file is written.
     writing: Mutex<()>,
 }
 
 impl Folder {
-    /// Reads whom the node of this folder has met. Blocks.
+    /// Reads by which incarnations the node of this folder knows others. Blocks.
     pub(super) fn open(
         dir: Dir,
         identity: Identity,
         (incarnation, state): (Incarnation, FolderState),
     ) -> Result<Folder, StorageError> {
-        let met = read(&dir)?;
+        let known = read(&dir)?;
         let inner = Inner {
             place: Some((dir, identity)),
             incarnation,
             state: Mutex::new(state),
-            met: Mutex::new(met),
+            known: Mutex::new(known),
             writing: Mutex::new(()),
         };
         Ok(Folder { inner: Arc::new(inner) })
@@ -80,7 +80,7 @@ impl Folder {
             place: None,
             incarnation: Incarnation(u128::from(node.0)),
             state: Mutex::new(FolderState::Member),
-            met: Mutex::default(),
+            known: Mutex::default(),
             writing: Mutex::new(()),
         };
         Folder { inner: Arc::new(inner) }
@@ -96,9 +96,9 @@ impl Folder {
         *self.inner.state.lock()
     }
 
-    /// Whom it has met.
-    pub fn met(&self) -> Vec<(NodeId, Incarnation)> {
-        self.inner.met.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
+    /// By which incarnations it knows other nodes.
+    pub fn known(&self) -> Vec<(NodeId, Incarnation)> {
+        self.inner.known.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
     }
 
     /// Notes durably what the node has become. Never takes anything back.
@@ -107,13 +107,13 @@ impl Folder {
         worker::run_blocking("folder-state", move || inner.rise_to(state)).await
     }
 
-    /// Notes durably by which incarnation a node is known, if this is the first time.
-    pub async fn meet(&self, node: NodeId, incarnation: Incarnation) -> Result<(), Unmet> {
+    /// Records durably by which incarnation a node is known, if this is the first time.
+    pub async fn record(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         if let Some(known) = self.inner.knows(node, incarnation) {
             return known;
         }
         let inner = self.inner.clone();
-        worker::run_blocking("acquaintance", move || inner.note(node, incarnation)).await
+        worker::run_blocking("known-incarnation", move || inner.record(node, incarnation)).await
     }
 }
 
@@ -131,34 +131,34 @@ impl Inner {
         Ok(())
     }
 
-    fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), Unmet>> {
-        let known = *self.met.lock().get(&node)?;
+    fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), NotRecorded>> {
+        let known = *self.known.lock().get(&node)?;
         let is_known = known == incarnation || mutant::is(Mutant::AnyFolderWillDo);
-        Some(if is_known { Ok(()) } else { Err(Unmet::OtherFolder) })
+        Some(if is_known { Ok(()) } else { Err(NotRecorded::OtherFolder) })
     }
 
-    fn note(&self, node: NodeId, incarnation: Incarnation) -> Result<(), Unmet> {
+    fn record(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         let _writing = self.writing.lock();
         if let Some(known) = self.knows(node, incarnation) {
             return known;
         }
-        let mut met = self.met.lock().clone();
-        if met.len() >= ACQUAINTANCES_MAX {
-            return Err(Unmet::TooMany);
+        let mut known = self.known.lock().clone();
+        if known.len() >= KNOWN_NODES_MAX {
+            return Err(NotRecorded::TooMany);
         }
-        met.insert(node, incarnation);
+        known.insert(node, incarnation);
         if let Some((dir, _)) = &self.place {
             let path = dir.path().join(FILE);
-            dir.write_atomic(FILE, text(&met).as_bytes()).map_err(StorageError::io("writing", &path))?;
+            dir.write_atomic(FILE, text(&known).as_bytes()).map_err(StorageError::io("writing", &path))?;
         }
-        *self.met.lock() = met;
+        *self.known.lock() = known;
         Ok(())
     }
 }
 
-fn text(met: &BTreeMap<NodeId, Incarnation>) -> String {
+fn text(known: &BTreeMap<NodeId, Incarnation>) -> String {
     let mut content = format!("{FIRST_LINE}\n");
-    for (node, incarnation) in met {
+    for (node, incarnation) in known {
         content.push_str(&format!("node {node} {incarnation}\n"));
     }
     let crc = crc32fast::hash(content.as_bytes());
@@ -171,7 +171,7 @@ fn read(dir: &Dir) -> Result<BTreeMap<NodeId, Incarnation>, StorageError> {
     }
     let path = dir.path().join(FILE);
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path))?;
-    parse(&bytes).ok_or(StorageError::Acquaintances { path })
+    parse(&bytes).ok_or(StorageError::KnownNodes { path })
 }
 
 fn parse(bytes: &[u8]) -> Option<BTreeMap<NodeId, Incarnation>> {
@@ -205,11 +205,11 @@ mod tests {
     async fn a_node_is_known_by_its_first_folder_for_ever() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
-        folder.meet(NodeId(2), Incarnation(20)).await.expect("is new");
-        folder.meet(NodeId(2), Incarnation(20)).await.expect("is known");
+        folder.record(NodeId(2), Incarnation(20)).await.expect("is new");
+        folder.record(NodeId(2), Incarnation(20)).await.expect("is known");
         let again = open(temp.path()).expect("is read");
-        assert_eq!(again.met(), [(NodeId(2), Incarnation(20))]);
-        assert!(matches!(again.meet(NodeId(2), Incarnation(21)).await, Err(Unmet::OtherFolder)));
+        assert_eq!(again.known(), [(NodeId(2), Incarnation(20))]);
+        assert!(matches!(again.record(NodeId(2), Incarnation(21)).await, Err(NotRecorded::OtherFolder)));
     }
 
     #[tokio::test]
@@ -225,14 +225,14 @@ mod tests {
 
     #[test]
     fn the_file_reads_like_this_and_a_damaged_one_is_refused() {
-        let met = BTreeMap::from([(NodeId(2), Incarnation(0xabc)), (NodeId(3), Incarnation(1))]);
+        let known = BTreeMap::from([(NodeId(2), Incarnation(0xabc)), (NodeId(3), Incarnation(1))]);
         let golden = "rowlock acquaintances 1\nnode 2 00000000000000000000000000000abc\n\
                       node 3 00000000000000000000000000000001\ncrc 971022f8\n";
-        assert_eq!(text(&met), golden);
-        assert_eq!(parse(golden.as_bytes()), Some(met));
+        assert_eq!(text(&known), golden);
+        assert_eq!(parse(golden.as_bytes()), Some(known));
         let temp = tempfile::tempdir().expect("a temporary folder");
         #[expect(clippy::disallowed_methods, reason = "the test damages a file behind env's back")]
         std::fs::write(temp.path().join(FILE), golden.replace("node 2", "node 4")).expect("writes");
-        assert!(matches!(open(temp.path()), Err(StorageError::Acquaintances { .. })));
+        assert!(matches!(open(temp.path()), Err(StorageError::KnownNodes { .. })));
     }
 }

@@ -1,9 +1,9 @@
 //! What a Rowlock node keeps on disk: the write-ahead log with the vote ([`log`]), the snapshots
-//! ([`snapshot`]), whose folder it is ([`identity`]), and whom the node has met ([`folder`]).
+//! ([`snapshot`]), whose folder it is ([`identity`]), and by which incarnations the node knows others ([`folder`]).
 //!
 //! ```text
 //! <data>/identity            cluster, node, format version, incarnation
-//! <data>/acquaintances       the incarnations of the nodes that this one has met
+//! <data>/acquaintances       the incarnations of the nodes that this one knows
 //! <data>/LOCK                held by the running process
 //! <data>/wal/                segments of the log
 //! <data>/snapshots/          the newest snapshot
@@ -56,7 +56,7 @@ mod tests;
 
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 pub use error::{DiskFailure, StorageError};
-pub use folder::{Folder, Unmet};
+pub use folder::{Folder, NotRecorded};
 pub use identity::{FolderState, Identity};
 pub use log::handle::Log;
 pub use log::record::Checkpoint;

@@ -15,8 +15,8 @@ use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
 
 use super::answer_timing::{AnswerTiming, AnswerTimings};
+use super::folder_incarnations::FolderIncarnations;
 use super::message::{Refusal, Request, Response};
-use super::met::Met;
 use super::service::{PeerService, RaftConnection, RaftService};
 
 /// The listener for other nodes.
@@ -27,14 +27,14 @@ pub struct PeerServer<S> {
 impl<S: PeerService> PeerServer<S> {
     /// A server whose tasks belong to `tasks`.
     pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        let met = Arc::new(Met(Folder::without_disk(us.node)));
-        PeerServer { server: Server::new(us, met, Arc::new(Faces { raft, service }), tasks) }
+        let known = Arc::new(FolderIncarnations(Folder::without_disk(us.node)));
+        PeerServer { server: Server::new(us, known, Arc::new(Faces { raft, service }), tasks) }
     }
 
-    /// As it is, for the node of this folder, which remembers whom it meets.
+    /// As it is, for the node of this folder, which remembers the nodes' incarnations.
     #[must_use]
     pub fn of_folder(self, folder: Folder) -> Self {
-        PeerServer { server: self.server.meeting(Arc::new(Met(folder))) }
+        PeerServer { server: self.server.knowing(Arc::new(FolderIncarnations(folder))) }
     }
 
     /// As it is, with what its connections hold counted here.
@@ -138,7 +138,7 @@ impl<S: PeerService> Handler<S> {
                     .boxed()
             }
             Request::Status => async move { Response::Status(service.status().await) }.boxed(),
-            Request::Meet => async move { Response::Met(service.meet(from).await) }.boxed(),
+            Request::Introduce => async move { Response::Introduced(service.introduce(from).await) }.boxed(),
             Request::AddLearner { node, member } => async move {
                 answer(service.add_learner(node, member).await, |index| Response::MembershipChanged { index })
             }

@@ -4,7 +4,7 @@ use rowlock_proto::NodeId;
 use rowlock_types::incarnation::Incarnation;
 use serde::{Deserialize, Serialize};
 
-/// The answer to `Request::Meet`. That it comes says as well that the asking node was not known by another
+/// The answer to `Request::Introduce`. That it comes says as well that the asking node was not known by another
 /// data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
@@ -24,8 +24,8 @@ pub struct Introduction {
     pub leader: Option<NodeId>,
     /// If it leads in `term`: up to where the asking node has acknowledged its log.
     pub acknowledged: Option<u64>,
-    /// Whom it has met.
-    pub met: Vec<(NodeId, Incarnation)>,
+    /// By which incarnations it knows other nodes.
+    pub known: Vec<(NodeId, Incarnation)>,
 }
 
 impl Introduction {

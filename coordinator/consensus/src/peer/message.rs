@@ -68,8 +68,8 @@ pub enum Request {
         /// As in `Touches`.
         term: u64,
     },
-    /// A node that has been started asks what is known of it. Answered with `Met` by any node.
-    Meet,
+    /// A node that has been started asks what is known of it. Answered with `Introduced` by any node.
+    Introduce,
 }
 
 /// An answer of another node.
@@ -105,7 +105,7 @@ pub enum Response {
     /// The sessions of `ClientDisconnects` have their shorter time, but for those that are elsewhere by now.
     ClientDisconnectsNoted,
     /// What the node knows.
-    Met(Introduction),
+    Introduced(Introduction),
 }
 
 /// Why a node did nothing.
@@ -172,7 +172,7 @@ impl Request {
             | Request::ChangeVoters { .. }
             | Request::Reconfigure(_)
             | Request::ClientDisconnects { .. }
-            | Request::Meet => lane == Lane::Control,
+            | Request::Introduce => lane == Lane::Control,
         }
     }
 }

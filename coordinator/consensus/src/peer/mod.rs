@@ -19,8 +19,8 @@ pub mod pool;
 pub mod service;
 
 mod answer_timing;
+mod folder_incarnations;
 mod handler;
-mod met;
 
 #[cfg(test)]
 pub(crate) mod tests;

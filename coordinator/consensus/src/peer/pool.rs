@@ -14,9 +14,9 @@ use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
 use rowlock_wal::Folder;
 
+use super::folder_incarnations::FolderIncarnations;
 use super::forward::ForwardLink;
 use super::message::{Request, Response};
-use super::met::Met;
 
 /// All other nodes that this node knows of. Clone it freely.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl PeerPool {
     /// Knows nobody yet. Its tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
         let folder = Folder::without_disk(us.node);
-        PeerPool { pool: Pool::new(us, Arc::new(Met(folder.clone())), tasks), folder }
+        PeerPool { pool: Pool::new(us, Arc::new(FolderIncarnations(folder.clone())), tasks), folder }
     }
 
     /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
@@ -38,11 +38,11 @@ impl PeerPool {
         PeerPool { pool: self.pool.counted_in(tally), ..self }
     }
 
-    /// As it is, for the node of this folder, which remembers whom it meets. To be said before any node is
+    /// As it is, for the node of this folder, which remembers the nodes' incarnations. To be said before any node is
     /// known.
     #[must_use]
     pub fn of_folder(self, folder: Folder) -> Self {
-        PeerPool { pool: self.pool.meeting(Arc::new(Met(folder.clone()))), folder }
+        PeerPool { pool: self.pool.knowing(Arc::new(FolderIncarnations(folder.clone()))), folder }
     }
 
     /// As it is, with connections made so. To be said before any node is known.

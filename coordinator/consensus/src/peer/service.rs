@@ -53,7 +53,7 @@ pub trait PeerService: Send + Sync + 'static {
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
     /// What this node says to `from`, which has been started.
-    fn meet(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
+    fn introduce(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
 
     /// How this node stands.
     fn status(&self) -> impl Future<Output = Status> + Send;

@@ -131,7 +131,7 @@ impl PeerService for Service {
         Ok(*reads)
     }
 
-    async fn meet(&self, _from: NodeId) -> Introduction {
+    async fn introduce(&self, _from: NodeId) -> Introduction {
         Introduction::default()
     }
 

@@ -1,0 +1,28 @@
+//! By which incarnation a node knows each other node: asked in each handshake, kept on the node's disk.
+
+use futures_util::future::BoxFuture;
+use rowlock_proto::NodeId;
+use rowlock_types::incarnation::Incarnation;
+
+/// What a node remembers of the other nodes. Implemented above, on its data folder.
+pub trait KnownIncarnations: Send + Sync + 'static {
+    /// Of this node's own folder.
+    fn incarnation(&self) -> Incarnation;
+
+    /// Records by which incarnation a node is known, if this is the first time: durably, before this is done.
+    fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>>;
+}
+
+/// Why an incarnation was not recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRecorded {
+    /// The node was known by another folder.
+    #[error("it comes with another data folder than before")]
+    OtherFolder,
+    /// More nodes than any cluster has.
+    #[error("too many nodes are known")]
+    TooMany,
+    /// It could not be written.
+    #[error("{0}")]
+    Disk(String),
+}
