@@ -87,7 +87,7 @@ mutants! {
     DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is restarted";
 
     /// Omits the record after the last flush that says that everything before it was flushed.
-    NoWitness = "no-witness", by ["durable"], when "the last entry of a log at rest is corrupted";
+    NoFlushMark = "no-flush-mark", by ["durable"], when "the last entry of a log at rest is corrupted";
     /// Identifies a node by its number alone, whatever data folder it has.
     AnyFolderWillDo = "any-folder-will-do", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
 

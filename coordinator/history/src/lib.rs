@@ -51,7 +51,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
 use rowlock_types::limits::{
-    HISTORY_CLOSE_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_PATIENCE, HISTORY_QUEUE_MAX_JOBS,
+    HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS,
 };
 use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
@@ -134,7 +134,7 @@ impl History {
         let (backlog, recorded) = (Arc::new(Backlog::default()), found.covered);
         let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());
         let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
-        let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_PATIENCE, work);
+        let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
         let sink = Recorder::new(worker.clone(), backlog, metrics, recorded);
         (History { worker: Some(worker) }, Arc::new(sink))
     }

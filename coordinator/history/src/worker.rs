@@ -1,8 +1,8 @@
 //! The history's thread: takes what apply has left in the buffer, writes it, and answers questions.
 //!
 //! It lets what apply leaves collect for a while
-//! ([`HISTORY_PATIENCE`](rowlock_types::limits::HISTORY_PATIENCE)), and looks into the buffer before it does
-//! anything else, so whoever asks sees what was applied before.
+//! ([`HISTORY_DELAY_MAX`](rowlock_types::limits::HISTORY_DELAY_MAX)), and looks into the buffer before it
+//! does anything else, so whoever asks sees what was applied before.
 //!
 //! It runs in the background: when the processors are busy, it gets little of them, so a node under full load
 //! drops records rather than commands.

@@ -17,9 +17,10 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_types::limits::{
-    PEER_ANSWER_PATIENCE, PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
+    PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
 };
 use rowlock_types::memory::Share;
+use rowlock_types::pacing::PEER_ANSWER_DELAY_MAX;
 
 use super::frame::{Frame, RequestId};
 use super::handshake::Lane;
@@ -154,7 +155,7 @@ impl<C: Conversation> Connection<C> {
         if !may_wait {
             self.patience = None;
         } else if self.outbox.is_empty() {
-            self.patience = Some(time::now() + PEER_ANSWER_PATIENCE);
+            self.patience = Some(time::now() + PEER_ANSWER_DELAY_MAX);
         } // else with what is there already
         self.outbox.push(id, &body);
         if refuses && self.lane == Lane::Proposals {

@@ -7,9 +7,10 @@
 //! | module | what it names | who says it to whom |
 //! |---|---|---|
 //! | [`limits`] | every bound of a node, with what happens there | each floor, to itself |
+//! | [`pacing`] | every deliberate delay on the way of a command | the floors, to themselves |
 //! | [`metrics`] | what a node counts and measures | each floor, to people |
 //! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
-//! | [`status`] | what a node is: role, term, leader, how far its log is | the node, to people and its tasks |
+//! | [`status`] | what a node is: role, term, leader, end of its log | the node, to people and its tasks |
 //! | [`node_hook`] | what a node's log and state go through | log, state machine and sessions, to a hook |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
@@ -41,5 +42,6 @@ pub mod member;
 pub mod memory;
 pub mod metrics;
 pub mod node_hook;
+pub mod pacing;
 pub mod reconfiguration;
 pub mod status;

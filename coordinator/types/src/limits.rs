@@ -104,12 +104,6 @@ pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
 pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
 /// Bytes of requests that a listener has read and not begun. Beyond: it stops reading.
 pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
-/// How long an answer to another node waits for company when it tells nothing new. Beyond: it leaves by
-/// itself.
-pub const PEER_ANSWER_PATIENCE: Duration = Duration::from_millis(2);
-/// How long a follower without clients may not hear what is committed. Beyond: it is told, though nothing
-/// else is to be said.
-pub const PEER_NEWS_PATIENCE: Duration = Duration::from_millis(5);
 /// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
 /// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
@@ -164,11 +158,6 @@ pub const BATCHER_QUEUE_MAX: usize = 64;
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
-/// How long entries whose flush nobody waits for wait for more, before this node flushes them.
-pub const WAL_PATIENCE: Duration = Duration::from_millis(5);
-/// A log to which nothing was written for so long gets the record that witnesses its last flush. Longer than
-/// commits under load are apart, so that it costs them nothing.
-pub const WAL_REST: Duration = Duration::from_millis(20);
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
 /// next sweep.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
@@ -209,7 +198,7 @@ pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
 /// With so many of them, likewise.
 pub const HISTORY_PRESSING_RECORDS: usize = HISTORY_QUEUE_MAX_RECORDS / 4;
 /// How long the history's thread lets events collect.
-pub const HISTORY_PATIENCE: Duration = Duration::from_millis(100);
+pub const HISTORY_DELAY_MAX: Duration = Duration::from_millis(100);
 /// Questions, and words about snapshots, that wait for the history's thread. Beyond: they fail.
 pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
 /// With less on the disk than this the history records nothing: what is left is the log's.

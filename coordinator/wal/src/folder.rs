@@ -1,8 +1,8 @@
 //! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and
 //! by which incarnation it knows each other node.
 //!
-//! Stands below `peer/`, which records a node's incarnation before it takes messages of it, and `bootstrap/`, which
-//! decides.
+//! Stands below `peer/`, which records a node's incarnation before it takes messages of it, and `bootstrap/`,
+//! which decides.
 //!
 //! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
 //! its data comes with another one and is known by that.

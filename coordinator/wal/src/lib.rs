@@ -1,5 +1,6 @@
 //! What a Rowlock node keeps on disk: the write-ahead log with the vote ([`log`]), the snapshots
-//! ([`snapshot`]), whose folder it is ([`identity`]), and by which incarnations the node knows others ([`folder`]).
+//! ([`snapshot`]), whose folder it is ([`identity`]), and by which incarnations the node knows others
+//! ([`folder`]).
 //!
 //! ```text
 //! <data>/identity            cluster, node, format version, incarnation

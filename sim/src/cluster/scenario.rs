@@ -96,7 +96,7 @@ impl Scenario {
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
-            M::NoWitness | M::AnyFolderWillDo => Scenario::Wiped,
+            M::NoFlushMark | M::AnyFolderWillDo => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
             M::DigestsNotJudged => Scenario::Calm,
             M::ExpireATickEarly | M::MissedCreationForgotten => Scenario::Clients,

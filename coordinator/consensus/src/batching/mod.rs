@@ -30,6 +30,9 @@ use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal, Rules};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::metrics::Metrics;
+use rowlock_types::pacing::{
+    COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX, LINGER_DELAY_MAX, MANY_COMMANDS,
+};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -47,22 +50,6 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 /// other entries meanwhile.
 const REFUSED_ONE_IN: u64 = 200;
 const REFUSED_LATE: Duration = Duration::from_millis(5);
-/// The next entry waits for the one in flight at most this long (members may be far away, a disk slow).
-const IN_FLIGHT_DELAY_MAX: Duration = Duration::from_millis(10);
-/// With fewer commands in flight than this the next entry does not wait: there are few clients, and a second
-/// entry delays none of them. (A lock that changes hands is two commands at almost the same moment: the next
-/// holder's release must not wait for the former holder's new place.)
-const FEW_COMMANDS: usize = 4;
-/// Commands that only join queues wait at most this long for other commands. No client gets a lock by them
-/// alone, and the release that frees their lock comes through here as well. (When a lock changes hands, the
-/// former holder is back first: its new place and the next holder's release become one entry instead of two.)
-const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
-/// After an entry of at least so many commands the next one waits for [`LINGER_DELAY_MAX`], unless twice as
-/// many commands are there.
-const MANY_COMMANDS: usize = 24;
-/// Of many clients, those that were just answered are about to ask again, and the sockets hold more requests
-/// than those that wait here. A larger entry saves them more time than this delay costs.
-const LINGER_DELAY_MAX: Duration = Duration::from_micros(150);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by
 /// then).

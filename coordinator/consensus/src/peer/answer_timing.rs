@@ -1,7 +1,7 @@
 //! Whether an answer to another node is sent at once or may wait for the next one. Pure.
 //!
 //! An answer that tells its asker nothing new may wait: it leaves with the next answer, or after a short
-//! delay (`limits::PEER_ANSWER_PATIENCE`). With a single client this saves each node a system call and a
+//! delay (`pacing::PEER_ANSWER_DELAY_MAX`). With a single client this saves each node a system call and a
 //! wake-up per commit, on the way to that client. An answer that the asker waits for is sent at once, and so
 //! is a refusal.
 

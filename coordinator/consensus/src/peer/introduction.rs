@@ -4,8 +4,8 @@ use rowlock_proto::NodeId;
 use rowlock_types::incarnation::Incarnation;
 use serde::{Deserialize, Serialize};
 
-/// The answer to `Request::Introduce`. That it comes says as well that the asking node was not known by another
-/// data folder.
+/// The answer to `Request::Introduce`. That it comes says as well that the asking node was not known by
+/// another data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Voters of the newest membership in the log.

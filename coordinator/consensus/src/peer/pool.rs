@@ -38,8 +38,8 @@ impl PeerPool {
         PeerPool { pool: self.pool.counted_in(tally), ..self }
     }
 
-    /// As it is, for the node of this folder, which remembers the nodes' incarnations. To be said before any node is
-    /// known.
+    /// As it is, for the node of this folder, which remembers the nodes' incarnations. To be said before any
+    /// node is known.
     #[must_use]
     pub fn of_folder(self, folder: Folder) -> Self {
         PeerPool { pool: self.pool.knowing(Arc::new(FolderIncarnations(folder.clone()))), folder }

@@ -5,14 +5,14 @@
 //! follower without clients does not need it at once, and the next entry says the same. Each answer of a
 //! follower says whether it has clients (`RaftResponse::AppendQuiet`). That may be out of date: then a client
 //! waits for as long as the follower takes to flush and answer the entry that it waits for, and never longer
-//! than `limits::PEER_NEWS_PATIENCE`.
+//! than `pacing::COMMIT_NOTIFY_DELAY_MAX`.
 
 use std::pin::Pin;
 use std::task::Context;
 
 use futures_util::FutureExt;
 use rowlock_env::time::{self, Sleep};
-use rowlock_types::limits::PEER_NEWS_PATIENCE;
+use rowlock_types::pacing::COMMIT_NOTIFY_DELAY_MAX;
 
 use crate::raft_types::LogId;
 use crate::raft_types::messages::{AppendRequest, ClientPresence};
@@ -63,7 +63,7 @@ impl CommitNotify {
     pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<AppendRequest> {
         self.held.as_ref()?;
         if self.may_wait() {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(time::sleep(PEER_NEWS_PATIENCE)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(time::sleep(COMMIT_NOTIFY_DELAY_MAX)));
             if timer.poll_unpin(cx).is_pending() {
                 return None;
             }

@@ -1,10 +1,10 @@
 //! Lazy flushes: a follower that no quorum waits for flushes later, and several entries at once.
 //!
 //! A commit waits only for the quickest quorum. A leader allows the other followers to flush lazily: they
-//! take entries and apply commits like every node, but flush only every `limits::WAL_PATIENCE`, and answer
-//! then. Where nodes share a disk, fewer flushes disturb the nodes that a commit waits for. An answer still
-//! says that the entry is on disk. The idea is that of thrifty Paxos (Moraru et al., "There Is More Consensus
-//! in Egalitarian Parliaments", 2013, section 6), which does not even ask the others.
+//! take entries and apply commits like every node, but flush only every `pacing::LAZY_FLUSH_DELAY_MAX`, and
+//! answer then. Where nodes share a disk, fewer flushes disturb the nodes that a commit waits for. An answer
+//! still says that the entry is on disk. The idea is that of thrifty Paxos (Moraru et al., "There Is More
+//! Consensus in Egalitarian Parliaments", 2013, section 6), which does not even ask the others.
 //!
 //! The quickest followers, those that answered first, are not lazy. A quorum may need a lazy follower after
 //! all, because a quick follower or the leader's own disk is slow. Then all flush at once for a while (an
@@ -13,7 +13,7 @@
 //!
 //! The log, the replication pipelines and the listener tell it what happens and ask who is lazy. It decides
 //! only when entries are flushed, never what an answer means, since its knowledge may be out of date. (Also
-//! the last message of a deposed leader can make a few entries wait for `WAL_PATIENCE`.)
+//! the last message of a deposed leader can make a few entries wait for `LAZY_FLUSH_DELAY_MAX`.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use openraft::metrics::RaftServerMetrics;
 use parking_lot::Mutex;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_types::limits::WAL_PATIENCE;
+use rowlock_types::pacing::LAZY_FLUSH_DELAY_MAX;
 
 use crate::config::SpareFlushes;
 use crate::raft_types::TypeConfig;
@@ -171,7 +171,7 @@ impl Follower {
         }
         if was_lazy {
             // The last entries before its flush may be too new to be committed; those before them are not.
-            if took >= WAL_PATIENCE / 2 && index > state.committed {
+            if took >= LAZY_FLUSH_DELAY_MAX / 2 && index > state.committed {
                 rare::taken(Rare::LazyWasNeeded);
                 state.quickest.clear();
                 state.eager = Some(EagerPeriod::after(state.eager, now));
@@ -244,11 +244,11 @@ mod tests {
         let (two, three) = (lazy_flush.follower(2), lazy_flush.follower(3));
         two.has_flushed(1, false, Duration::ZERO);
         lazy_flush.committed(1);
-        three.has_flushed(1, true, WAL_PATIENCE);
+        three.has_flushed(1, true, LAZY_FLUSH_DELAY_MAX);
         assert!(three.is_lazy(), "it was not needed");
         three.has_flushed(2, true, Duration::ZERO);
         assert!(three.is_lazy(), "the entry is too new to say");
-        three.has_flushed(2, true, WAL_PATIENCE);
+        three.has_flushed(2, true, LAZY_FLUSH_DELAY_MAX);
         assert!(!three.is_lazy() && !two.is_lazy());
         two.has_flushed(3, false, Duration::ZERO);
         assert!(!three.is_lazy(), "not for a while");

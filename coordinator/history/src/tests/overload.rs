@@ -20,7 +20,7 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
         let _ = word.recv();
         keeper.handle(jobs);
     };
-    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_PATIENCE, work);
+    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
     let history = History { worker: Some(worker.clone()) };
     let sink = Recorder::new(worker, backlog, metrics.clone(), Zxid(0));
 
@@ -58,7 +58,7 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
     let recorded = found.covered;
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
     let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
-    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_PATIENCE, work);
+    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
     let history = History { worker: Some(worker.clone()) };
     let sink = Recorder::new(worker, backlog, metrics.clone(), recorded);
     (1..=8).for_each(|zxid| change(&sink, zxid));

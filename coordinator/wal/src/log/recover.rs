@@ -149,10 +149,10 @@ fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError
             Ok(true)
         }
         Ending::Damaged { .. } if mutant::is(Mutant::DamageIsTorn) => Ok(true),
-        Ending::Damaged { witness } => {
+        Ending::Damaged { intact_at } => {
             rare::taken(Rare::DamagedLog);
             let why = format!(
-                "the record there had been flushed before the intact one at offset {witness} was written"
+                "the record there had been flushed before the intact one at offset {intact_at} was written"
             );
             Err(StorageError::Damaged { path: path.to_owned(), offset: found.end, why })
         }

@@ -14,10 +14,11 @@ pub enum Ending {
     Clean,
     /// Behind the last record there are remains of a write that was not finished.
     Torn,
-    /// The record at the end is unreadable though it had been flushed: an intact record at `witness` says so.
+    /// The record at the end is unreadable though it had been flushed: an intact record at `intact_at` says
+    /// so.
     Damaged {
         /// Offset of the record that was written after the unreadable one had been flushed.
-        witness: u64,
+        intact_at: u64,
     },
 }
 
@@ -60,7 +61,7 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
     while at + frame::FRAME_HEADER_BYTES <= bytes.len() {
         if let Some(frame) = frame::read(&bytes[at..], key) {
             if frame.flushed as usize > end {
-                return Ending::Damaged { witness: at as u64 };
+                return Ending::Damaged { intact_at: at as u64 };
             }
             remains = true;
         }
@@ -148,9 +149,9 @@ mod tests {
                 continue; // padding
             }
             damaged[at] ^= 0x10;
-            let witness = if at < offsets[2] { offsets[2] } else { offsets[3] };
+            let intact_at = if at < offsets[2] { offsets[2] } else { offsets[3] };
             let (_, scan) = bodies(&damaged);
-            assert_eq!(scan.ending, Ending::Damaged { witness: witness as u64 }, "byte {at}");
+            assert_eq!(scan.ending, Ending::Damaged { intact_at: intact_at as u64 }, "byte {at}");
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     fn a_zeroed_block_in_the_middle_is_damage() {
         let (mut bytes, offsets) = segment(&[&[b"a"], &[b"b"], &[b"c"]]);
         bytes[offsets[1]..offsets[2]].fill(0);
-        assert_eq!(bodies(&bytes).1.ending, Ending::Damaged { witness: offsets[2] as u64 });
+        assert_eq!(bodies(&bytes).1.ending, Ending::Damaged { intact_at: offsets[2] as u64 });
     }
 
     #[test]

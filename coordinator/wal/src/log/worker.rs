@@ -9,7 +9,8 @@ use std::sync::Arc;
 use rowlock_env::disk::DirLock;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
-use rowlock_types::limits::{WAL_PATIENCE, WAL_QUEUE_MAX, WAL_REST};
+use rowlock_types::limits::WAL_QUEUE_MAX;
+use rowlock_types::pacing::{FLUSH_MARK_DELAY, LAZY_FLUSH_DELAY_MAX};
 use tokio::sync::oneshot;
 
 use super::record::Record;
@@ -80,7 +81,7 @@ enum State {
 /// Starts the thread. It holds `lock` until it is closed, fails or ends.
 pub fn start(writer: Writer, lock: DirLock, on_fatal: OnFatal) -> Worker<Job> {
     let mut state = State::Open { writer: Box::new(writer), _lock: lock };
-    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, WAL_PATIENCE, WAL_REST, move |jobs| {
+    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, LAZY_FLUSH_DELAY_MAX, FLUSH_MARK_DELAY, move |jobs| {
         run(&mut state, jobs, &on_fatal)
     })
 }
@@ -122,7 +123,7 @@ fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
 /// Nothing has come for a while.
 fn rest(state: &mut State, on_fatal: &OnFatal) {
     if let State::Open { writer, .. } = state
-        && let Err(failure) = writer.witness()
+        && let Err(failure) = writer.mark_flushed()
     {
         *state = State::Failed(failure.clone());
         on_fatal(&failure);
@@ -158,7 +159,7 @@ impl Batch {
                     writer.write(&self.records)?;
                 }
                 assert_eq!(writer.checkpoint().committed, self.committed.or(known), "the mark was written");
-                if self.close.is_some() { writer.witness() } else { Ok(()) }
+                if self.close.is_some() { writer.mark_flushed() } else { Ok(()) }
             }
             State::Failed(failure) => Err(failure.clone()),
             State::Closed if self.waiting.is_empty() => Ok(()),

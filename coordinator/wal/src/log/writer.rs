@@ -54,8 +54,8 @@ pub struct Writer {
     staged: Vec<u8>,
     /// One record's body, kept for its allocation.
     body: Vec<u8>,
-    /// The last flush has its witness, see [`Writer::witness`].
-    is_witnessed: bool,
+    /// A record says that the last flush is done, see [`Writer::mark_flushed`].
+    is_marked: bool,
 }
 
 /// The segment that records go into.
@@ -121,7 +121,7 @@ impl Writer {
             checkpoint,
             staged: Vec::new(),
             body: Vec::new(),
-            is_witnessed: false,
+            is_marked: false,
         };
         // A killed process leaves records that are readable and not flushed. They must be on disk before
         // anything is written behind them that says so.
@@ -147,7 +147,7 @@ impl Writer {
         }
         self.flush()?;
         assert!(self.staged.is_empty(), "who is told that it is on disk has nothing waiting");
-        self.is_witnessed = false;
+        self.is_marked = false;
         self.metrics.wal_flush_records.record(count);
         self.recycle()
     }
@@ -155,12 +155,12 @@ impl Writer {
     /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it:
     /// from then on a record before it that cannot be read is damage, and is not taken for a write that power
     /// loss has torn. Does nothing if nothing was written since the last time.
-    pub fn witness(&mut self) -> Result<(), DiskFailure> {
-        if self.is_witnessed || mutant::is(Mutant::NoWitness) {
+    pub fn mark_flushed(&mut self) -> Result<(), DiskFailure> {
+        if self.is_marked || mutant::is(Mutant::NoFlushMark) {
             return Ok(());
         }
         self.write(&[Record::Mark(0)])?;
-        self.is_witnessed = true;
+        self.is_marked = true;
         Ok(())
     }
 

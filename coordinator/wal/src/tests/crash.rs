@@ -302,12 +302,12 @@ async fn rot_in_the_last_flushed_batch_of_a_log_that_rests_is_damage_and_nothing
     let dir = temp();
     let mut log = open(dir.path()).await.log;
     append(&mut log, entries(1, 0..3, 100)).await;
-    // The witness follows by itself.
-    let is_witnessed = || verify_copy(dir.path()).records >= 6;
+    // The mark follows by itself.
+    let is_marked = || verify_copy(dir.path()).records >= 6;
     let begun = rowlock_env::time::now();
-    while !is_witnessed() {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "no witness was written");
-        rowlock_env::time::sleep(rowlock_types::limits::WAL_REST).await;
+    while !is_marked() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "no mark was written");
+        rowlock_env::time::sleep(rowlock_types::pacing::FLUSH_MARK_DELAY).await;
     }
     let copy = killed(dir.path());
     let segment = segments(copy.path())[0].clone();
