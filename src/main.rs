@@ -26,6 +26,7 @@ mod sim;
 mod status;
 mod table;
 mod tls;
+mod token;
 mod up;
 mod znode;
 
@@ -71,6 +72,7 @@ enum Command {
     Stat(znode::stat::Stat),
     Import(import::Import),
     Tls(tls::Tls),
+    Token(token::TokenCommand),
     Sim(sim::Sim),
     Completions(completions::Completions),
     #[command(name = "__exec", hide = true)]
@@ -152,6 +154,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
             Command::Tls(tls) => tls.run(),
+            Command::Token(token) => token.run(),
             Command::Sim(sim) => sim.run().await,
             Command::Completions(completions) => completions.run(),
             Command::Exec(exec) => exec.run(),

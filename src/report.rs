@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock_env::task;
 use serde_json::Value;
 
-use crate::http_get;
+use crate::http_get::{self, Way};
 
 /// A node answers from memory; a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
@@ -39,8 +39,8 @@ pub struct Report {
 
 impl Report {
     /// Asks the node whose HTTP listener is at `addr`.
-    pub async fn fetch(addr: &str) -> std::io::Result<Report> {
-        let raw = http_get::json(addr, "/v1/status", ANSWER_DEADLINE).await?;
+    pub async fn fetch(addr: &str, way: &Way) -> std::io::Result<Report> {
+        let raw = http_get::json(addr, "/v1/status", way, ANSWER_DEADLINE).await?;
         Report::read(raw).ok_or_else(|| {
             std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{addr} is not a Rowlock node"))
         })
@@ -65,12 +65,12 @@ impl Report {
 }
 
 /// Asks all nodes at once; the answers are in the order of `addrs`.
-pub async fn fetch_all(addrs: &[String]) -> Vec<std::io::Result<Report>> {
+pub async fn fetch_all(addrs: &[String], way: &Way) -> Vec<std::io::Result<Report>> {
     let asked: Vec<_> = addrs
         .iter()
         .map(|addr| {
-            let addr = addr.clone();
-            task::spawn("status", async move { Report::fetch(&addr).await })
+            let (addr, way) = (addr.clone(), way.clone());
+            task::spawn("status", async move { Report::fetch(&addr, &way).await })
         })
         .collect();
     let mut answers = Vec::with_capacity(asked.len());

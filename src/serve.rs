@@ -1,5 +1,5 @@
-//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM. SIGHUP has the
-//! certificates looked at.
+//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM. SIGHUP has
+//! certificates and tokens looked at.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ impl Serve {
                 }
                 // A closed terminal, or a request to read files again: no reason to stop serving.
                 () = next(hangup.as_mut()) => {
-                    let looks = if node.look_at_certificates() { "looking at the certificates" } else { "there are no certificates" };
+                    let looks = if node.look_at_files() { "looking at certificates and tokens" } else { "there are no certificates and no tokens" };
                     tracing::info!("SIGHUP: {looks}; nothing else is read again, restart the node for that");
                 }
                 error = node.stopped() => {
@@ -137,7 +137,9 @@ fn not_started(e: &StartError) -> Failure {
     let code = match e {
         StartError::Storage(_) => DATA_FOLDER,
         StartError::Listen { .. } => UNAVAILABLE,
-        StartError::Tls(_) | StartError::Insecure { .. } | StartError::NoClients => CONFIG,
+        StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
+            CONFIG
+        }
         StartError::Raft(_) => SOFTWARE,
     };
     Failure::new(code, e)

@@ -18,7 +18,9 @@ use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::net::Listener;
 use rowlock_env::time;
 
+use crate::cluster::TlsOptions;
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
+use crate::http_get::{self, TokenOption};
 use crate::logging;
 use crate::paint::Paint;
 use crate::print::{errln, outln, reader_gone};
@@ -63,6 +65,10 @@ pub struct Up {
     /// without one
     #[arg(long)]
     tls: bool,
+    #[command(flatten)]
+    token: TokenOption,
+    #[command(flatten)]
+    ways: TlsOptions,
     /// Log level of the nodes (their logs are in the folder)
     #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG", default_value = "info")]
     log: String,
@@ -82,8 +88,9 @@ impl Up {
         let mut stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
         let way = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
+        let http = self.http(&config, way.as_ref())?;
         let nodes = Nodes::new(folder.config(), self.log.clone());
-        let mut cluster = Running { config, folder, nodes, way, paint: Paint::stdout() };
+        let mut cluster = Running { config, folder, nodes, way, http, paint: Paint::stdout() };
         let outcome = tokio::select! {
             outcome = self.show(&mut cluster) => outcome,
             () = reader_gone() => Err(Failure::reader_gone()),
@@ -98,6 +105,15 @@ impl Up {
             _ = stop.signal() => {}
         }
         outcome
+    }
+
+    /// How its nodes are asked over HTTP.
+    fn http(&self, config: &ClusterConfig, way: Option<&tls::Way>) -> Result<http_get::Way, Failure> {
+        if let Some(way) = way {
+            return Ok(http_get::Way { secure: Some(way.secure()?), token: None });
+        }
+        let addrs: Vec<String> = config.nodes.iter().map(|node| node.http_addr.clone()).collect();
+        self.token.way(config.http.tls, &self.ways, &addrs)
     }
 
     async fn prepare(&self) -> Result<(ClusterConfig, Folder), Failure> {

@@ -27,6 +27,7 @@ mod hazards_crashes;
 mod hazards_partitions;
 mod hazards_requests;
 mod hazards_table;
+mod http_access;
 mod import;
 mod largest_frames;
 mod leader_kill_rounds;

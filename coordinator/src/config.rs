@@ -166,6 +166,17 @@ pub struct ZnodesConfig {
 pub struct HttpConfig {
     /// Names that requests may be for, besides IP addresses, localhost and the hosts of the nodes' `http`.
     pub hosts: Vec<String>,
+    /// By TLS, with the certificates of `[tls]`.
+    pub tls: bool,
+    /// The file of the tokens by which clients say who they are.
+    pub token_file: Option<PathBuf>,
+}
+
+impl HttpConfig {
+    /// Whether clients must say who they are, but for probes.
+    pub fn is_closed(&self) -> bool {
+        self.tls || self.token_file.is_some()
+    }
 }
 
 /// `[limits]`

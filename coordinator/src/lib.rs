@@ -56,7 +56,7 @@
 //!    `docs/operations.md`).
 //! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss
 //!    of its disk: it is right for one machine, for tests, and for trying things.
-//! 4. `addresses().http` has no authentication: leave it on loopback.
+//! 4. `addresses().http` has no authentication unless `[http]` asks for it: leave it on loopback.
 //!
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
@@ -65,11 +65,15 @@ pub mod apply;
 pub mod bootstrap;
 
 pub mod comparison;
+mod complaints;
 pub mod config;
 pub mod delivery;
+mod guesses;
 pub mod http;
 pub mod lock_sweep;
+pub mod moment;
 pub mod node;
+mod pace;
 pub mod proposer;
 pub mod reconfig;
 pub mod replica;
@@ -78,6 +82,7 @@ pub mod service;
 pub mod session;
 pub mod status_publisher;
 pub mod sweep;
+pub mod tokens;
 pub mod zk;
 pub mod zk_config;
 

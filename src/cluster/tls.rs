@@ -44,6 +44,12 @@ pub struct Secure {
 }
 
 impl Secure {
+    /// `server_name`: of all servers, instead of the hosts of their addresses.
+    pub fn new(tls: ClientTls, server_name: Option<String>) -> Result<Secure, Failure> {
+        let keeper = ClientKeeper::open(tls).map_err(|e| Failure::new(CONFIG, e))?;
+        Ok(Secure { keeper, server_name })
+    }
+
     /// Encrypts a connection to the server at `addr`, whose certificate must be for that host. The caller
     /// sets a deadline.
     pub async fn connect(&self, stream: Stream, addr: &str) -> std::io::Result<Stream> {
@@ -91,6 +97,11 @@ impl TlsOptions {
         self.file(CA).is_some()
     }
 
+    /// Whether secrets may go over plain connections to other machines.
+    pub fn allows_plaintext_passwords(&self) -> bool {
+        self.var(PLAINTEXT_PASSWORDS).is_some_and(|value| value == "true")
+    }
+
     /// For connections beside those of a session. `None`: they are plain.
     pub fn secure(&self) -> Result<Option<Secure>, Failure> {
         let Some(ca) = self.file(CA) else { return Ok(None) };
@@ -99,9 +110,8 @@ impl TlsOptions {
             (None, None) => None,
             _ => return Err(Failure::new(USAGE, format!("{CERT} and {KEY} need each other"))),
         };
-        let keeper = ClientKeeper::open(ClientTls { ca, identity }).map_err(|e| Failure::new(CONFIG, e))?;
         let server_name = self.var(SERVER_NAME).filter(|name| !name.is_empty());
-        Ok(Some(Secure { keeper, server_name }))
+        Secure::new(ClientTls { ca, identity }, server_name).map(Some)
     }
 
     fn file(&self, name: &str) -> Option<Pem> {

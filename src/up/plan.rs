@@ -50,8 +50,9 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
         super::tls::encrypt(&mut file, wishes.root);
     }
     // The nodes get a file in another folder.
-    file.tls =
-        file.tls.map(|files| files.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())));
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    file.tls = file.tls.map(|files| files.map(absolute));
+    file.http.token_file = file.http.token_file.as_deref().map(absolute);
     // Through the text, so that every rule of the file holds for the result too.
     let text = file.to_toml();
     ClusterConfig::parse(&text, &wishes.root.join("cluster.toml")).map_err(|e| Failure::new(CONFIG, e))

@@ -12,6 +12,7 @@ use super::folder::Folder;
 use super::nodes::Nodes;
 use super::tls::Way;
 use crate::exit::{Failure, UNAVAILABLE};
+use crate::http_get;
 use crate::paint::{Paint, Progress};
 use crate::print::outln;
 use crate::report::{self, Report};
@@ -19,6 +20,8 @@ use crate::table::table;
 
 /// Nodes recover, elect and catch up in a second or two; a slow disk is given more.
 const SERVING_DEADLINE: Duration = Duration::from_secs(60);
+/// A longer command is not in line with the others.
+const HINT_WIDTH: usize = 80;
 const POLL: Duration = Duration::from_millis(50);
 /// A node that ends sooner after a start has a problem that a restart does not solve; it gets a few tries.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
@@ -34,6 +37,8 @@ pub struct Running {
     pub nodes: Nodes,
     /// How clients get in, if it is encrypted.
     pub way: Option<Way>,
+    /// How the nodes are asked over HTTP.
+    pub http: http_get::Way,
     /// How to show it.
     pub paint: Paint,
 }
@@ -64,7 +69,7 @@ impl Running {
 
     async fn reports(&self) -> Vec<std::io::Result<Report>> {
         let addrs: Vec<String> = self.config.nodes.iter().map(|node| node.http_addr.clone()).collect();
-        report::fetch_all(&addrs).await
+        report::fetch_all(&addrs, &self.http).await
     }
 
     /// The leader, according to the serving nodes.
@@ -124,7 +129,7 @@ impl Running {
             .iter()
             .zip(reports)
             .map(|(node, report)| {
-                let http = format!("http://{}", node.http_addr);
+                let http = format!("{}://{}", self.scheme(), node.http_addr);
                 [
                     node.id.to_string(),
                     report.role.clone(),
@@ -140,9 +145,14 @@ impl Running {
         outln!();
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.config.http.tls { "https" } else { "http" }
+    }
+
     /// What to do next.
     pub fn print_what_to_try(&self) {
-        let metrics = format!("curl http://{}/metrics", self.config.nodes[0].http_addr);
+        let curl = self.way.as_ref().map_or("curl".to_owned(), Way::curl);
+        let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
         let kill =
             self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
         let mut hints = vec![
@@ -158,7 +168,12 @@ impl Running {
         if let Some(way) = &self.way {
             outln!("  {}", way.exports());
         }
-        let width = hints.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+        let width = hints
+            .iter()
+            .map(|(command, _)| command.chars().count())
+            .filter(|width| *width <= HINT_WIDTH)
+            .max()
+            .unwrap_or(0);
         for (command, why) in hints {
             outln!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
         }

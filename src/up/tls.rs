@@ -1,10 +1,11 @@
-//! The certificates of a cluster that runs with `up --tls`: nodes take nothing without.
+//! The certificates of a cluster that runs with `up --tls`: nodes take nothing without, but probes.
 
 use std::path::{Path, PathBuf};
 
 use rowlock_client::{Pem, Tls};
 use rowlock_coordinator::config::{ClusterConfig, PeerSecurity};
 
+use crate::cluster::Secure;
 use crate::exit::Failure;
 use crate::tls;
 
@@ -17,6 +18,7 @@ const CLIENT: &str = "admin";
 pub fn encrypt(config: &mut ClusterConfig, root: &Path) {
     config.tls = Some(tls::node_files(&root.join(FOLDER)));
     config.peer.security = Some(PeerSecurity::Mtls);
+    config.http.tls = true;
     config.client.x509_superusers.push(format!("CN={CLIENT}"));
     for node in &mut config.nodes {
         if node.secure_client_addr.is_none() {
@@ -45,6 +47,18 @@ impl Way {
     pub fn tls(&self) -> Tls {
         let [ca, cert, key] = self.0.clone().map(Pem::File);
         Tls::new(ca).identity(cert, key)
+    }
+
+    /// For HTTP of this process.
+    pub fn secure(&self) -> Result<Secure, Failure> {
+        let [ca, cert, key] = self.0.clone().map(rowlock_tls::Pem::File);
+        Secure::new(rowlock_tls::ClientTls { ca, identity: Some((cert, key)) }, None)
+    }
+
+    /// For curl.
+    pub fn curl(&self) -> String {
+        let [ca, cert, key] = self.0.each_ref().map(|file| file.display());
+        format!("curl --cacert {ca} --cert {cert} --key {key}")
     }
 
     /// For commands in a shell.

@@ -34,7 +34,7 @@ pub const FAST: &str = "[session]\nmin_timeout_ms = 2000\n[raft]\nheartbeat_ms =
                         election_timeout_max_ms = 600\n";
 
 /// What `rowlock tls init` says.
-const ENCRYPTED: &str = "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/node-{id}.key\"\n\
+pub const ENCRYPTED: &str = "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/node-{id}.key\"\n\
                          peer_ca = \"tls/peers-ca.pem\"\nclient_ca = \"tls/clients-ca.pem\"\n\
                          [peer]\nsecurity = \"mtls\"\n";
 

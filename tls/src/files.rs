@@ -37,6 +37,16 @@ pub(crate) struct Contents {
 }
 
 impl Files {
+    /// The keys of `[tls]`, in the order of [`Files::all`].
+    pub const KEYS: [&str; 5] = ["cert", "key", "peer_ca", "client_ca", "crl"];
+
+    /// All of them.
+    pub fn all(&self) -> [Option<&Path>; Self::KEYS.len()] {
+        let Files { cert, key, peer_ca, client_ca, crl } = self;
+        [Some(cert), Some(key), peer_ca.as_ref(), client_ca.as_ref(), crl.as_ref()]
+            .map(|path| path.map(PathBuf::as_path))
+    }
+
     /// The same with every path changed.
     #[must_use]
     pub fn map(&self, change: impl Fn(&Path) -> PathBuf) -> Files {

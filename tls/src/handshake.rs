@@ -64,6 +64,10 @@ impl Acceptor {
         Acceptor { config: Arc::new(config), writes_frames: true }
     }
 
+    pub(crate) fn of_http(config: ServerConfig) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: false }
+    }
+
     /// Does the handshake with whoever has connected. Waits for ever: the caller sets a deadline.
     ///
     /// # Errors

@@ -21,6 +21,9 @@ pub(crate) const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS1
 /// All nodes are of one release.
 const PEER_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
 
+/// What is spoken over HTTP's connections, as clients name it (ALPN).
+const HTTP_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
 /// Whether clients must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
@@ -41,6 +44,8 @@ pub struct Material {
     pub peers: Option<(Acceptor, Connector)>,
     /// For clients.
     pub clients: Acceptor,
+    /// For HTTP. Clients may show a certificate where `client_ca` is there, and need none.
+    pub http: Acceptor,
 }
 
 impl Material {
@@ -71,11 +76,13 @@ impl Material {
             _ => Ok(None),
         };
         let peers = roots(&files.peer_ca, &contents.peer_ca)?.map(|roots| own.peers(roots, crls.clone()));
-        let clients = own.clients(roots(&files.client_ca, &contents.client_ca)?, crls, client_auth)?;
+        let client_roots = roots(&files.client_ca, &contents.client_ca)?;
+        let http = own.http(client_roots.clone(), crls.clone())?;
+        let clients = own.clients(client_roots, crls, client_auth)?;
         let leaf = own.chain.first().expect("a file without certificates was refused");
         let certificate =
             Certificate::of(leaf).map_err(|error| TlsError::file(&files.cert, error.to_string()))?;
-        Ok(Material { certificate, peers: peers.transpose()?, clients })
+        Ok(Material { certificate, peers: peers.transpose()?, clients, http })
     }
 }
 
@@ -114,6 +121,26 @@ impl Own<'_> {
         crls: Vec<CertificateRevocationListDer<'static>>,
         auth: ClientAuth,
     ) -> Result<Acceptor, TlsError> {
+        Ok(Acceptor::of_clients(self.with_tickets(roots, crls, auth)?))
+    }
+
+    fn http(
+        &self,
+        roots: Option<RootCertStore>,
+        crls: Vec<CertificateRevocationListDer<'static>>,
+    ) -> Result<Acceptor, TlsError> {
+        let auth = if roots.is_some() { ClientAuth::Want } else { ClientAuth::None };
+        let mut server = self.with_tickets(roots, crls, auth)?;
+        server.alpn_protocols = HTTP_PROTOCOLS.map(<[u8]>::to_vec).into();
+        Ok(Acceptor::of_http(server))
+    }
+
+    fn with_tickets(
+        &self,
+        roots: Option<RootCertStore>,
+        crls: Vec<CertificateRevocationListDer<'static>>,
+        auth: ClientAuth,
+    ) -> Result<ServerConfig, TlsError> {
         let verifier = match (auth, roots) {
             (ClientAuth::None, _) => WebPkiClientVerifier::no_client_auth(),
             (_, None) => {
@@ -127,7 +154,7 @@ impl Own<'_> {
         // ones: whoever is not believed any more cannot resume.
         server.ticketer = rustls::crypto::ring::Ticketer::new()
             .map_err(|error| TlsError::Settings(format!("no keys for tickets: {error}")))?;
-        Ok(Acceptor::of_clients(server))
+        Ok(server)
     }
 
     fn server(

@@ -10,7 +10,7 @@ use super::parse::{
     RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
     default_http, duration_ms,
 };
-use super::{ClusterConfig, ConfigError, RaftConfig, SessionConfig, security};
+use super::{ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, security};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: i64 = 254;
@@ -382,13 +382,17 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
             config.session.min_timeout_ms
         ));
     }
-    for node in &config.nodes {
-        if split(&node.http_addr).is_ok_and(|(host, _)| !is_loopback(&host)) {
-            found.push(format!(
-                "http = \"{}\" of node {} can be reached from other machines and asks for no password",
-                node.http_addr, node.id
-            ));
-        }
+    let unsafe_http = match (config.http.tls, &config.http.token_file) {
+        (true, _) => None,
+        (false, None) => Some("asks for no password: set tls = true or token_file in [http]"),
+        (false, Some(_)) => Some("takes tokens that can be read on their way: set tls = true in [http]"),
+    };
+    let beyond = |node: &&NodeEntry| split(&node.http_addr).is_ok_and(|(host, _)| !is_loopback(&host));
+    for node in config.nodes.iter().filter(beyond) {
+        found.extend(unsafe_http.map(|what| {
+            let (address, id) = (&node.http_addr, node.id);
+            format!("http = \"{address}\" of node {id} can be reached from other machines and {what}")
+        }));
     }
     found
 }

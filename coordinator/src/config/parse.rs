@@ -135,6 +135,8 @@ pub(super) struct RawHistory {
 pub(super) struct RawHttp {
     #[serde(default)]
     pub hosts: Vec<Spanned<String>>,
+    pub tls: Option<Spanned<bool>>,
+    pub token_file: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -256,7 +258,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_age_ms: max_age_ms.unwrap_or(history.max_age_ms),
             max_bytes: or(raw.history.max_bytes, history.max_bytes),
         },
-        http: HttpConfig { hosts: raw.http.hosts.into_iter().map(Spanned::into_inner).collect() },
+        http: convert_http(raw.http, folder),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -284,7 +286,15 @@ fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
     }
 }
 
-/// Loopback unless the file says otherwise: the HTTP routes have no authentication.
+fn convert_http(http: RawHttp, folder: &Path) -> HttpConfig {
+    HttpConfig {
+        hosts: http.hosts.into_iter().map(Spanned::into_inner).collect(),
+        tls: or(http.tls, false),
+        token_file: http.token_file.map(|file| folder.join(file.into_inner())),
+    }
+}
+
+/// Loopback unless the file says otherwise: unless `[http]` asks for it, the routes have no authentication.
 pub(super) fn default_http(id: u64) -> String {
     format!("127.0.0.1:{}", 8_080 + id)
 }
@@ -354,10 +364,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let HistoryConfig { enabled, max_age_ms, max_bytes } = config.history;
     let max_age = text(&duration_text(max_age_ms));
     let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
-    if !config.http.hosts.is_empty() {
-        let hosts: Vec<String> = config.http.hosts.iter().map(|host| text(host)).collect();
-        let _ = write!(out, "\n[http]\nhosts = [{}]\n", hosts.join(", "));
-    }
+    print_http(&mut out, &config.http);
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");
@@ -382,6 +389,14 @@ fn print_secure_clients(out: &mut String, config: &ClusterConfig) {
         let names: Vec<String> = x509_superusers.iter().map(|name| quote(name)).collect();
         let (auth, names) = (client_auth.as_str(), names.join(", "));
         let _ = write!(out, "client_auth = \"{auth}\"\nx509_superusers = [{names}]\n");
+    }
+}
+
+fn print_http(out: &mut String, HttpConfig { hosts, tls, token_file }: &HttpConfig) {
+    let hosts: Vec<String> = hosts.iter().map(|host| quote(host)).collect();
+    let _ = write!(out, "\n[http]\nhosts = [{}]\ntls = {tls}\n", hosts.join(", "));
+    if let Some(file) = token_file {
+        let _ = writeln!(out, "token_file = {}", quote(&file.to_string_lossy()));
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::check::Source;
-use super::parse::{RawCluster, RawPeer, RawTls};
+use super::parse::{RawCluster, RawHttp, RawPeer, RawTls};
 use super::{ClusterConfig, ConfigError};
 
 /// What stands for the number of the node in the names of files.
@@ -78,7 +78,25 @@ impl PeerSecurity {
 pub(super) fn check(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
     check_paths(source, raw.tls.as_ref())?;
     check_peer(source, raw.tls.as_ref(), &raw.peer)?;
-    check_client(source, raw)
+    check_client(source, raw)?;
+    check_http(source, raw.tls.as_ref(), &raw.http)
+}
+
+fn check_http(source: &Source<'_>, tls: Option<&RawTls>, http: &RawHttp) -> Result<(), ConfigError> {
+    if let Some(file) = http.token_file.as_ref().filter(|file| file.get_ref().as_os_str().is_empty()) {
+        let what = "token_file is empty".to_owned();
+        return Err(source.error(Some(file.span().start), what, "give the path of a file of tokens"));
+    }
+    let Some(wanted) = http.tls.as_ref().filter(|wanted| *wanted.get_ref()) else { return Ok(()) };
+    let refused = |what: &str, remedy| Err(source.error(Some(wanted.span().start), what.to_owned(), remedy));
+    match tls {
+        None => refused("tls = true in [http] needs certificates", "add [tls] with cert and key"),
+        Some(tls) if tls.client_ca.is_none() && http.token_file.is_none() => refused(
+            "tls = true in [http] lets in clients with a certificate or a token, and there are neither",
+            "add client_ca to [tls], or token_file to [http]",
+        ),
+        Some(_) => Ok(()),
+    }
 }
 
 fn check_paths(source: &Source<'_>, tls: Option<&RawTls>) -> Result<(), ConfigError> {
@@ -156,9 +174,10 @@ fn check_client(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = Vec::new();
     let is_for_clients = config.nodes.iter().any(|node| node.secure_client_addr.is_some());
-    if config.tls.is_some() && !config.peer.needs_certificates() && !is_for_clients {
+    let is_used = config.peer.needs_certificates() || is_for_clients || config.http.tls;
+    if config.tls.is_some() && !is_used {
         found.push(
-            "nothing uses the certificates of [tls]: set security = \"mtls\" in [peer], or secure_client in [[node]]"
+            "nothing uses the certificates of [tls]: set security = \"mtls\" in [peer], secure_client in [[node]], or tls = true in [http]"
                 .to_owned(),
         );
     }
@@ -174,15 +193,8 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
 
 impl RawTls {
     fn paths(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
-        [
-            ("cert", Some(&self.cert)),
-            ("key", Some(&self.key)),
-            ("peer_ca", self.peer_ca.as_ref()),
-            ("client_ca", self.client_ca.as_ref()),
-            ("crl", self.crl.as_ref()),
-        ]
-        .into_iter()
-        .filter_map(|(key, path)| Some((key, path?)))
+        let RawTls { cert, key, peer_ca, client_ca, crl } = self;
+        with_keys([Some(cert), Some(key), peer_ca.as_ref(), client_ca.as_ref(), crl.as_ref()])
     }
 
     /// Its files; relative ones are in `folder`.
@@ -210,13 +222,10 @@ pub(super) fn of_node(files: &TlsFiles, id: NodeId) -> TlsFiles {
 
 /// Each path with its key.
 pub(super) fn written(files: &TlsFiles) -> impl Iterator<Item = (&'static str, &Path)> {
-    [
-        ("cert", Some(&files.cert)),
-        ("key", Some(&files.key)),
-        ("peer_ca", files.peer_ca.as_ref()),
-        ("client_ca", files.client_ca.as_ref()),
-        ("crl", files.crl.as_ref()),
-    ]
-    .into_iter()
-    .filter_map(|(key, path)| Some((key, path?.as_path())))
+    with_keys(files.all())
+}
+
+/// Values that are there, with their keys in `[tls]`.
+fn with_keys<T>(values: [Option<T>; TlsFiles::KEYS.len()]) -> impl Iterator<Item = (&'static str, T)> {
+    TlsFiles::KEYS.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)))
 }

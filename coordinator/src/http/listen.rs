@@ -4,23 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use rowlock_env::net::{Listener, Stream};
-use rowlock_env::time::{Instant, Sleep, now, sleep, sleep_until};
+use rowlock_env::net::Listener;
+use rowlock_env::time::{Instant, now, sleep, sleep_until};
 use rowlock_types::limits::{
     HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
     HTTP_YIELD_AFTER,
 };
 use rowlock_types::metrics::Metrics;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::connection::{Connection, Visitor};
+use super::secure::SecureHttp;
 
 /// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -56,11 +56,18 @@ pub(super) struct BoundedListener {
     bounds: Bounds,
     places: Arc<Mutex<Places>>,
     metrics: Arc<Metrics>,
+    secure: Option<Arc<SecureHttp>>,
 }
 
 impl BoundedListener {
-    pub(super) fn new(inner: Listener, metrics: Arc<Metrics>, bounds: Bounds) -> Self {
-        BoundedListener { inner, bounds, places: Arc::default(), metrics }
+    /// `secure`: by TLS.
+    pub(super) fn new(
+        inner: Listener,
+        metrics: Arc<Metrics>,
+        bounds: Bounds,
+        secure: Option<Arc<SecureHttp>>,
+    ) -> Self {
+        BoundedListener { inner, bounds, places: Arc::default(), metrics, secure }
     }
 
     /// Waits for a place, at most `HTTP_YIELD_AFTER`, and takes it. None: this address has as many as it may
@@ -84,15 +91,18 @@ impl BoundedListener {
 
 impl axum::serve::Listener for BoundedListener {
     type Io = Connection;
-    type Addr = SocketAddr;
+    type Addr = Visitor;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (Connection, Visitor) {
         loop {
             match self.inner.accept().await {
                 Ok((stream, addr)) => match self.place(addr.ip().to_canonical()).await {
                     Some(place) => {
                         self.metrics.http_connections_total.inc();
-                        return (Connection::new(stream, place, self.bounds), addr);
+                        let visitor = Visitor::new(addr);
+                        let secure = self.secure.as_deref();
+                        let connection = Connection::new(stream, place, self.bounds, secure, &visitor);
+                        return (connection, visitor);
                     }
                     None => self.metrics.http_connections_refused_total.inc(),
                 },
@@ -104,8 +114,8 @@ impl axum::serve::Listener for BoundedListener {
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.inner.local_addr())
+    fn local_addr(&self) -> io::Result<Visitor> {
+        Ok(Visitor::new(self.inner.local_addr()))
     }
 }
 
@@ -116,15 +126,18 @@ struct Places {
     taken: BTreeMap<u64, Arc<Taken>>,
 }
 
+/// What is known of one of them.
 #[derive(Debug)]
-struct Taken {
+pub(super) struct Taken {
     addr: IpAddr,
-    since: Instant,
+    /// When it came.
+    pub(super) since: Instant,
     /// The head of its request is here.
-    asked: AtomicBool,
+    pub(super) asked: AtomicBool,
     /// It has to end.
-    gives_way: AtomicBool,
-    task: AtomicWaker,
+    pub(super) gives_way: AtomicBool,
+    /// Of the connection.
+    pub(super) task: AtomicWaker,
 }
 
 impl Places {
@@ -166,9 +179,9 @@ impl Places {
 }
 
 /// The place of an open connection.
-struct Place {
+pub(super) struct Place {
     id: u64,
-    taken: Arc<Taken>,
+    pub(super) taken: Arc<Taken>,
     all: Arc<Mutex<Places>>,
 }
 
@@ -178,121 +191,9 @@ impl Drop for Place {
     }
 }
 
-/// A stream with a deadline for the head of its request, and one for all of its life.
-pub(super) struct Connection {
-    stream: Stream,
-    deadline: Pin<Box<Sleep>>,
-    life: Duration,
-    head: Head,
-    place: Place,
-}
-
-impl Connection {
-    fn new(stream: Stream, place: Place, bounds: Bounds) -> Self {
-        let deadline = Box::pin(sleep(bounds.head.min(bounds.life)));
-        Connection { stream, deadline, life: bounds.life, head: Head::default(), place }
-    }
-
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let taken = &self.place.taken;
-        taken.task.register(cx.waker());
-        if taken.gives_way.load(Relaxed) {
-            return Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "the connection gives way to others",
-            ));
-        }
-        match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's time is over")),
-            Poll::Pending => Ok(()),
-        }
-    }
-
-    /// Looks whether the head is whole with these bytes: then the deadline is that of the connection's life.
-    fn heard(&mut self, bytes: &[u8]) {
-        let taken = &self.place.taken;
-        if !taken.asked.load(Relaxed) && self.head.ends_in(bytes) {
-            taken.asked.store(true, Relaxed);
-            self.deadline = Box::pin(sleep_until(taken.since + self.life));
-        }
-    }
-}
-
-/// Finds the empty line behind the head of a request, in whatever pieces it comes.
-#[derive(Debug, Default)]
-struct Head {
-    /// The bytes since the last line feed are carriage returns at most, and there was a line.
-    at_line_start: bool,
-    has_line: bool,
-}
-
-impl Head {
-    fn ends_in(&mut self, bytes: &[u8]) -> bool {
-        for byte in bytes {
-            match byte {
-                b'\n' if self.at_line_start => return true,
-                b'\n' => self.at_line_start = self.has_line,
-                b'\r' => {}
-                _ => (self.at_line_start, self.has_line) = (false, true),
-            }
-        }
-        false
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_ready() {
-            self.heard(&buf.filled()[before..]);
-            // A new deadline has to know its task.
-            self.check(cx)?;
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_head_ends_with_its_empty_line_in_whatever_pieces_it_comes() {
-        for whole in
-            ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.0\n\n", "\r\n\r\nGET / HTTP/1.0\r\n\r\n"]
-        {
-            for piece in 1..=whole.len() {
-                let mut head = Head::default();
-                let ends: Vec<bool> =
-                    whole.as_bytes().chunks(piece).map(|bytes| head.ends_in(bytes)).collect();
-                let (last, others) = ends.split_last().unwrap();
-                assert!(*last && !others.contains(&true), "{whole:?} in pieces of {piece}: {ends:?}");
-            }
-        }
-    }
 
     #[test]
     fn the_oldest_without_a_request_gives_way_and_none_that_has_just_come() {
@@ -317,7 +218,7 @@ mod tests {
     async fn connections_of_one_address_are_bounded_and_those_of_loopback_are_not() {
         let inner = Listener::bind("127.0.0.1:0").await.unwrap();
         let bounds = Bounds { connections: 64, of_address: 2, ..Bounds::default() };
-        let listener = BoundedListener::new(inner, Arc::default(), bounds);
+        let listener = BoundedListener::new(inner, Arc::default(), bounds, None);
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let (first, second) = (listener.place(one).await, listener.place(one).await);
         assert!(first.is_some() && second.is_some());

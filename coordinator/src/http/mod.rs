@@ -1,5 +1,5 @@
-//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only and without
-//! authentication, so it belongs on a loopback address unless the operator says otherwise.
+//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only. Unless `[http]`
+//! asks for TLS or tokens, it is without authentication and belongs on a loopback address.
 //!
 //! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]);
 //! they never touch Raft, never propose and never wait. Invariant: every connection carries one request and
@@ -7,11 +7,14 @@
 //! no HTTP client can hold anything for long. Invariant: a request for a host that is not this one is
 //! refused, so that no web page reads here.
 
+mod access;
+mod connection;
 mod health;
 mod host;
 mod listen;
 mod problem;
 mod report;
+mod secure;
 mod status;
 
 use std::sync::Arc;
@@ -24,14 +27,18 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::Instant;
+use rowlock_tls::Keeper;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
 use crate::report::Reports;
 
+use connection::Visitor;
 use listen::{BoundedListener, Bounds};
 use problem::Problem;
+use secure::SecureHttp;
 
+pub use access::Access;
 pub use status::{StateView, StatusSource};
 
 /// What the handlers may read.
@@ -47,18 +54,29 @@ pub struct HttpContext {
     pub reports: Reports,
     /// Names that requests may be for, besides IP addresses and localhost.
     pub hosts: Arc<[String]>,
+    /// Who may ask.
+    pub access: Arc<Access>,
     /// When the process started.
     pub started: Instant,
 }
 
 /// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered
-/// (bounded by `limits::HTTP_CONNECTION_MAX`). The only error is the listener's.
-pub async fn serve(listener: Listener, context: HttpContext, shutdown: Shutdown) -> std::io::Result<()> {
-    let listener = BoundedListener::new(listener, context.metrics.clone(), Bounds::default());
+/// (bounded by `limits::HTTP_CONNECTION_MAX`). `keeper`: of the certificates, for TLS. The only error is the
+/// listener's.
+pub async fn serve(
+    listener: Listener,
+    context: HttpContext,
+    keeper: Option<Arc<Keeper>>,
+    shutdown: Shutdown,
+) -> std::io::Result<()> {
+    let metrics = context.metrics.clone();
+    let secure = keeper.map(|keeper| Arc::new(SecureHttp::new(keeper, metrics.clone())));
+    let listener = BoundedListener::new(listener, metrics, Bounds::default(), secure);
     // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out.
     // The tasks end with `serve`, which waits for them.
     let stop = async move { shutdown.wait().await };
-    axum::serve(listener, router(context)).with_graceful_shutdown(stop).await
+    let router = router(context).into_make_service_with_connect_info::<Visitor>();
+    axum::serve(listener, router).with_graceful_shutdown(stop).await
 }
 
 fn router(context: HttpContext) -> Router {
@@ -75,6 +93,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/sessions", get(report::report))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(context.clone(), access::check))
         .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
         .layer(axum::middleware::map_response(finish))
         .with_state(context)

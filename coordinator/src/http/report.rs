@@ -1,22 +1,30 @@
-//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports, for whoever may connect. So they show
-//! what everybody may read (`world:anyone`), and nothing else.
+//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports. They show what whoever asks may read by
+//! what it has proven: a certificate its subject, an operator's token everything, and all others what
+//! everybody may read (`world:anyone`).
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use super::HttpContext;
+use super::access::Asker;
 use super::problem::Problem;
-use crate::report::{Reader, Refusal};
+use crate::report::Refusal;
 
 /// The same document as a client gets for the same path and query.
-pub(super) async fn report(State(context): State<HttpContext>, uri: Uri) -> Response {
+pub(super) async fn report(
+    State(context): State<HttpContext>,
+    Extension(asker): Extension<Asker>,
+    uri: Uri,
+) -> Response {
+    let reader = asker.reader();
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
-    let place = match context.reports.begin(&[]) {
+    let place = match context.reports.begin(&reader.who) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };
-    match place.answer(context.source.freeze(), what, Reader::anyone()).await {
+    match place.answer(context.source.freeze(), what, reader).await {
         Ok(document) => {
             let content_type = HeaderValue::from_static("application/json");
             ([(header::CONTENT_TYPE, content_type)], document + "\n").into_response()

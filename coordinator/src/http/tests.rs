@@ -1,5 +1,7 @@
 //! The listener as an HTTP client sees it, over a real socket.
 
+mod access;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +68,10 @@ struct Server {
 }
 
 async fn start() -> Server {
+    start_with(Access::new(false, None, Vec::new()), None).await
+}
+
+async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().to_string();
     let (status, receiver) = watch::channel(leading());
@@ -76,10 +82,11 @@ async fn start() -> Server {
         source: Arc::new(Fixed),
         reports: reports(),
         hosts: Arc::from(["rowlock.internal".to_owned()]),
+        access: Arc::new(access),
         started: Instant::now(),
     };
     let shutdown = Shutdown::new();
-    let task = spawn("http", serve(listener, context, shutdown.clone()));
+    let task = spawn("http", serve(listener, context, keeper, shutdown.clone()));
     Server { addr, status, metrics, shutdown, task }
 }
 
@@ -207,11 +214,14 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         source: Arc::new(Fixed),
         reports: reports(),
         hosts: Arc::from(["rowlock.internal".to_owned()]),
+        access: Arc::new(Access::new(false, None, Vec::new())),
         started: Instant::now(),
     };
     let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };
-    let listener = BoundedListener::new(inner, metrics, bounds);
-    let task = spawn("http", async move { axum::serve(listener, router(context)).await });
+    let listener = BoundedListener::new(inner, metrics, bounds, None);
+    let task = spawn("http", async move {
+        axum::serve(listener, router(context).into_make_service_with_connect_info::<Visitor>()).await
+    });
     let mut silent = Stream::connect(&addr, PATIENCE).await.unwrap();
     silent.write_all(b"GET /liv").await.unwrap();
     let (code, _, _) = ask(&addr, "GET /livez").await;

@@ -10,6 +10,7 @@ mod leave;
 mod parts;
 mod source;
 mod tls;
+mod tokens;
 mod wiring;
 
 use std::io;
@@ -38,6 +39,7 @@ pub use addresses::Addresses;
 pub use embed::{NotExpired, NotServing};
 use parts::Parts;
 use tls::Tls;
+use tokens::Tokens;
 
 /// Why a node does not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,9 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error("[tls]: {0}")]
     Tls(#[from] TlsError),
+    /// The file of tokens cannot be used.
+    #[error("token_file in [http]: {0}")]
+    Tokens(String),
     /// Whoever reaches the nodes' port would be believed, and nobody has written that this is meant.
     #[error(
         "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
@@ -118,6 +123,7 @@ pub struct Node {
     proposer: Proposer,
     metrics: Arc<Metrics>,
     tls: Tls,
+    tokens: Tokens,
 }
 
 struct Listeners {
@@ -187,9 +193,10 @@ impl Node {
             let listeners = Listeners::bind(&config).await?;
             tls::refuse_open_port(&config, listeners.peer.local_addr())?;
             let tls = tls::open(&config).await?;
+            let tokens = tokens::open(&config).await?;
             Addresses::of(&listeners).write_into(&mut config);
             let config = Arc::new(config);
-            let parts = Parts::open(&config, tls, hook).await?;
+            let parts = Parts::open(&config, (tls, tokens), hook).await?;
             Ok(parts.run(config, listeners))
         })
     }
@@ -214,9 +221,12 @@ impl Node {
         &self.raft
     }
 
-    /// Has the files of certificates looked at now, rather than within ten seconds. Whether there are any.
-    pub fn look_at_certificates(&self) -> bool {
-        self.tls.as_ref().inspect(|keeper| keeper.look_soon()).is_some()
+    /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there
+    /// are any.
+    pub fn look_at_files(&self) -> bool {
+        let tls = self.tls.as_ref().inspect(|keeper| keeper.look_soon()).is_some();
+        let tokens = self.tokens.as_ref().inspect(|keeper| keeper.look_soon()).is_some();
+        tls || tokens
     }
 
     /// Waits until the node fails. It serves nobody then; shut it down. Cancel safe.

@@ -16,6 +16,7 @@ use rowlock_types::node_hook::Hook;
 use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
 
 use super::tls::{self, Tls};
+use super::tokens::Tokens;
 use super::{NodeError, StartError};
 use crate::apply::Applier;
 use crate::comparison::Marks;
@@ -44,6 +45,7 @@ pub(super) struct Parts {
     pub(super) clock: Arc<LogClock>,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) tls: Tls,
+    pub(super) tokens: Tokens,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
@@ -51,14 +53,14 @@ pub(super) struct Parts {
     pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
 }
 
+/// The certificates of a node, and the tokens of its clients.
+pub(super) type Trust = (Tls, Tokens);
+
 impl Parts {
-    pub(super) async fn open(config: &NodeConfig, tls: Tls, hook: Hook) -> Result<Parts, StartError> {
+    pub(super) async fn open(config: &NodeConfig, trust: Trust, hook: Hook) -> Result<Parts, StartError> {
+        let (tls, tokens) = trust;
         let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
         let failure = watch::channel(None);
-        let on_disk_failure = {
-            let failure = failure.0.clone();
-            move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()))
-        };
         let replica = Arc::new(Replica::default());
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
@@ -81,7 +83,7 @@ impl Parts {
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
-        let opened = open_storage(config, metrics.clone(), on_disk_failure).await?;
+        let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
         let peers = peers_of(config, &tls, &opened, &replica, &tasks);
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
         let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
@@ -112,6 +114,7 @@ impl Parts {
             clock,
             lock_rings,
             tls,
+            tokens,
             peers,
             tasks,
             metrics,
@@ -131,10 +134,11 @@ async fn start_history(config: &NodeConfig, metrics: Arc<Metrics>) -> (History, 
 async fn open_storage(
     config: &NodeConfig,
     metrics: Arc<Metrics>,
-    on_disk_failure: impl Fn(&DiskFailure) + Send + Sync + 'static,
+    failure: watch::Sender<Option<NodeError>>,
 ) -> Result<Opened, StorageError> {
     let identity = Identity { cluster: config.cluster.clone(), node: config.id };
-    let (on_fatal, segment_bytes) = (Arc::new(on_disk_failure), config.log_segment_bytes);
+    let on_fatal = move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()));
+    let (on_fatal, segment_bytes) = (Arc::new(on_fatal), config.log_segment_bytes);
     Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await
 }
 

@@ -14,10 +14,10 @@ use crate::config::{self, NodeConfig, PeerSecurity};
 /// What a node has of certificates, if it has some.
 pub(super) type Tls = Option<Arc<Keeper>>;
 
-/// Whoever runs a node has so long to replace its certificate.
+/// A certificate that ends sooner is warned of: its node's operator has two weeks to replace it.
 const EXPIRES_SOON_MS: i64 = 14 * 86_400_000;
 
-/// A nodes' port that others than this machine reach needs a word on whom it believes.
+/// Refuses a nodes' port beyond loopback if the configuration does not say who is believed to be a node.
 pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Result<(), StartError> {
     if config.peer.security.is_some() || address.ip().is_loopback() {
         return Ok(());
@@ -31,13 +31,16 @@ pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
     let (is_for_nodes, is_for_clients) =
         (config.peer.needs_certificates(), config.secure_client_addr.is_some());
     let Some(files) = config.tls.clone() else {
-        let whose = if is_for_nodes {
-            "the nodes' port needs certificates"
-        } else {
-            "secure_client needs certificates"
+        let needs = [
+            (is_for_nodes, "the nodes' port"),
+            (is_for_clients, "secure_client"),
+            (config.http.tls, "tls = true in [http]"),
+        ];
+        let needing = needs.into_iter().find_map(|(needed, what)| needed.then_some(what));
+        return match needing {
+            Some(what) => Err(TlsError::Settings(format!("{what} needs certificates"))),
+            None => Ok(None),
         };
-        let needed = is_for_nodes || is_for_clients;
-        return if needed { Err(TlsError::Settings(whose.to_owned())) } else { Ok(None) };
     };
     let auth = match config.client.client_auth {
         config::ClientAuth::Want if is_for_clients => ClientAuth::Want,
@@ -98,7 +101,8 @@ impl Expiry {
     pub(super) fn new(config: &NodeConfig, metrics: Arc<Metrics>) -> Self {
         let peer = config.peer.needs_certificates().then_some(TlsListener::Peer);
         let client = config.secure_client_addr.as_ref().map(|_| TlsListener::Client);
-        Expiry { listeners: peer.into_iter().chain(client).collect(), metrics }
+        let http = config.http.tls.then_some(TlsListener::Http);
+        Expiry { listeners: peer.into_iter().chain(client).chain(http).collect(), metrics }
     }
 
     /// After a look at the files.

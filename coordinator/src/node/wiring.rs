@@ -31,7 +31,7 @@ use super::{Addresses, Listeners, Node, NodeError};
 use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
-use crate::http::{self, HttpContext};
+use crate::http::{self, Access, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
@@ -43,6 +43,7 @@ use crate::session::liveness::Liveness;
 use crate::session::{SessionTouch, Sign};
 use crate::status_publisher::StatusPublisher;
 use crate::sweep::Sweep;
+use crate::tokens::Look;
 use crate::zk::read_only::Isolation;
 use crate::zk::{self, ClientContext, Doors, SecureDoor};
 use crate::zk_config::ZkConfig;
@@ -131,6 +132,7 @@ impl Parts {
         self.start_comparison(&wires);
         self.start_watchdog();
         self.start_tls(&wires.config);
+        self.start_tokens();
         // Not the tasks' word: they go on until the node has left.
         let word = Shutdown::new();
         let leave = Leave {
@@ -156,6 +158,7 @@ impl Parts {
             proposer: wires.proposer,
             metrics: self.metrics,
             tls: self.tls,
+            tokens: self.tokens,
         }
     }
 
@@ -376,14 +379,29 @@ impl Parts {
             source: Arc::new(source),
             reports: self.reports.clone(),
             hosts: wires.config.http_hosts(),
+            access: Arc::new(self.http_access(&wires.config)),
             started: time::now(),
         };
+        let keeper = self.tls.clone().filter(|_| wires.config.http.tls);
         let shutdown = self.shutdown_word();
         self.tasks.spawn("http", async move {
-            if let Err(error) = http::serve(listener, context, shutdown).await {
+            if let Err(error) = http::serve(listener, context, keeper, shutdown).await {
                 tracing::error!(%error, "the HTTP listener has failed; health checks and metrics are gone until a restart");
             }
         });
+    }
+
+    fn http_access(&self, config: &NodeConfig) -> Access {
+        let superusers = config.client.x509_superusers.clone();
+        Access::new(config.http.is_closed(), self.tokens.clone(), superusers)
+    }
+
+    /// Reads the tokens again when their file changes.
+    fn start_tokens(&self) {
+        let Some(keeper) = self.tokens.clone() else { return };
+        let (metrics, of) = (self.metrics.clone(), keeper.clone());
+        let told = move |look: &Look| super::tokens::tell(&of, &metrics, look);
+        self.tasks.spawn("token-file", keeper.run(told, self.shutdown_word()));
     }
 
     fn start_bootstrap(&self, wires: &Wires) {

@@ -6,24 +6,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time;
 use rowlock_tls::Keeper;
 use rowlock_types::limits;
 
 use super::end_reason::EndReason;
-use super::guesses::Guesses;
 use super::identity::Neighbours;
-use super::secure::Pace;
 use super::throttle::Throttle;
 use super::{ClientContext, connection};
+use crate::complaints::Complaints;
 use crate::delivery::outbox::{self, CloseReason};
 use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
+use crate::guesses::Guesses;
+use crate::pace::Pace;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
-/// At most one line per so long about clients that break a rule.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where clients come in.
 pub struct Doors {
@@ -62,12 +61,6 @@ pub(super) struct Shared {
     wrong_passwords: Mutex<Complaints>,
 }
 
-#[derive(Default)]
-struct Complaints {
-    last: Option<Instant>,
-    suppressed: u64,
-}
-
 impl Listener {
     /// Takes what connections need of the node.
     pub fn new(context: ClientContext) -> Self {
@@ -78,7 +71,7 @@ impl Listener {
             stats: ListenerStats::default(),
             client_port: 0,
             secure_port: 0,
-            pace: Mutex::default(),
+            pace: Mutex::new(Pace::new(limits::TLS_HANDSHAKES_PER_SECOND)),
             started_ms: time::wall_ms(),
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
@@ -168,18 +161,6 @@ impl Listener {
                 tasks.spawn("client connection", connection::run_secured(shared, keeper, stream, peer, inbox))
             }
         }
-    }
-}
-
-impl Complaints {
-    fn may_complain(&mut self) -> Option<u64> {
-        let now = time::now();
-        if self.last.is_some_and(|last| now < last + COMPLAINT_INTERVAL) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

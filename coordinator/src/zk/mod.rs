@@ -13,7 +13,6 @@ mod connection;
 mod conversation;
 mod end_reason;
 mod four_letter_words;
-mod guesses;
 mod handshake;
 mod identity;
 mod listener;

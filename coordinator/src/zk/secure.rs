@@ -4,12 +4,10 @@
 //! Must never do: tell a client that fails more than an alert of TLS.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls, refuse_plain};
-use rowlock_types::limits;
 
 use super::end_reason::EndReason;
 use super::handshake::next_message;
@@ -18,33 +16,7 @@ use super::listener::Shared;
 use crate::delivery::outbox::{Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 
-/// The arithmetic of one handshake has so much time to itself.
-const STEP: Duration = Duration::from_nanos(1_000_000_000 / limits::TLS_HANDSHAKES_PER_SECOND as u64);
-/// So much of it may come at once: heartbeats between nodes wait meanwhile.
-const BURST: Duration = Duration::from_millis(50);
-
-/// When the next handshake may begin: clients that come back all at once must not keep the node from what
-/// the cluster needs of it.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// When all that have begun have had their time.
-    done: Option<Instant>,
-}
-
-impl Pace {
-    /// How long a handshake that comes `now` has to wait. `None`: longer than `most`.
-    fn take(&mut self, now: Instant, most: Duration) -> Option<Duration> {
-        let done = self.done.map_or(now, |done| done.max(now)) + STEP;
-        let wait = done.saturating_since(now).saturating_sub(BURST);
-        if wait >= most {
-            return None;
-        }
-        self.done = Some(done);
-        Some(wait)
-    }
-}
-
-/// Does the handshake. Whom the certificate proves stands in `peer` afterwards.
+/// Does the handshake. Writes the identity that the certificate proves into `peer`.
 pub(super) async fn shake_hands(
     shared: &Shared,
     peer: &ClientConnection,
@@ -87,7 +59,7 @@ async fn accept(
     stream: Stream,
     deadline: Instant,
 ) -> Result<Secured, EndReason> {
-    // Whoever says nothing takes no turn.
+    // A handshake gets its turn only when its first byte is here: silent connections take none.
     match stream.first_byte().await? {
         None => return Err(EndReason::HungUp),
         Some(first) if looks_like_tls(first) => {}
@@ -123,21 +95,4 @@ fn prove(shared: &Shared, peer: &ClientConnection, secured: Secured) -> Result<S
         let _: Result<(), Arc<_>> = peer.proven.set(proven);
     }
     Ok(stream)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_burst_goes_at_once_and_then_a_thousand_a_second_and_none_too_late() {
-        let (now, most) = (time::now(), Duration::from_secs(1));
-        let mut pace = Pace::default();
-        let waits: Vec<_> = (0..2_000).map_while(|_| pace.take(now, most)).collect();
-        assert_eq!(waits.len(), 1_049, "those of a second, and the burst");
-        assert!(waits[..50].iter().all(Duration::is_zero));
-        assert_eq!(waits[50], STEP);
-        assert_eq!(pace.take(now, most), None);
-        assert_eq!(pace.take(now + most, most), Some(Duration::ZERO));
-    }
 }

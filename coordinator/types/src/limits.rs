@@ -83,6 +83,13 @@ pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2)
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// TLS handshakes that the HTTP listener begins in a second, and a twentieth of that at once. Beyond: they
+/// wait, and those that would not be done in time are closed.
+pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
+/// Tokens in one file. Beyond: the file is refused.
+pub const TOKENS_MAX: usize = 1_024;
+/// Bytes of that file. Beyond: likewise.
+pub const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
 /// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections to the nodes' port that have not said yet who they are. Beyond: closed at once.
@@ -209,13 +216,14 @@ pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// What the history gets at the end of a node to write out what it has.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
-/// Wrong passwords of the superuser of one address within `SUPER_GUESSES_WITHIN`. Beyond: AuthFailed, and the
-/// connection is closed.
-pub const SUPER_GUESSES_MAX: u32 = 10;
-/// See `SUPER_GUESSES_MAX`.
-pub const SUPER_GUESSES_WITHIN: Duration = Duration::from_secs(1);
-/// Addresses whose wrong passwords are counted one by one. Beyond: all others count as one.
-pub const SUPER_GUESSERS_MAX: usize = 1_024;
+/// Wrong passwords of the superuser of one address within `GUESSES_WITHIN`, and wrong tokens in its HTTP
+/// requests. Beyond: none of its passwords or tokens is looked at (AuthFailed, and the connection is closed;
+/// HTTP 429).
+pub const GUESSES_MAX: u32 = 10;
+/// See `GUESSES_MAX`.
+pub const GUESSES_WITHIN: Duration = Duration::from_secs(1);
+/// Addresses whose wrong passwords or tokens are counted one by one. Beyond: all others count as one.
+pub const GUESSERS_MAX: usize = 1_024;
 /// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
 /// Of these, how many are left for superusers.

@@ -364,7 +364,9 @@ fn http_beyond_loopback_gives_a_warning() {
     let warnings = parse(&text).unwrap().warnings;
     assert_eq!(
         warnings,
-        ["http = \"0.0.0.0:8081\" of node 1 can be reached from other machines and asks for no password"]
+        [
+            "http = \"0.0.0.0:8081\" of node 1 can be reached from other machines and asks for no password: set tls = true or token_file in [http]"
+        ]
     );
 }
 

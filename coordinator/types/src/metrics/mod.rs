@@ -187,6 +187,16 @@ metrics! {
     http_connections_total: Counter,
     /// HTTP connections closed at once because their address has reached its limit.
     http_connections_refused_total: Counter,
+    /// HTTP requests refused because they proved nothing (no certificate, no token or a wrong one).
+    http_unauthorized_total: Counter,
+    /// HTTP requests refused because what they proved does not allow them.
+    http_forbidden_total: Counter,
+    /// Wrong and expired tokens in HTTP requests.
+    http_tokens_wrong_total: Counter,
+    /// TLS handshakes with HTTP clients that failed, on either side.
+    http_tls_handshakes_failed_total: Counter,
+    /// Changed files of tokens that could not be used: the old tokens count.
+    token_reload_failures_total: Counter,
 }
 
 impl Metrics {

@@ -103,3 +103,28 @@ fn certificates_that_nothing_uses_and_a_change_over_are_warned_of() {
     let both = warnings("peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"both\"\n");
     assert!(both[0].starts_with("security = \"both\" believes whoever reaches the nodes' port"), "{both:?}");
 }
+
+#[test]
+fn http_by_tls_needs_certificates_and_somebody_who_may_come_in() {
+    let http = "[http]\ntls = true\n";
+    let refused = |more: &str| parse(&format!("{THREE}{more}")).expect_err("the file is wrong");
+    let said = refused(http);
+    assert!(said.contains("tls = true in [http] needs certificates; add [tls]"), "{said}");
+    let said = refused(&format!("{TLS}{http}"));
+    assert!(said.ends_with("add client_ca to [tls], or token_file to [http]"), "{said}");
+    let said = refused("[http]\ntoken_file = \"\"\n");
+    assert!(said.contains("token_file is empty"), "{said}");
+    for more in
+        [format!("{TLS}client_ca = \"ca.pem\"\n{http}"), format!("{TLS}{http}token_file = \"tokens\"\n")]
+    {
+        let config = parse(&format!("{THREE}{more}")).unwrap();
+        assert!(config.warnings.is_empty() && config.http.is_closed(), "{:?}", config.warnings);
+        assert_eq!(ClusterConfig::parse(&config.to_toml(), Path::new("cluster.toml")).unwrap(), config);
+    }
+    let open = THREE.replace("[[node]]\nid = 1\n", "[[node]]\nid = 1\nhttp = \"10.0.0.1:8081\"\n");
+    let config = parse(&format!("{open}[http]\ntoken_file = \"tokens\"\n")).unwrap();
+    assert_eq!(config.http.token_file.as_deref(), Some("conf/tokens".as_ref()));
+    assert!(
+        config.warnings[0].ends_with("takes tokens that can be read on their way: set tls = true in [http]")
+    );
+}

@@ -1,16 +1,16 @@
-//! How often an address may be wrong about the superuser's password. Who passes every ACL must not be found
-//! by trying.
+//! How often an address may be wrong about a secret (the superuser's password, a token of HTTP), so that none
+//! is found by trying.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use parking_lot::Mutex;
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{SUPER_GUESSERS_MAX, SUPER_GUESSES_MAX, SUPER_GUESSES_WITHIN};
+use rowlock_types::limits::{GUESSERS_MAX, GUESSES_MAX, GUESSES_WITHIN};
 
 /// Addresses that were wrong lately.
 #[derive(Debug, Default)]
-pub(super) struct Guesses {
+pub(crate) struct Guesses {
     lately: Mutex<BTreeMap<IpAddr, Wrong>>,
 }
 
@@ -22,23 +22,23 @@ struct Wrong {
 
 impl Wrong {
     fn is_over(&self, now: Instant) -> bool {
-        now.saturating_since(self.since) >= SUPER_GUESSES_WITHIN
+        now.saturating_since(self.since) >= GUESSES_WITHIN
     }
 }
 
 impl Guesses {
-    /// Whether a password from there is looked at now. If not, a right one fails too: else guessing would go
+    /// Whether a secret from there is looked at now. If not, a right one fails too: else guessing would go
     /// on.
-    pub(super) fn may_try(&self, addr: IpAddr, now: Instant) -> bool {
+    pub(crate) fn may_try(&self, addr: IpAddr, now: Instant) -> bool {
         let lately = self.lately.lock();
         let key = key(&lately, addr);
-        lately.get(&key).is_none_or(|wrong| wrong.is_over(now) || wrong.times < SUPER_GUESSES_MAX)
+        lately.get(&key).is_none_or(|wrong| wrong.is_over(now) || wrong.times < GUESSES_MAX)
     }
 
-    /// A password from there was wrong.
-    pub(super) fn wrong(&self, addr: IpAddr, now: Instant) {
+    /// A secret from there was wrong.
+    pub(crate) fn wrong(&self, addr: IpAddr, now: Instant) {
         let mut lately = self.lately.lock();
-        if lately.len() >= SUPER_GUESSERS_MAX {
+        if lately.len() >= GUESSERS_MAX {
             lately.retain(|_, wrong| !wrong.is_over(now));
         }
         let key = key(&lately, addr);
@@ -56,7 +56,7 @@ fn key(lately: &BTreeMap<IpAddr, Wrong>, addr: IpAddr) -> IpAddr {
         IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
         ip => ip,
     };
-    let fits = lately.contains_key(&key) || lately.len() < SUPER_GUESSERS_MAX;
+    let fits = lately.contains_key(&key) || lately.len() < GUESSERS_MAX;
     if fits { key } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) }
 }
 
@@ -77,11 +77,11 @@ mod tests {
     #[test]
     fn an_address_may_be_wrong_so_often_in_a_second_and_others_are_not_concerned() {
         let (guesses, now) = (Guesses::default(), Instant::now());
-        let most = SUPER_GUESSES_MAX as usize;
+        let most = GUESSES_MAX as usize;
         assert_eq!(tries(&guesses, v4(1), now), most);
         assert_eq!(tries(&guesses, v4(1), now + Duration::from_millis(999)), 0);
         assert_eq!(tries(&guesses, v4(2), now), most);
-        assert_eq!(tries(&guesses, v4(1), now + SUPER_GUESSES_WITHIN), most);
+        assert_eq!(tries(&guesses, v4(1), now + GUESSES_WITHIN), most);
         let of_host = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         assert_eq!(tries(&guesses, of_host(1), now), most);
         assert_eq!(tries(&guesses, of_host(2), now), 0, "a /64 is one host");
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn very_many_addresses_are_remembered_up_to_a_bound_and_then_count_as_one() {
         let (guesses, now) = (Guesses::default(), Instant::now());
-        let all = u32::try_from(2 * SUPER_GUESSERS_MAX).unwrap();
+        let all = u32::try_from(2 * GUESSERS_MAX).unwrap();
         let tried: usize = (0..all).map(|n| tries(&guesses, v4(n), now)).sum();
-        assert!(guesses.lately.lock().len() <= SUPER_GUESSERS_MAX + 1);
-        assert_eq!(tried, (SUPER_GUESSERS_MAX + 1) * SUPER_GUESSES_MAX as usize);
-        assert_eq!(tries(&guesses, v4(all), now + SUPER_GUESSES_WITHIN), SUPER_GUESSES_MAX as usize);
+        assert!(guesses.lately.lock().len() <= GUESSERS_MAX + 1);
+        assert_eq!(tried, (GUESSERS_MAX + 1) * GUESSES_MAX as usize);
+        assert_eq!(tries(&guesses, v4(all), now + GUESSES_WITHIN), GUESSES_MAX as usize);
         assert_eq!(guesses.lately.lock().len(), 1);
     }
 }

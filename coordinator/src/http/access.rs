@@ -1,0 +1,191 @@
+//! Who may ask what. Probes are for everybody. The rest is too where neither `tls` nor `token_file` stands in
+//! `[http]`; otherwise it needs a client certificate or a token.
+//!
+//! Must never do: tell whoever is refused which names or tokens there are.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use rowlock_env::time;
+use rowlock_proto::SessionId;
+use rowlock_proto::acl::Id;
+use rowlock_types::metrics::Metrics;
+
+use super::HttpContext;
+use super::connection::Visitor;
+use super::problem::Problem;
+use crate::complaints::Complaints;
+use crate::guesses::Guesses;
+use crate::report::Reader;
+use crate::tokens::{Role, TokenKeeper};
+
+/// What orchestrators and load balancers ask for.
+const PROBES: [&str; 3] = ["/livez", "/readyz", "/health"];
+/// The longest header that is looked at; a token has under a hundred bytes.
+const AUTHORIZATION_MAX_BYTES: usize = 1_024;
+
+/// What the listener asks of those who come.
+pub struct Access {
+    /// Whether anything is asked of them.
+    pub is_closed: bool,
+    /// The tokens that count.
+    pub tokens: Option<Arc<TokenKeeper>>,
+    /// Subjects of certificates whose owners are operators.
+    pub superusers: Vec<String>,
+    guesses: Guesses,
+    complaints: Mutex<Complaints>,
+}
+
+/// What whoever asks has proven.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    roles: BTreeSet<Role>,
+    who: Vec<Id>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// It proves nothing.
+    Unproven,
+    /// Its token is wrong, or has ended.
+    WrongToken,
+    /// There were too many wrong ones from its address.
+    TooMany,
+    /// It has proven who it is, and may not do this.
+    Forbidden,
+}
+
+impl Access {
+    /// For a listener of which everybody may read, unless `is_closed`.
+    pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
+        let (guesses, complaints) = (Guesses::default(), Mutex::default());
+        Access { is_closed, tokens, superusers, guesses, complaints }
+    }
+
+    fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+        if !self.is_closed || PROBES.contains(&request.uri().path()) {
+            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new() });
+        }
+        let asker = self.asker(request, visitor)?;
+        let may = asker.roles.iter().any(|role| role.covers(&Role::Read));
+        if may { Ok(asker) } else { Err(Refused::Forbidden) }
+    }
+
+    /// A token goes before a certificate: it was given for this request.
+    fn asker(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+        let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
+        match (given.next(), given.next()) {
+            (None, _) => {}
+            (Some(one), None) => return self.of_token(one, visitor.address),
+            (Some(_), Some(_)) => return Err(Refused::Unproven),
+        }
+        let subject = visitor.subject().ok_or(Refused::Unproven)?;
+        let is_super = self.superusers.contains(&subject);
+        let role = if is_super { Role::Operator } else { Role::Read };
+        let who = superuser(is_super).chain([Id { scheme: "x509".to_owned(), id: subject }]);
+        Ok(Asker { roles: [role].into(), who: who.collect() })
+    }
+
+    fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
+        let now = time::now();
+        let text = given.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX_BYTES);
+        let bearer = text.and_then(|text| text.split_once(' '));
+        let Some((_, token)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
+            return Err(Refused::Unproven);
+        };
+        if !self.guesses.may_try(address.ip(), now) {
+            return Err(Refused::TooMany);
+        }
+        let tokens = self.tokens.as_ref().map(|keeper| keeper.tokens());
+        let found = tokens.as_ref().and_then(|tokens| tokens.find(token.trim(), time::wall_ms()));
+        match found {
+            None => {
+                self.guesses.wrong(address.ip(), now);
+                Err(Refused::WrongToken)
+            }
+            Some(found) => {
+                let who = superuser(found.roles.contains(&Role::Operator)).collect();
+                Ok(Asker { roles: found.roles.clone(), who })
+            }
+        }
+    }
+
+    fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {
+        match refused {
+            Refused::Forbidden => metrics.http_forbidden_total.inc(),
+            Refused::Unproven | Refused::WrongToken | Refused::TooMany => {
+                metrics.http_unauthorized_total.inc();
+            }
+        }
+        let what = match refused {
+            Refused::WrongToken => "wrong token in an HTTP request",
+            Refused::TooMany => "too many wrong tokens in HTTP requests",
+            Refused::Unproven | Refused::Forbidden => return,
+        };
+        metrics.http_tokens_wrong_total.inc();
+        if let Some(suppressed) = self.complaints.lock().may_complain() {
+            tracing::warn!(peer = %address, suppressed, "{what}");
+        }
+    }
+}
+
+fn superuser(is_super: bool) -> impl Iterator<Item = Id> {
+    is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() }).into_iter()
+}
+
+impl Asker {
+    /// As whom it reads reports.
+    pub(super) fn reader(&self) -> Reader {
+        Reader { who: self.who.clone(), session: SessionId::NONE }
+    }
+}
+
+/// Lets a request pass that may be made; the handlers find its [`Asker`].
+pub(super) async fn check(
+    State(context): State<HttpContext>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match context.access.judge(&request, &visitor) {
+        Ok(asker) => {
+            request.extensions_mut().insert(asker);
+            next.run(request).await
+        }
+        Err(refused) => {
+            context.access.count(refused, visitor.address, &context.metrics);
+            refused.into_response()
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, detail) = match self {
+            Refused::Unproven => (StatusCode::UNAUTHORIZED, "this needs a token or a client certificate"),
+            Refused::WrongToken => (StatusCode::UNAUTHORIZED, "the token does not count"),
+            Refused::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens; wait a second"),
+            Refused::Forbidden => (StatusCode::FORBIDDEN, "the token does not allow this"),
+        };
+        let mut response = Problem::new(status, detail).into_response();
+        let headers = response.headers_mut();
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,209 @@
+//! One HTTP connection: its deadlines, its TLS handshake, and who has come by it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use rowlock_env::net::Stream;
+use rowlock_env::time::{Sleep, now, sleep, sleep_until};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::listen::{BoundedListener, Bounds, Place};
+use super::secure::{SecureHttp, Shaking};
+
+/// Who has come.
+#[derive(Clone)]
+pub(super) struct Visitor {
+    /// From where.
+    pub(super) address: SocketAddr,
+    /// Of its certificate; known after the handshake.
+    subject: Arc<OnceLock<String>>,
+}
+
+impl Visitor {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Visitor { address, subject: Arc::default() }
+    }
+
+    /// The subject of its certificate, if it has shown one.
+    pub(super) fn subject(&self) -> Option<String> {
+        self.subject.get().cloned()
+    }
+
+    /// It has shown the certificate of this subject.
+    pub(super) fn is_named(&self, subject: String) {
+        let _: Result<(), String> = self.subject.set(subject);
+    }
+}
+
+impl fmt::Debug for Visitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.address, f)
+    }
+}
+
+impl Connected<IncomingStream<'_, BoundedListener>> for Visitor {
+    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
+
+/// A stream with a deadline for the head of its request, and one for all of its life.
+pub(super) struct Connection {
+    io: Io,
+    deadline: Pin<Box<Sleep>>,
+    life: Duration,
+    head: Head,
+    place: Place,
+}
+
+/// A connection before its TLS handshake, and after it (or without any).
+enum Io {
+    Shaking(Shaking),
+    Open(Stream),
+}
+
+impl Connection {
+    /// `secure`: by TLS. Then the handshake is done by the task of the connection when it first reads, and
+    /// `visitor` is told of the certificate. The deadline for the head of the request counts for both.
+    pub(super) fn new(
+        stream: Stream,
+        place: Place,
+        bounds: Bounds,
+        secure: Option<&SecureHttp>,
+        visitor: &Visitor,
+    ) -> Self {
+        let deadline = Box::pin(sleep(bounds.head.min(bounds.life)));
+        let io = match secure {
+            Some(secure) => Io::Shaking(secure.shake_hands(stream, visitor.clone(), now() + bounds.head)),
+            None => Io::Open(stream),
+        };
+        Connection { io, deadline, life: bounds.life, head: Head::default(), place }
+    }
+
+    /// The stream, once its handshake is done.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Stream>> {
+        if let Io::Shaking(shaking) = &mut self.io {
+            self.io = Io::Open(ready!(shaking.as_mut().poll(cx))?);
+        }
+        match &mut self.io {
+            Io::Open(stream) => Poll::Ready(Ok(stream)),
+            Io::Shaking(_) => Poll::Pending,
+        }
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let taken = &self.place.taken;
+        taken.task.register(cx.waker());
+        if taken.gives_way.load(Relaxed) {
+            return Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the connection gives way to others",
+            ));
+        }
+        match self.deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's time is over")),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Looks whether the head is whole with these bytes: then the deadline is that of the connection's life.
+    fn heard(&mut self, bytes: &[u8]) {
+        let taken = &self.place.taken;
+        if !taken.asked.load(Relaxed) && self.head.ends_in(bytes) {
+            taken.asked.store(true, Relaxed);
+            self.deadline = Box::pin(sleep_until(taken.since + self.life));
+        }
+    }
+}
+
+/// Finds the empty line behind the head of a request, in whatever pieces it comes.
+#[derive(Debug, Default)]
+struct Head {
+    /// The bytes since the last line feed are carriage returns at most, and there was a line.
+    at_line_start: bool,
+    has_line: bool,
+}
+
+impl Head {
+    fn ends_in(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            match byte {
+                b'\n' if self.at_line_start => return true,
+                b'\n' => self.at_line_start = self.has_line,
+                b'\r' => {}
+                _ => (self.at_line_start, self.has_line) = (false, true),
+            }
+        }
+        false
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        let before = buf.filled().len();
+        let stream = ready!(self.poll_open(cx))?;
+        let read = Pin::new(stream).poll_read(cx, buf);
+        if read.is_ready() {
+            self.heard(&buf.filled()[before..]);
+            // A new deadline has to know its task.
+            self.check(cx)?;
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        let stream = ready!(self.poll_open(cx))?;
+        Pin::new(stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        let stream = ready!(self.poll_open(cx))?;
+        Pin::new(stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        match &mut self.io {
+            Io::Open(stream) => Pin::new(stream).poll_shutdown(cx),
+            // Nothing was said that could be ended.
+            Io::Shaking(_) => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_ends_with_its_empty_line_in_whatever_pieces_it_comes() {
+        for whole in
+            ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.0\n\n", "\r\n\r\nGET / HTTP/1.0\r\n\r\n"]
+        {
+            for piece in 1..=whole.len() {
+                let mut head = Head::default();
+                let ends: Vec<bool> =
+                    whole.as_bytes().chunks(piece).map(|bytes| head.ends_in(bytes)).collect();
+                let (last, others) = ends.split_last().unwrap();
+                assert!(*last && !others.contains(&true), "{whole:?} in pieces of {piece}: {ends:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! TLS under HTTP: the handshakes of one listener, bounded in pace.
+//!
+//! Must never do: tell a client that fails more than an alert of TLS, or that this port is one for TLS.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_env::net::Stream;
+use rowlock_env::time::{self, Instant};
+use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls};
+use rowlock_types::limits::HTTP_TLS_HANDSHAKES_PER_SECOND;
+use rowlock_types::metrics::Metrics;
+
+use super::connection::Visitor;
+use crate::complaints::Complaints;
+use crate::pace::Pace;
+
+/// What somebody is told who asks without TLS.
+const WITHOUT_TLS: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
+                             this port is for https\n";
+
+/// A handshake under way.
+pub(super) type Shaking = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+/// What all connections of the listener share.
+pub(super) struct SecureHttp {
+    keeper: Arc<Keeper>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pace: Mutex<Pace>,
+    complaints: Mutex<Complaints>,
+    metrics: Arc<Metrics>,
+}
+
+impl SecureHttp {
+    pub(super) fn new(keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Self {
+        let pace = Mutex::new(Pace::new(HTTP_TLS_HANDSHAKES_PER_SECOND));
+        SecureHttp { keeper, shared: Arc::new(Shared { pace, complaints: Mutex::default(), metrics }) }
+    }
+
+    /// Does the handshake, and tells `visitor` whom the certificate names. `deadline`: a handshake that would
+    /// begin later fails at once.
+    pub(super) fn shake_hands(&self, stream: Stream, visitor: Visitor, deadline: Instant) -> Shaking {
+        let (keeper, shared) = (self.keeper.clone(), self.shared.clone());
+        Box::pin(async move {
+            match shared.accept(&keeper, stream, deadline).await {
+                Ok(Secured { stream, certificate, .. }) => {
+                    if let Some(certificate) = certificate {
+                        visitor.is_named(certificate.subject);
+                    }
+                    Ok(stream)
+                }
+                Err(error) => {
+                    shared.failed(&visitor, &error);
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, error))
+                }
+            }
+        })
+    }
+}
+
+impl Shared {
+    async fn accept(&self, keeper: &Keeper, stream: Stream, deadline: Instant) -> Result<Secured, TlsError> {
+        // A handshake gets its turn only when its first byte is here: silent connections take none.
+        match stream.first_byte().await {
+            Ok(Some(first)) if looks_like_tls(first) => {}
+            Ok(Some(_)) => {
+                // What is not read would have the answer thrown away with the connection.
+                let _ = stream.try_read(&mut [0; 1_024]);
+                let _ = stream.try_write(WITHOUT_TLS);
+                return Err(TlsError::Handshake("it does not speak TLS".to_owned()));
+            }
+            Ok(None) | Err(_) => return Err(TlsError::HungUp),
+        }
+        let now = time::now();
+        let wait = self.pace.lock().take(now, deadline.saturating_since(now));
+        let wait = wait.ok_or_else(|| TlsError::Handshake("too many TLS handshakes at a time".to_owned()))?;
+        time::sleep(wait).await;
+        keeper.material().http.accept(stream).await
+    }
+
+    fn failed(&self, visitor: &Visitor, error: &TlsError) {
+        if matches!(error, TlsError::HungUp) {
+            return;
+        }
+        self.metrics.http_tls_handshakes_failed_total.inc();
+        if let Some(suppressed) = self.complaints.lock().may_complain() {
+            tracing::info!(peer = ?visitor, %error, suppressed, "no TLS with an HTTP client");
+        }
+    }
+}

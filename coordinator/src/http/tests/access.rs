@@ -1,0 +1,203 @@
+//! TLS, certificates and tokens.
+#![allow(clippy::disallowed_methods)] // the files of the test
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rowlock_tls::issue::{Authority, Leaf};
+use rowlock_tls::{ClientAuth, ClientKeeper, ClientTls, Files, Pem};
+use rowlock_types::limits::GUESSES_MAX;
+use tempfile::TempDir;
+
+use super::*;
+use crate::tokens::{Token, TokenKeeper};
+
+const HOUR: i64 = 3_600;
+
+fn write(path: &Path, text: &str) -> PathBuf {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    path.to_owned()
+}
+
+/// A listener with a file of tokens; their texts, by the roles `read`, `operator`, `lock:/*`, and one that
+/// has ended.
+async fn with_tokens() -> (Server, [String; 4], TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let made = [("read", None), ("operator", None), ("lock:/*", None), ("operator", Some(1))];
+    let made = made.map(|(role, end)| {
+        let name = format!("{}-{}", role.split(':').next().unwrap(), end.unwrap_or(0));
+        Token::new(name, [role.parse().unwrap()].into(), end)
+    });
+    let text: String = made.iter().map(|(token, _)| format!("{token}\n")).collect();
+    let keeper = TokenKeeper::open(write(&folder.path().join("tokens"), &text)).unwrap();
+    let access = Access::new(true, Some(Arc::new(keeper)), Vec::new());
+    (start_with(access, None).await, made.map(|(_, text)| text), folder)
+}
+
+async fn ask_with(server: &Server, path: &str, header: &str) -> (u16, String) {
+    code_of(&server.addr, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n")).await
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+#[tokio::test]
+async fn all_but_probes_need_a_token_that_allows_it_and_a_refusal_names_nothing() {
+    let (server, [reader, operator, locks, ended], _folder) = with_tokens().await;
+    for probe in ["/livez", "/readyz", "/health"] {
+        assert_eq!(ask_with(&server, probe, "").await.0, 200, "{probe}");
+    }
+    for path in ["/metrics", "/version", "/v1/status", "/v1/locks", "/nothing", "/livez/", "/"] {
+        let (code, answer) = ask_with(&server, path, "").await;
+        assert_eq!(code, 401, "{path}");
+        assert!(answer.to_lowercase().contains("www-authenticate: bearer"), "{answer}");
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+    for (header, expected) in [
+        (bearer(&reader), 200),
+        (bearer(&operator), 200),
+        (format!("authorization: bearer  {reader} \r\n"), 200),
+        (bearer(&locks), 403),
+        (bearer(&ended), 401),
+        (bearer(&reader[..reader.len() - 1]), 401),
+        (format!("Authorization: Basic {reader}\r\n"), 401),
+        (format!("Authorization: {reader}\r\n"), 401),
+        (bearer(&reader) + &bearer(&operator), 401),
+    ] {
+        let (code, answer) = ask_with(&server, "/metrics", &header).await;
+        assert_eq!(code, expected, "{header}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let told = ["read-0", "operator-0", "lock", &reader[..12]].iter().any(|name| body.contains(name));
+        assert!(code == 200 || !told, "{body}");
+    }
+    assert_eq!(server.metrics.http_unauthorized_total.get(), 12);
+    assert_eq!(server.metrics.http_forbidden_total.get(), 1);
+    assert_eq!(server.metrics.http_tokens_wrong_total.get(), 2);
+    // An operator may see the sessions of others, and hears that there is none.
+    let foreign = "/v1/sessions?session=0x5";
+    assert_eq!(ask_with(&server, foreign, &bearer(&reader)).await.0, 403);
+    assert_eq!(ask_with(&server, foreign, &bearer(&operator)).await.0, 404);
+}
+
+#[tokio::test]
+async fn whoever_guesses_tokens_is_stopped_for_a_moment_and_probes_go_on() {
+    let (server, [reader, ..], _folder) = with_tokens().await;
+    let mut codes = Vec::new();
+    for n in 0..2 * GUESSES_MAX {
+        codes.push(ask_with(&server, "/metrics", &bearer(&format!("rowlock_{n}"))).await.0);
+    }
+    // A slow machine takes longer than a second for them, so that some more are looked at.
+    assert!(codes[..GUESSES_MAX as usize].iter().all(|code| *code == 401), "{codes:?}");
+    if codes.last() == Some(&429) {
+        let code = ask_with(&server, "/metrics", &bearer(&reader)).await.0;
+        assert!([200, 429].contains(&code), "a second may be over");
+    }
+    assert_eq!(ask_with(&server, "/livez", "").await.0, 200);
+    assert!(server.metrics.http_tokens_wrong_total.get() >= u64::from(2 * GUESSES_MAX));
+}
+
+/// Certificates for a listener and its clients.
+struct Papers {
+    folder: TempDir,
+    clients: Authority,
+}
+
+impl Papers {
+    fn new() -> Papers {
+        let folder = tempfile::tempdir().unwrap();
+        let (nodes, clients) =
+            (Authority::new("nodes", HOUR).unwrap(), Authority::new("clients", HOUR).unwrap());
+        let papers = Papers { folder, clients };
+        let node = Leaf { name: "node", hosts: &["127.0.0.1"], uri: None, valid_s: HOUR };
+        let node = nodes.issue(&node).unwrap();
+        for (name, text) in [
+            ("node.pem", node.cert_pem.as_str()),
+            ("node.key", &node.key_pem),
+            ("nodes.pem", nodes.cert_pem()),
+            ("clients.pem", papers.clients.cert_pem()),
+        ] {
+            write(&papers.file(name), text);
+        }
+        papers
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn keeper(&self) -> Arc<Keeper> {
+        let files = Files {
+            cert: self.file("node.pem"),
+            key: self.file("node.key"),
+            peer_ca: None,
+            client_ca: Some(self.file("clients.pem")),
+            crl: None,
+        };
+        Arc::new(Keeper::open(files, ClientAuth::None, |_| Ok(())).unwrap())
+    }
+
+    /// A client with a certificate of this authority, or with none.
+    fn client(&self, signed: Option<(&Authority, &str)>) -> Arc<ClientKeeper> {
+        let identity = signed.map(|(authority, name)| {
+            let leaf = Leaf { name, hosts: &[], uri: None, valid_s: HOUR };
+            let issued = authority.issue(&leaf).unwrap();
+            (Pem::Text(issued.cert_pem.into()), Pem::Text(issued.key_pem.into()))
+        });
+        ClientKeeper::open(ClientTls { ca: Pem::File(self.file("nodes.pem")), identity }).unwrap()
+    }
+}
+
+/// The code of the answer, or why there is none.
+async fn ask_by_tls(addr: &str, client: &ClientKeeper, path: &str) -> Result<u16, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let stream = Stream::connect(addr, PATIENCE).await.map_err(text)?;
+    let connected = client.connector().connect(stream, "127.0.0.1").await;
+    let mut stream = connected.map_err(|error| error.to_string())?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(text)?;
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an end").map_err(text)?;
+    answer.get(9..12).ok_or("no answer".to_owned())?.parse().map_err(|_| answer)
+}
+
+#[tokio::test]
+async fn by_tls_a_certificate_of_a_client_opens_what_probes_do_not_need() {
+    let papers = Papers::new();
+    let access = Access::new(true, None, vec!["CN=admin".to_owned()]);
+    let server = start_with(access, Some(papers.keeper())).await;
+    let ask = async |client: &ClientKeeper, path: &str| ask_by_tls(&server.addr, client, path).await;
+    let (alice, admin) =
+        (papers.client(Some((&papers.clients, "alice"))), papers.client(Some((&papers.clients, "admin"))));
+    let nobody = papers.client(None);
+    for client in [&alice, &admin, &nobody] {
+        assert_eq!(ask(client, "/livez").await, Ok(200));
+    }
+    assert_eq!(ask(&nobody, "/metrics").await, Ok(401));
+    assert_eq!(ask(&alice, "/metrics").await, Ok(200));
+    let foreign = "/v1/sessions?session=0x5";
+    assert_eq!(ask(&alice, foreign).await, Ok(403), "a client sees no sessions of others");
+    assert_eq!(ask(&admin, foreign).await, Ok(404), "an operator does, and there is none");
+    assert_eq!(server.metrics.http_tls_handshakes_failed_total.get(), 0);
+    let stranger = Authority::new("others", HOUR).unwrap();
+    let mallory = papers.client(Some((&stranger, "alice")));
+    ask(&mallory, "/livez").await.expect_err("a certificate that counts for nothing");
+    let (code, said) = code_of(&server.addr, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(code == 400 && said.ends_with("this port is for https\n"), "{said}");
+    assert_eq!(server.metrics.http_tls_handshakes_failed_total.get(), 2);
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_a_probe_by_tls_waiting() {
+    let papers = Papers::new();
+    let server = start_with(Access::new(true, None, Vec::new()), Some(papers.keeper())).await;
+    let mut idle = Vec::new();
+    for _ in 0..HTTP_CONNECTIONS_MAX + 16 {
+        idle.push(Stream::connect(&server.addr, PATIENCE).await.unwrap());
+    }
+    let nobody = papers.client(None);
+    let answer = timeout(HTTP_CONNECTION_MAX / 2, ask_by_tls(&server.addr, &nobody, "/livez")).await;
+    assert_eq!(answer.expect("well before the idle ones are closed anyway"), Ok(200));
+}

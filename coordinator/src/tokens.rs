@@ -1,0 +1,288 @@
+//! Tokens by which HTTP clients say who they are. A file has one line for each: its name, the SHA-256 of its
+//! text, its roles, and when it ends. The text itself is shown once, when `rowlock token new` makes it.
+//!
+//! ```text
+//! # name       SHA-256   roles          ends
+//! prometheus   9f86..    read           2027-02-21T14:03:00.000Z
+//! deploy       60303..   operator       never
+//! ci           fd61..    lock:/locks/ci/*,read  never
+//! ```
+//!
+//! Must never do: keep or print the text of a token.
+
+mod keeper;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use rowlock_env::rng;
+use rowlock_proto::path as paths;
+use rowlock_types::limits::TOKENS_MAX;
+use sha2::{Digest as _, Sha256};
+
+use crate::moment;
+pub use keeper::{Look, TokenKeeper};
+
+/// Programs that look for secrets in files and logs know ours by it.
+const PREFIX: &str = "rowlock_";
+/// What cannot be guessed in a token.
+const SECRET_BYTES: usize = 32;
+/// The longest name of a token.
+const NAME_MAX: usize = 64;
+/// For a token that does not end.
+const NEVER: &str = "never";
+const COMMENT: char = '#';
+
+/// What a token allows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Metrics, status, and reports on what everybody may read.
+    Read,
+    /// All of that, and reports on everything.
+    Operator,
+    /// The locks of this path, which may end in `/*`. No listener of this release takes locks by HTTP.
+    Lock(String),
+}
+
+/// SHA-256 of a token's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash([u8; 32]);
+
+/// One line of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Who has it, for people and logs.
+    pub name: String,
+    /// Of its text.
+    pub hash: Hash,
+    /// What it allows; at least one.
+    pub roles: BTreeSet<Role>,
+    /// When it ends, in milliseconds since 1970. `None`: never.
+    pub expires_ms: Option<i64>,
+}
+
+/// The tokens of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Token>);
+
+impl Role {
+    /// Whether this role allows what `wanted` does.
+    pub fn covers(&self, wanted: &Role) -> bool {
+        self == wanted || (*self == Role::Operator && *wanted == Role::Read)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Read => f.write_str("read"),
+            Role::Operator => f.write_str("operator"),
+            Role::Lock(path) => write!(f, "lock:{path}"),
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "read" => return Ok(Role::Read),
+            "operator" => return Ok(Role::Operator),
+            _ => {}
+        }
+        let wrong = || format!("{text:?} is no role: use read, operator, or lock:/PATH");
+        let path = text.strip_prefix("lock:").ok_or_else(wrong)?;
+        let folder = path.strip_suffix("/*").unwrap_or(path);
+        let fits = path.chars().all(|c| !c.is_whitespace() && !c.is_control() && c != ',');
+        let is_path = folder.is_empty() && path == "/*" || paths::validate(folder).is_ok();
+        if fits && is_path { Ok(Role::Lock(path.to_owned())) } else { Err(wrong()) }
+    }
+}
+
+impl Hash {
+    /// Of the text of a token.
+    pub fn of(text: &str) -> Hash {
+        Hash(Sha256::digest(text.as_bytes()).into())
+    }
+
+    /// Compares without telling by its duration where the difference is.
+    fn is(&self, other: &Hash) -> bool {
+        let different = self.0.iter().zip(other.0).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
+        different == 0
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Hash {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "its second word is no SHA-256 (64 hexadecimal digits)".to_owned();
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut hash = [0; 32];
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Hash(hash))
+    }
+}
+
+impl Token {
+    /// A new one, and its text, which is kept nowhere.
+    pub fn new(name: String, roles: BTreeSet<Role>, expires_ms: Option<i64>) -> (Token, String) {
+        let mut secret = [0; SECRET_BYTES];
+        rng::fill(&mut secret);
+        let text = secret.iter().fold(PREFIX.to_owned(), |text, byte| text + &format!("{byte:02x}"));
+        (Token { name, hash: Hash::of(&text), roles, expires_ms }, text)
+    }
+
+    /// Whether it may be the name of a token.
+    pub fn is_name(text: &str) -> bool {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+        (1..=NAME_MAX).contains(&text.len()) && text.chars().all(fits)
+    }
+
+    /// Whether it has ended at `now_ms`.
+    pub fn is_over(&self, now_ms: i64) -> bool {
+        self.expires_ms.is_some_and(|end| end <= now_ms)
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
+        let ends = self.expires_ms.map_or(NEVER.to_owned(), moment::rfc3339);
+        write!(f, "{} {} {} {ends}", self.name, self.hash, roles.join(","))
+    }
+}
+
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, hash, roles, ends] = words[..] else {
+            return Err("it has not four words: name, SHA-256, roles, end".to_owned());
+        };
+        if !Token::is_name(name) {
+            return Err(format!("{name:?} is no name: use at most {NAME_MAX} letters, digits and . _ - @"));
+        }
+        let roles: Result<BTreeSet<Role>, String> = roles.split(',').map(Role::from_str).collect();
+        let expires_ms = match ends {
+            NEVER => None,
+            at => Some(moment::parse_rfc3339(at).ok_or_else(|| {
+                format!("{at:?} is no moment: use {NEVER}, or one like 2027-02-21T00:00:00Z")
+            })?),
+        };
+        Ok(Token { name: name.to_owned(), hash: hash.parse()?, roles: roles?, expires_ms })
+    }
+}
+
+impl Tokens {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// The line and what is wrong with it; never a part of a token's text or hash.
+    pub fn parse(text: &str) -> Result<Tokens, String> {
+        let mut tokens: Vec<Token> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.trim().is_empty() || line.trim_start().starts_with(COMMENT) {
+                continue;
+            }
+            let token: Token = line.parse().map_err(|why| format!("line {number}: {why}"))?;
+            if tokens.iter().any(|other| other.name == token.name) {
+                return Err(format!("line {number}: there are two tokens {}", token.name));
+            }
+            tokens.push(token);
+        }
+        if tokens.len() > TOKENS_MAX {
+            return Err(format!("there are more than {TOKENS_MAX} tokens"));
+        }
+        Ok(Tokens(tokens))
+    }
+
+    /// Those of the file, in its order.
+    pub fn all(&self) -> &[Token] {
+        &self.0
+    }
+
+    /// The token of this text, unless it has ended. It takes equally long whichever it is.
+    pub fn find(&self, text: &str, now_ms: i64) -> Option<&Token> {
+        let hash = Hash::of(text);
+        let mut found = None;
+        for token in &self.0 {
+            if token.hash.is(&hash) {
+                found = Some(token);
+            }
+        }
+        found.filter(|token| !token.is_over(now_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(name: &str, roles: &[&str], expires_ms: Option<i64>) -> (Token, String) {
+        Token::new(name.to_owned(), roles.iter().map(|role| role.parse().unwrap()).collect(), expires_ms)
+    }
+
+    #[test]
+    fn a_token_is_found_by_its_text_until_it_ends_and_the_file_does_not_have_the_text() {
+        let (reader, text) = new("prometheus", &["read"], Some(1_800_000_000_000));
+        let (operator, other) = new("deploy@host", &["operator", "lock:/locks/ci/*"], None);
+        let file = format!("# ours\n\n{reader}\n  {operator}  \n");
+        assert!(!file.contains(&text[PREFIX.len()..]));
+        let tokens = Tokens::parse(&file).unwrap();
+        assert_eq!(tokens.all(), [reader.clone(), operator.clone()]);
+        assert_eq!(tokens.find(&text, 1_799_999_999_999), Some(&reader));
+        assert_eq!(tokens.find(&text, 1_800_000_000_000), None, "it has ended");
+        assert_eq!(tokens.find(&other, i64::MAX), Some(&operator));
+        for wrong in ["", "rowlock_", &text[..text.len() - 1], &reader.hash.to_string()] {
+            assert_eq!(tokens.find(wrong, 0), None, "{wrong}");
+        }
+        assert_ne!(text, other);
+    }
+
+    #[test]
+    fn an_operator_may_read_and_a_role_for_locks_allows_nothing_else() {
+        let role = |text: &str| text.parse::<Role>().unwrap();
+        assert!(role("operator").covers(&Role::Read) && role("read").covers(&Role::Read));
+        assert!(!role("read").covers(&Role::Operator) && !role("lock:/*").covers(&Role::Read));
+        for wrong in ["", "Read", "lock:", "lock:a", "lock:/a/", "lock:/a//*", "lock:/a b", "write"] {
+            assert!(wrong.parse::<Role>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_named_by_its_number_and_nothing_of_its_secret_is_told() {
+        let hash = Hash::of("x");
+        for (line, why) in [
+            ("a".to_owned(), "four words"),
+            (format!("a {hash} read"), "four words"),
+            (format!("a/b {hash} read never"), "is no name"),
+            (format!("a {} read never", &hash.to_string()[1..]), "no SHA-256"),
+            (format!("a {}+ read never", &hash.to_string()[1..]), "no SHA-256"),
+            (format!("a {hash} write never"), "is no role"),
+            (format!("a {hash} read, never"), "is no role"),
+            (format!("a {hash} read soon"), "is no moment"),
+            (format!("b {hash} read never"), "two tokens b"),
+        ] {
+            let said = Tokens::parse(&format!("b {hash} read never\n{line}\n")).unwrap_err();
+            assert!(said.starts_with("line 2: ") && said.contains(why), "{line}: {said}");
+            assert!(!said.contains(&hash.to_string()[1..20]), "{said}");
+        }
+        let many: String = (0..=TOKENS_MAX).map(|n| format!("t{n} {hash} read never\n")).collect();
+        assert!(Tokens::parse(&many).unwrap_err().contains("more than"));
+    }
+}
