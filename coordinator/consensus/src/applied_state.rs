@@ -32,7 +32,8 @@ impl AppliedState {
 
     /// Set by apply, which holds the write lock of `state`.
     pub fn set_applied_index(&self, index: u64) {
-        self.applied_index.store(index, Ordering::Release);
+        let before = self.applied_index.swap(index, Ordering::Release);
+        debug_assert!(before <= index, "what is applied stays applied");
     }
 }
 
@@ -50,6 +51,7 @@ impl BatchCache {
             kept.pop_front();
         }
         kept.push_back((bytes, batch));
+        assert!(kept.len() <= BATCHES_IN_FLIGHT_MAX, "no more batches are kept than can be in flight");
     }
 
     /// Reads an entry of another leader before it is stored, and keeps its batch.

@@ -55,6 +55,7 @@ impl LogClock {
         if began_ms > self.began_ms.load(Ordering::Acquire) {
             self.began_ms.fetch_max(began_ms, Ordering::AcqRel);
         }
+        debug_assert!(self.began_ms.load(Ordering::Acquire) >= began_ms, "the log's time never goes back");
     }
 
     fn elapsed_ms(&self) -> i64 {

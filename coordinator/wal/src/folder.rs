@@ -127,7 +127,8 @@ impl Inner {
             let claim = Claim { log: LogState::Begun, life: Some((self.incarnation, state)) };
             identity::write(dir, identity, claim)?;
         }
-        *self.state.lock() = state;
+        let before = std::mem::replace(&mut *self.state.lock(), state);
+        assert!(before < state, "a folder's state only rises");
         Ok(())
     }
 
@@ -151,6 +152,7 @@ impl Inner {
             let path = dir.path().join(FILE);
             dir.write_atomic(FILE, text(&known).as_bytes()).map_err(StorageError::io("writing", &path))?;
         }
+        assert!(known.len() <= KNOWN_NODES_MAX, "no more nodes are known than have room");
         *self.known.lock() = known;
         Ok(())
     }
@@ -162,7 +164,9 @@ fn text(known: &BTreeMap<NodeId, Incarnation>) -> String {
         content.push_str(&format!("node {node} {incarnation}\n"));
     }
     let crc = crc32fast::hash(content.as_bytes());
-    format!("{content}crc {crc:08x}\n")
+    let text = format!("{content}crc {crc:08x}\n");
+    debug_assert_eq!(parse(text.as_bytes()).as_ref(), Some(known), "it is read back as it was written");
+    text
 }
 
 fn read(dir: &Dir) -> Result<BTreeMap<NodeId, Incarnation>, StorageError> {

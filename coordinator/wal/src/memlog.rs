@@ -87,6 +87,8 @@ impl MemLog {
             return;
         };
         assert_eq!(last - first + 1, self.entries.len() as u64, "an entry between two others is missing");
+        let end = self.checkpoint.last.map(|log_id| log_id.index);
+        assert_eq!(end, Some(last), "the log ends with its last entry");
     }
 
     /// Removes what is behind `after`; everything, if none.
@@ -96,6 +98,8 @@ impl MemLog {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.note(&Record::Truncate(after));
+        let back = self.entries.back().map(|entry| entry.log_id.index);
+        assert!(back.is_none_or(|last| last < keep), "an entry is left that was cut off");
         self.check();
     }
 
@@ -105,6 +109,8 @@ impl MemLog {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.note(&Record::Purge(upto));
+        let front = self.entries.front().map(|entry| entry.log_id.index);
+        assert!(front.is_none_or(|first| first > upto.index), "an entry is left that was purged");
         self.check();
     }
 
@@ -143,6 +149,8 @@ impl MemLog {
             }
             found.push(entry.clone());
         }
+        let follows = |two: &[Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
+        debug_assert!(found.windows(2).all(follows), "an entry between two others is missing");
         found
     }
 

@@ -222,7 +222,11 @@ fn read(
         report.cut_behind = Some(end);
         report.last = log.checkpoint().last;
         report.purged = log.checkpoint().purged;
+        assert_eq!(report.last, Some(covered), "a log that was cut off ends with the snapshot");
     }
+    assert_eq!(writer.checkpoint().last, log.checkpoint().last, "memory and disk end alike");
+    assert_eq!(writer.checkpoint().vote, log.checkpoint().vote, "memory and disk know the same vote");
+    assert_eq!(writer.checkpoint().purged, log.checkpoint().purged, "memory and disk begin alike");
     if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
         rare::taken(Rare::CommittedBeyondLog);
         // The mark is in front of entries that were torn off: what is left is all committed.

@@ -35,6 +35,15 @@ impl EntryBuilder {
         self.batch.as_ref().map_or(&[], |batch| &batch.proposals)
     }
 
+    /// Invariant: what is carried is behind a batch, and the bytes are those of the batch.
+    fn check(&self) {
+        assert!(self.batch.is_some() || self.carry.is_none(), "what is carried is behind a batch");
+        debug_assert!(
+            self.batch.as_ref().is_none_or(|it| it.proposals.iter().map(weight).sum::<usize>() == self.bytes),
+            "the bytes are those of the batch"
+        );
+    }
+
     /// Adds a batch. Not to be called when it is full.
     pub fn add(&mut self, batch: TermBatch) {
         assert!(!self.is_full(), "a full entry takes no batch");
@@ -47,10 +56,11 @@ impl EntryBuilder {
             && self.bytes + more <= BATCH_MAX_BYTES;
         if here.term != batch.term || !fits {
             self.carry = Some(batch);
-            return;
+            return self.check();
         }
         self.bytes += more;
         here.proposals.extend(batch.proposals);
+        self.check();
     }
 
     /// The term and the commands of the entry, if there are any. What did not fit begins the next one.
@@ -59,6 +69,7 @@ impl EntryBuilder {
         if let Some(carry) = self.carry.take() {
             self.add(carry);
         }
+        assert!(self.carry.is_none(), "what was carried has moved up");
         Some((batch.term, batch.proposals))
     }
 
@@ -73,6 +84,7 @@ impl EntryBuilder {
             Some(behind) => self.add(behind),
             None => {}
         }
+        self.check();
     }
 }
 

@@ -32,6 +32,8 @@ pub fn judged(mut proposals: Vec<Proposal>, state: &Machine) -> Judged {
         match state.price(proposal) {
             Ok(cost) if at > 0 && steps + cost.steps > ENTRY_STEPS_MAX => {
                 let rest = proposals.split_off(at);
+                assert!(!proposals.is_empty(), "the first command always goes with the entry");
+                assert!(!rest.is_empty(), "an entry is cut where a command is too much");
                 return Judged { entry: proposals, rest, refused };
             }
             Ok(cost) => steps += cost.steps,

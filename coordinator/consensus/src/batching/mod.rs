@@ -116,7 +116,9 @@ impl InFlight {
     /// The next one that comes back; `None`: there is none. Cancel safe.
     async fn next(&mut self) -> Option<Ended> {
         let (commands, ended) = self.entries.next().await?;
+        assert!(self.commands >= commands, "an entry that comes back was counted");
         self.commands -= commands;
+        assert!(!self.entries.is_empty() || self.commands == 0, "without entries no command is in flight");
         Some(ended)
     }
 
@@ -160,6 +162,8 @@ impl Batcher {
         let (mut made, mut begun) = (Ordinal::default(), time::now());
         let mut linger = Linger::default();
         loop {
+            let under_way = in_flight.entries.len() + undone.len();
+            assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
             if in_flight.is_empty() && !undone.is_empty() {
                 self.propose_again(std::mem::take(&mut undone), &mut in_flight, &shutdown).await;
             }
@@ -204,7 +208,10 @@ impl Batcher {
                 () = shutdown.wait() => return,
                 Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
                     Ended::Applied => linger.begin(),
-                    Ended::Undone(entry) => drop(undone.insert(entry.ordinal, entry)),
+                    Ended::Undone(entry) => {
+                        let twin = undone.insert(entry.ordinal, entry);
+                        assert!(twin.is_none(), "two entries have one number");
+                    }
                     Ended::GivenUp => {}
                 },
                 batch = self.queue.recv(), if !builder.is_full() => match batch {
@@ -230,12 +237,19 @@ impl Batcher {
     /// task are applied.
     fn next_ordinal(&self, last: Ordinal, term: u64) -> Ordinal {
         let last = if last.term == term { last } else { self.replica.state.read().last_entry() };
-        last.next_in(term)
+        let next = last.next_in(term);
+        assert_eq!(next.term, term, "an entry is numbered in the term that it is proposed in");
+        assert!(last.term < term || last.number < next.number, "the numbers of a term rise");
+        next
     }
 
     /// What goes with this entry; the rest is put back.
     fn judge(&self, term: u64, proposals: Vec<Proposal>, builder: &mut EntryBuilder) -> Vec<Proposal> {
+        let waiting = proposals.len();
         let Judged { entry, rest, refused } = judge::judged(proposals, &self.replica.state.read());
+        assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
+        assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
+        assert!(refused <= entry.len() as u64, "a refusal stands in the entry");
         self.metrics.commands_refused_total.add(refused);
         if refused > 0 {
             tracing::debug!(refused, "commands are too dear for the log");
@@ -251,6 +265,7 @@ impl Batcher {
     fn refuse_growth(&self, proposals: &mut [Proposal]) {
         if self.replica.memory.is_full() {
             let refused = growth::refuse(proposals, &self.replica.state.read());
+            assert!(refused <= proposals.len() as u64, "a command is refused once");
             self.metrics.growth_refused_total.add(refused);
         }
     }
@@ -268,6 +283,7 @@ impl Batcher {
         let rules = Rules::default();
         let batch = Batch { time_ms, enforce_quota, rules, ordinal, proposals };
         let bytes = batch.encode();
+        debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
         self.replica.batch_cache.keep(bytes.clone(), batch);
         Payload(bytes)
     }
@@ -289,6 +305,8 @@ impl Batcher {
             () = shutdown.wait() => return,
             () = time::sleep(REFUSED_PAUSE) => {}
         }
+        assert!(in_flight.is_empty(), "no entry overtakes those that are proposed again");
+        assert!(undone.keys().is_sorted(), "they are proposed in their order");
         for entry in undone.into_values() {
             if !self.may_propose(entry.ordinal.term, shutdown).await {
                 return;
@@ -318,6 +336,10 @@ impl Batcher {
 
     /// Hands one entry to Raft.
     async fn propose(&self, entry: Entry, in_flight: &mut InFlight) {
+        assert!(
+            in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX,
+            "an entry is proposed only where there is room"
+        );
         let Ok(leader) = self.raft.as_leader() else { return };
         if leader.leader_id().term != entry.ordinal.term {
             return;

@@ -8,9 +8,13 @@ use rowlock_proto::NodeId;
 use rowlock_state::command::Proposal;
 use rowlock_transport::{NotSent, Stream, StreamEvent, Verdict};
 use rowlock_types::codec;
-use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES};
 
 use super::message::{Refusal, Request, Response};
+
+// A batch of the usual size fits into a frame, and some of them into the window.
+const _: () = assert!(BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
+const _: () = assert!(BATCH_MAX_BYTES < PEER_FORWARD_WINDOW_BYTES);
 
 /// What became of the batches of a link. Acknowledged ones are with the leader's proposer; their outcome
 /// comes with the log.

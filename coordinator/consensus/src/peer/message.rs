@@ -135,10 +135,16 @@ impl Request {
     /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log
     /// entry's ([`Proposal::encode_all`]), which leave out what repeats.
     pub fn encode(&self) -> Vec<u8> {
-        let Request::Forward { term, batch } = self else { return codec::encode(self) };
+        let Request::Forward { term, batch } = self else {
+            let out = codec::encode(self);
+            assert!(out.first() != Some(&FORWARD), "only forwarded proposals begin with that byte");
+            return out;
+        };
         let mut out = vec![FORWARD];
         out.extend_from_slice(&term.to_le_bytes());
+        let head = out.len();
         Proposal::encode_all(batch, &mut out);
+        assert!(out.len() > head, "a batch has a length at least");
         out
     }
 

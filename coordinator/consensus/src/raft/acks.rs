@@ -50,6 +50,7 @@ impl Acks {
         if latest.leader == Some(leader) {
             let at = latest.sent.entry(member).or_insert(sent);
             *at = sent.max(*at);
+            assert!(*at >= sent, "the latest acknowledgement counts");
             drop(latest);
             self.heard.send(());
         }
@@ -62,6 +63,7 @@ impl Acks {
         if latest.leader == Some(leader) {
             let stored = latest.stored.entry(member).or_insert(index);
             *stored = index.max(*stored);
+            assert!(*stored >= index, "the furthest acknowledgement counts");
         }
     }
 
@@ -86,6 +88,8 @@ impl Acks {
             let mut times: Vec<Instant> =
                 config.iter().filter(|member| **member != us).filter_map(sent).collect();
             times.sort_unstable_by(|one, other| other.cmp(one));
+            assert!(times.len() <= config.len(), "only members of a quorum count, each once");
+            debug_assert!(times.is_sorted_by(|one, other| one >= other), "the latest comes first");
             match (config.len() / 2 + 1) - usize::from(config.contains(&us)) {
                 0 => Some(time::now()),
                 needed => times.get(needed - 1).copied(),
@@ -102,6 +106,7 @@ impl Latest {
         if self.leader < Some(leader) {
             *self = Latest { leader: Some(leader), ..Latest::default() };
         }
+        assert!(self.leader >= Some(leader), "acknowledgements are those of the latest leader");
     }
 }
 

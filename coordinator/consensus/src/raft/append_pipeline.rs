@@ -17,7 +17,9 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS};
+use rowlock_types::limits::{
+    PEER_APPEND_IDLE_MAX, PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS, PEER_IN_FLIGHT_MAX,
+};
 
 use super::acks::Acks;
 use super::commit_notify::CommitNotify;
@@ -27,6 +29,9 @@ use crate::peer::pool::PendingAnswer;
 use crate::peer::{Lane, Peer, Request};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft_types::{LeaderId, LogId, TypeConfig};
+
+// The window is reached before the connection's own bound, which would fail a request.
+const _: () = assert!(PEER_APPEND_WINDOW_REQUESTS <= PEER_IN_FLIGHT_MAX);
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 
@@ -122,6 +127,8 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
     }
 
     fn send(&mut self, request: AppendRequest) {
+        assert!(self.has_room(), "a request is sent only where there is room");
+        debug_assert!(continues(&request), "entries follow each other and the one before them");
         let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let has_entries = !request.entries.is_empty();
@@ -134,6 +141,7 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
                 }
                 self.window_bytes += answer.request_bytes();
                 self.window.push_back(InFlight { leader, prev, last, has_entries, is_lazy, since, answer });
+                assert!(self.window.len() <= PEER_APPEND_WINDOW_REQUESTS, "the window is bounded");
             }
             Err(error) => {
                 self.input = None;
@@ -158,7 +166,9 @@ impl<'p, S: Stream<Item = AppendRequest> + Unpin> AppendPipeline<'p, S> {
         else {
             unreachable!("Invariant: there was an oldest request")
         };
+        assert!(self.window_bytes >= answered.request_bytes(), "what is answered was counted");
         self.window_bytes -= answered.request_bytes();
+        assert!(!self.window.is_empty() || self.window_bytes == 0, "an empty window holds no bytes");
         self.moved = time::now();
         let item = self.faults.check(answer).and_then(|response| {
             let (response, clients) = response.into_append().map_err(|other| unexpected(&other))?;
@@ -216,6 +226,16 @@ impl<S: Stream<Item = AppendRequest> + Unpin> Stream for AppendPipeline<'_, S> {
         this.fill(cx);
         this.poll_answer(cx)
     }
+}
+
+/// Whether the entries of a request follow each other and the one before them.
+fn continues(request: &AppendRequest) -> bool {
+    let before = request.prev_log_id.map(|prev| prev.index);
+    let mut indexes = before.into_iter().chain(request.entries.iter().map(|entry| entry.log_id.index));
+    let first = indexes.next();
+    indexes
+        .try_fold(first, |last, index| (last.map(|last| last + 1) == Some(index)).then_some(Some(index)))
+        .is_some()
 }
 
 /// Notes how far a member has stored the log. One that has less than it had said has lost some of it, and is

@@ -51,6 +51,7 @@ impl CommitNotify {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
         if only_tells && self.may_wait() {
+            assert!(request.entries.is_empty(), "entries are never held back");
             self.held = Some(request);
             return None;
         }
@@ -69,6 +70,8 @@ impl CommitNotify {
             }
             self.timer = None;
         }
-        self.held.take()
+        let due = self.held.take();
+        assert!(due.is_some(), "something was held back");
+        due
     }
 }

@@ -33,6 +33,11 @@ const EVERY: Duration = Duration::from_millis(200);
 /// little late.
 const KEPT_PART: usize = 4;
 
+// Less is kept than is allowed, and the bounds are in their order.
+const _: () = assert!(KEPT_PART > 1);
+const _: () = assert!(LOG_MEMORY_BYTES <= LOG_MEMORY_MAX_BYTES);
+const _: () = assert!(SNAPSHOT_RETRY_MIN.as_millis() <= SNAPSHOT_RETRY_MAX.as_millis());
+
 /// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -89,6 +94,7 @@ impl Compaction {
     async fn take_snapshot(&mut self) -> Result<(), ()> {
         match take_snapshot(&self.raft).await {
             Ok(index) => {
+                assert!(index >= self.schedule.written, "a snapshot reaches as far as the one before it");
                 self.schedule.written = index;
                 self.retry = Retry::default();
                 Ok(())
@@ -166,6 +172,8 @@ impl Retry {
     /// One more has failed. How long the next one waits: twice as long as this one has, up to a bound.
     fn after_failure(&mut self) -> Duration {
         let pause = SNAPSHOT_RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(SNAPSHOT_RETRY_MAX);
+        assert!(pause >= SNAPSHOT_RETRY_MIN, "a disk that fails has time to recover");
+        assert!(pause <= SNAPSHOT_RETRY_MAX, "a snapshot is tried again in time");
         self.failures += 1;
         self.until = Some(time::now() + pause);
         pause
@@ -191,8 +199,11 @@ pub struct Schedule {
 impl Schedule {
     /// That of `node`: every so many entries, not the same ones as another node.
     pub fn new(node: NodeId, every: u64) -> Schedule {
+        assert!(every > 0, "a snapshot is taken after some entries");
         let part = GOLDEN.wrapping_mul(node.0);
-        Schedule { part, every, ahead: share(every, part), written: 0 }
+        let ahead = share(every, part);
+        assert!(ahead < every, "a node is ahead by less than a whole turn");
+        Schedule { part, every, ahead, written: 0 }
     }
 
     /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a
@@ -202,7 +213,9 @@ impl Schedule {
         let most = LOG_MEMORY_MAX_BYTES.max(snapshot_bytes);
         let wanted = snapshot_bytes.saturating_mul(2).clamp(LOG_MEMORY_BYTES, most);
         // All nodes have the same log: up to an eighth less, so that they do not all write at the same time.
-        wanted - usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0)
+        let less = usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0);
+        assert!(less <= wanted / 8, "nodes differ by an eighth at most");
+        wanted - less
     }
 
     /// Whether a snapshot is to be written when `applied` is the last entry applied and `snapshot` the last

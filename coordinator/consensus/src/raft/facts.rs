@@ -189,7 +189,9 @@ pub fn alive_voters(raft: &Raft, me: NodeId, within: Duration) -> BTreeMap<NodeI
     };
     let voters = metrics.membership_config.membership().voter_ids();
     let others = voters.filter(|node| *node != me.0 && is_alive(node));
-    others.map(|node| (NodeId(node), stored(&node))).collect()
+    let found: BTreeMap<NodeId, u64> = others.map(|node| (NodeId(node), stored(&node))).collect();
+    assert!(!found.contains_key(&me), "a node does not count itself");
+    found
 }
 
 /// Forms a cluster of these voters. Says why not, if there is one already.

@@ -37,6 +37,7 @@ pub struct FastFailover {
 impl FastFailover {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
+        assert!(self.ask_for > ASK_EVERY, "it asks more than once");
         tokio::select! {
             biased;
             () = shutdown.wait() => {}

@@ -47,6 +47,8 @@ impl EagerPeriod {
             Some(last) if now < last.since + last.length * 2 => (last.length * 2).min(Self::LONGEST),
             _ => Self::SHORTEST,
         };
+        assert!(length >= Self::SHORTEST, "a period is long enough to see who is quick");
+        assert!(length <= Self::LONGEST, "a period ends soon");
         EagerPeriod { since: now, length }
     }
 
@@ -76,6 +78,7 @@ impl Followers {
         // While the voters change, a quorum is one of the old and one of the new.
         let is_stable = membership.get_joint_config().len() == 1;
         let needed = if is_stable { quorum - usize::from(is_voter) } else { voters.len() };
+        assert!(voters.is_empty() || needed <= voters.len(), "a quorum is not more than all");
         let host = membership.get_node(&metrics.id).map(|member| member.host().to_owned());
         let others = membership.nodes().filter(|(node, _)| **node != metrics.id);
         let lazy_allowed = others.filter(|(_, member)| match spare {
@@ -179,6 +182,8 @@ impl Follower {
         } else if state.quickest.len() < state.followers.needed && state.followers.voters.contains(&self.node)
         {
             state.quickest.insert(self.node);
+            assert!(state.quickest.len() <= state.followers.needed, "no more are quickest than are needed");
+            assert!(state.quickest.is_subset(&state.followers.voters), "only voters make a quorum");
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct Leadership {
 
 const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
+const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
 /// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader.
 /// Ends with the shutdown or with Raft.
@@ -52,6 +53,7 @@ pub async fn follow(
             (now.vote.leader_id.term, now.current_leader.map(NodeId))
         };
         let changed = leadership.send_if_modified(|view| {
+            assert!(term >= view.term, "a node's term never goes back");
             let changed = (view.term, view.leader) != (term, leader);
             if changed {
                 *view = Leadership { term, leader, ready: false };

@@ -18,13 +18,16 @@ use openraft::{OptionalSend, RaftTypeConfig};
 use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_types::limits::REPLICATION_READ_MAX_BYTES;
+use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Done, Log};
 
 use super::lazy_flush::LazyFlush;
 use super::stored;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+
+// Entries that are read together fit into a frame.
+const _: () = assert!(REPLICATION_READ_MAX_BYTES + BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
 
 /// The log of this node. Clones are the same log; only openraft's core may write through it.
 #[derive(Clone)]
@@ -140,6 +143,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 hook.appended(stored::position(entry.log_id), stored::commands(entry));
             }
         });
+        let follows = |two: &[rowlock_wal::Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
+        assert!(entries.windows(2).all(follows), "openraft appends entries without gaps");
         let lazily = entries.last().is_some_and(|last| self.lazy_flush.is_lazy(last.log_id.index));
         if lazily && mutant::is(Mutant::LazyAckBeforeFlush) {
             callback.io_completed(Ok(()));
@@ -178,6 +183,8 @@ impl RaftLogReader<TypeConfig> for LogReader {
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
         let entries = self.log.read().limited(&(start..end), REPLICATION_READ_MAX_BYTES);
+        let is_within = |entry: &rowlock_wal::Entry| (start..end).contains(&entry.log_id.index);
+        debug_assert!(entries.iter().all(is_within), "only what was asked for is read");
         Ok(entries.into_iter().map(stored::raft_entry).collect())
     }
 

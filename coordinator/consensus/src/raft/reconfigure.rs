@@ -38,6 +38,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A member that has acknowledged nothing for so long does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
+// Who is asked whether it lives answers within the time of the whole change.
+const _: () = assert!(PROBE_DEADLINE.as_millis() < CHANGE_DEADLINE.as_millis());
+const _: () = assert!(LOOK_EVERY.as_millis() < CATCH_UP_DEADLINE.as_millis());
+
 /// Changes the membership while this node leads, one change at a time. `M` is the state machine.
 pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
     me: NodeId,
@@ -59,7 +63,8 @@ struct Busy<'a>(&'a AtomicBool);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        let was_busy = self.0.swap(false, Ordering::Release);
+        debug_assert!(was_busy, "one change at a time");
     }
 }
 
@@ -156,7 +161,10 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
                 metrics.replication.as_ref().and_then(|nodes| nodes.get(&node.0)).cloned().flatten();
             matching.map_or(0, |id: LogId| id.index) >= index
         };
-        voters.iter().filter(|node| **node == self.me || (alive(node) && stored(node))).copied().collect()
+        let has_all = |node: &&NodeId| **node == self.me || (alive(node) && stored(node));
+        let synced: BTreeSet<NodeId> = voters.iter().filter(has_all).copied().collect();
+        assert!(synced.is_subset(voters), "only voters count for a quorum");
+        synced
     }
 
     /// `NewConfigNoQuorum` unless a majority of the new voters is there or can be got there in time.
@@ -230,6 +238,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         let leaving_voters = raw(current.voters.iter().filter(leaves).collect());
         let leaving_learners: BTreeSet<u64> =
             raw(current.nodes.keys().filter(leaves).filter(|id| !current.voters.contains(id)).collect());
+        assert!(leaving_voters.is_disjoint(&leaving_learners), "a member leaves once");
         let demoted =
             current.voters.iter().any(|id| target.nodes.contains_key(id) && !target.voters.contains(id));
         let changed: BTreeMap<u64, Member> = target

@@ -333,6 +333,7 @@ impl<I: IncomingSnapshot> Receiving<I> {
         }
         self.incoming.write(data).map_err(|error| error.to_string())?;
         self.written = end;
+        assert!(self.written <= self.len, "no more is written than was announced");
         Ok(self)
     }
 }

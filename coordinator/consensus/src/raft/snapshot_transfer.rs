@@ -12,12 +12,15 @@ use bytes::Bytes;
 use openraft::StorageError;
 use openraft::errors::{ErrorSource, RPCError, StreamingError};
 use rowlock_env::{time, worker};
-use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
+use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 
 use super::network::{Faults, unexpected};
 use crate::peer::{Lane, Peer, Request};
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft_types::{TypeConfig, Vote};
+
+// A chunk fits into a frame, with what goes with it.
+const _: () = assert!(2 * PEER_SNAPSHOT_CHUNK_BYTES <= PEER_FRAME_MAX_BYTES);
 
 /// A complete snapshot that can be read piece by piece.
 pub trait SnapshotSource: Send + Sync + 'static {
@@ -47,7 +50,9 @@ pub(super) async fn send<D: SnapshotSource>(
         let chunk = read(data.clone(), offset, size).await.map_err(|error| unreadable(&error))?;
         proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }, patience).await?)?;
         offset += size;
+        assert!(offset <= len, "a chunk ends in the snapshot");
     }
+    assert_eq!(offset, len, "the whole snapshot is sent");
     // It reads all of it again, flushes, and builds its state from it: that takes the longer the more there
     // is.
     let mebibytes = u32::try_from(len >> 20).unwrap_or(u32::MAX);
@@ -77,6 +82,7 @@ fn proceed(response: RaftResponse) -> Result<(), RPCError<TypeConfig>> {
 
 async fn read<D: SnapshotSource>(data: Arc<D>, offset: u64, size: u64) -> io::Result<Bytes> {
     worker::run_blocking("snapshot-read", move || {
+        assert!(size > 0, "a chunk has bytes");
         let mut chunk = vec![0; usize::try_from(size).map_err(io::Error::other)?];
         data.read_exact_at(&mut chunk, offset)?;
         Ok(chunk.into())

@@ -95,6 +95,7 @@ impl StateMachine {
 
     /// The state as it is now, to be written out.
     pub fn freeze(&self) -> SnapshotWriter {
+        assert!(self.membership.log_id() <= &self.last_applied, "a membership is applied when it is known");
         let frozen = {
             let state = self.replica.state.read();
             self.apply.frozen(&state);
@@ -112,6 +113,7 @@ impl StateMachine {
     }
 
     fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<EntryOutcome> {
+        assert!(self.last_applied < Some(log_id), "entries are applied in order, each once");
         let mut outcome = EntryOutcome::Applied;
         match payload {
             EntryPayload::Blank => self.tell_of_raft_entry(log_id),
@@ -155,6 +157,8 @@ impl StateMachine {
     /// The replica becomes what the snapshot holds. Gives what it was.
     fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) -> Machine {
         let meta = stored::raft_meta(snapshot.meta());
+        assert!(meta.last_log_id >= self.last_applied, "a snapshot never takes the state back");
+        assert!(meta.last_membership.log_id() <= &meta.last_log_id, "a snapshot covers its membership");
         let mut state = self.replica.state.write();
         let old = std::mem::replace(&mut *state, machine);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
@@ -176,6 +180,7 @@ impl SnapshotWriter {
     pub async fn write(self) -> Result<SnapshotFile, StorageError> {
         let begun = time::now();
         let SnapshotWriter { frozen, meta, snapshots, metrics } = self;
+        let covers = meta.last_log_id;
         // The state goes with it: where much has changed since, dropping it is long work, too.
         let written = worker::run_in_background("snapshot-write", move || {
             let digest = frozen.machine().digest();
@@ -184,6 +189,7 @@ impl SnapshotWriter {
         })
         .await;
         let snapshot = written.inspect_err(|_| metrics.snapshots_failed_total.inc())?;
+        assert!(snapshot.meta().last_log_id >= covers, "the newest snapshot is kept");
         metrics.snapshots_written_total.inc();
         metrics.snapshot_write_seconds.record(begun.elapsed());
         metrics.snapshot_bytes.set(snapshot.len());

@@ -25,7 +25,9 @@ pub fn raft_log_id(id: wal::LogId) -> LogId {
 
 /// A vote.
 pub fn vote(vote: Vote) -> wal::Vote {
-    wal::Vote { leader_id: leader_id(vote.leader_id), committed: vote.committed }
+    let stored = wal::Vote { leader_id: leader_id(vote.leader_id), committed: vote.committed };
+    debug_assert_eq!(raft_vote(stored), vote, "a vote is the same on the disk");
+    stored
 }
 
 /// A vote.
@@ -40,7 +42,9 @@ pub fn entry(entry: Entry) -> wal::Entry {
         EntryPayload::Normal(Payload(commands)) => wal::Payload::Normal(commands),
         EntryPayload::Membership(members) => wal::Payload::Membership(membership(&members)),
     };
-    wal::Entry { log_id: log_id(entry.log_id), payload }
+    let stored = wal::Entry { log_id: log_id(entry.log_id), payload };
+    debug_assert_eq!(raft_log_id(stored.log_id), entry.log_id, "a position is the same on the disk");
+    stored
 }
 
 /// An entry. Its commands are shared, not copied.
@@ -102,7 +106,9 @@ fn raft_leader_id(id: wal::LeaderId) -> LeaderId {
 
 fn membership(members: &Membership<u64, Member>) -> wal::Membership {
     let nodes = members.nodes().map(|(node, member)| (*node, member.clone())).collect();
-    wal::Membership { configs: members.get_joint_config().clone(), nodes }
+    let stored = wal::Membership { configs: members.get_joint_config().clone(), nodes };
+    debug_assert_eq!(&raft_membership(&stored), members, "a membership is the same on the disk");
+    stored
 }
 
 /// By the bytes that both have: openraft's constructors refuse what its own entries may hold (none).

@@ -23,6 +23,10 @@ pub const FRAME_ALIGN: usize = 8;
 /// Largest body. An entry is bounded far below it by the proposer; this bounds what recovery believes.
 pub const BODY_MAX_BYTES: usize = 256 << 20;
 
+// A record that follows another one is aligned, and the length of a body is a u32.
+const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
+const _: () = assert!(BODY_MAX_BYTES <= u32::MAX as usize);
+
 /// The value that ties a record to the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain(pub u32);
@@ -71,7 +75,9 @@ impl Frame<'_> {
 
 /// Bytes that a record with a body of `len` takes in a segment.
 pub fn occupied(len: usize) -> usize {
-    (FRAME_HEADER_BYTES + len).next_multiple_of(FRAME_ALIGN)
+    let room = (FRAME_HEADER_BYTES + len).next_multiple_of(FRAME_ALIGN);
+    debug_assert!(room >= FRAME_HEADER_BYTES + len, "a record has room for its header and its body");
+    room
 }
 
 /// Appends a record to `out` and returns its link for the next one.

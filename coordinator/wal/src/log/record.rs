@@ -52,6 +52,9 @@ impl Checkpoint {
                 if self.last.is_some_and(|last| last.index >= keep) {
                     // What is purged is committed and never truncated; the end stays at or behind it.
                     self.last = self.purged.filter(|purged| purged.index >= keep).or(*after);
+                    let end = self.last.map_or(0, |last| last.index + 1);
+                    let purged = self.purged.map_or(0, |purged| purged.index + 1);
+                    assert!(end <= keep.max(purged), "a truncated log ends where it was cut");
                 }
             }
             Record::Purge(upto) => {
@@ -62,6 +65,11 @@ impl Checkpoint {
                 if self.last.is_none_or(|last| last.index <= upto.index) {
                     self.last = Some(*upto);
                 }
+                assert!(self.purged.is_some_and(|purged| purged.index >= upto.index), "it is purged so far");
+                assert!(
+                    self.last.is_some_and(|last| last.index >= upto.index),
+                    "a purge never moves the end back"
+                );
             }
             Record::Checkpoint(_) | Record::Mark(_) => {}
         }

@@ -137,6 +137,8 @@ fn read_segment(
         recovered.torn = check_tail(&path, &found)?;
     }
     let Scan { end, chain, .. } = found;
+    assert!(end <= bytes.len() as u64, "records end in their segment");
+    assert!(FIRST_RECORD_AT <= end, "records begin behind the header");
     Ok(SegmentInfo { seq, len: bytes.len() as u64, max_index, key: header.key(), end, flushed, chain })
 }
 

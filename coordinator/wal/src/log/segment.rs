@@ -17,6 +17,10 @@ const MAGIC: [u8; 8] = *b"RWLKWAL\0";
 const SUFFIX: &str = ".wal";
 const SPARE_PREFIX: &str = "spare-";
 
+// The header ends before the first record, which is aligned.
+const _: () = assert!(HEADER_BYTES as u64 <= FIRST_RECORD_AT);
+const _: () = assert!(FIRST_RECORD_AT.is_multiple_of(super::frame::FRAME_ALIGN as u64));
+
 /// Counts the segments of a log; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentSeq(pub u64);

@@ -111,6 +111,7 @@ fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
             }
         }
         let result = batch.write(state);
+        assert!(result.is_err() || !matches!(state, State::Failed(_)), "a failed log is not written");
         if let (Err(failure), State::Open { .. }) = (&result, &*state) {
             *state = State::Failed(failure.clone());
             rare::taken(Rare::DiskFailed);
@@ -140,6 +141,7 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, records: Vec<Record>, committed: Option<LogId>, done: Option<Done>) {
+        assert!(self.close.is_none(), "what comes after a close belongs to the next batch");
         if self.records.is_empty() {
             self.records = records;
         } else {
@@ -179,6 +181,7 @@ impl Batch {
             if matches!(state, State::Open { .. }) {
                 *state = State::Closed; // drops the lock
             }
+            assert!(!matches!(state, State::Open { .. }), "a closed log is written no more");
             let _ = close.send(());
         }
     }

@@ -38,6 +38,11 @@ const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
 /// Room for the checkpoint at the beginning of a segment.
 const CHECKPOINT_ROOM: u64 = 512;
 
+// A small write is filled ahead at once: the zeroes are more than it is.
+const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD.len() as u64);
+// `flushed` of a record is a u32 (see `frame`): the longest segment holds one record of the greatest size.
+const _: () = assert!(frame::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
+
 /// The end of the log.
 pub struct Writer {
     dir: Dir,
@@ -81,6 +86,17 @@ struct Older {
     seq: SegmentSeq,
     len: u64,
     max_index: Option<u64>,
+}
+
+impl Active {
+    /// Invariant: what is flushed was written, what is written was staged, and all of it is in the segment.
+    fn check(&self) {
+        assert!(FIRST_RECORD_AT <= self.flushed, "the header is on disk before any record");
+        assert!(self.flushed <= self.written, "what is flushed was written");
+        assert!(self.written <= self.end, "what is written was staged");
+        assert!(self.end <= self.len, "records end in their segment");
+        assert!(self.filled <= self.len, "zeroes are written beyond the end of a segment");
+    }
 }
 
 impl Writer {
@@ -130,6 +146,7 @@ impl Writer {
         // `wal`.
         let begin = [Record::Checkpoint(checkpoint), Record::Mark(rng::u64())];
         writer.write(&begin).map_err(into_storage_error)?;
+        assert_eq!(writer.checkpoint, checkpoint, "opening changes nothing of what the log amounts to");
         Ok(writer)
     }
 
@@ -147,6 +164,7 @@ impl Writer {
         }
         self.flush()?;
         assert!(self.staged.is_empty(), "who is told that it is on disk has nothing waiting");
+        self.active.check();
         self.is_marked = false;
         self.metrics.wal_flush_records.record(count);
         self.recycle()
@@ -269,7 +287,10 @@ impl Writer {
         let full = std::mem::replace(&mut self.active, active);
         assert_eq!(self.active.seq, full.seq.next(), "no segment is left out");
         self.older.push_back(Older { seq: full.seq, len: full.len, max_index: full.max_index });
-        self.stage(&Record::Checkpoint(self.checkpoint))
+        self.stage(&Record::Checkpoint(self.checkpoint))?;
+        assert!(self.active.end <= FIRST_RECORD_AT + CHECKPOINT_ROOM, "a checkpoint fits into its room");
+        assert!(self.active.end + room <= self.active.len, "a new segment has room for the record");
+        Ok(())
     }
 
     /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is
@@ -297,7 +318,9 @@ impl Writer {
             let skips = mutant::is(Mutant::RecycleWithoutDirSync);
             done.and_then(|()| if skips { Ok(()) } else { self.dir.sync() })
                 .map_err(|error| DiskFailure::new("recycling", &path, &error))?;
-            self.older.pop_front();
+            let removed = self.older.pop_front().expect("Invariant: it was looked at above");
+            let next = self.older.front().map_or(self.active.seq, |older| older.seq);
+            assert_eq!(next, removed.seq.next(), "segments leave the log in their order");
         }
         Ok(())
     }
@@ -345,6 +368,7 @@ fn create(
         previous_chain: new.previous.0,
         previous_end: new.previous.1,
     };
+    assert!(new.len > FIRST_RECORD_AT + CHECKPOINT_ROOM, "a segment has room for a record");
     let (bytes, chain) = header.encode();
     let name = new.seq.file_name();
     let make = || {

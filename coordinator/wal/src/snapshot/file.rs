@@ -200,9 +200,11 @@ impl SnapshotFile {
         let mut at = self.inner.header_len;
         while at < self.len() {
             let chunk = self.read_at(at, CHUNK_BYTES)?;
+            assert!(!chunk.is_empty(), "a read before the end gives bytes");
             hasher.update(&chunk);
             at += chunk.len() as u64;
         }
+        assert_eq!(at, self.len(), "the checksum is of the whole body");
         Ok(hasher.finalize())
     }
 }
@@ -235,6 +237,7 @@ impl Read for Body {
                 worker::pause(self.pause);
             }
         }
+        assert!(self.used <= self.chunk.len(), "no more is used than was read");
         let count = buf.len().min(self.chunk.len() - self.used);
         buf[..count].copy_from_slice(&self.chunk[self.used..self.used + count]);
         self.used += count;

@@ -82,6 +82,8 @@ impl SnapshotHeader {
         out[40..48].copy_from_slice(&self.body_len.to_le_bytes());
         let crc = crc32fast::hash(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert!(out.len() <= FIXED_BYTES + META_MAX_BYTES, "a reader takes no larger header");
+        debug_assert_eq!(Self::decode(&out).as_ref(), Ok(self), "a header is read back as it was written");
         out
     }
 

@@ -129,6 +129,7 @@ impl Write for Outgoing {
     fn flush(&mut self) -> io::Result<()> {
         self.incoming.write(&self.buffer)?;
         self.buffer.clear();
+        assert!(self.incoming.len >= self.header_len, "the body is behind the header");
         Ok(())
     }
 }

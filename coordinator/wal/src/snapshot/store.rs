@@ -207,6 +207,7 @@ impl SnapshotStore {
                 snapshot.read_at(incoming.len(), 1 << 20).map_err(StorageError::io("reading", &path))?;
             incoming.write(&chunk).map_err(StorageError::io("copying", &path))?;
         }
+        assert_eq!(incoming.len(), snapshot.len(), "a copy is as long as its original");
         incoming.finish()
     }
 }
@@ -287,6 +288,9 @@ fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
     }
     survey.older.sort_by_key(|snapshot| snapshot.meta().last_log_id);
     survey.usable = survey.older.pop();
+    let reach = |snapshot: &SnapshotFile| snapshot.meta().last_log_id;
+    let newest = survey.usable.as_ref().map(reach);
+    assert!(survey.older.iter().all(|older| Some(reach(older)) <= newest), "the newest snapshot is used");
     Ok(survey)
 }
 
