@@ -6,7 +6,14 @@ use super::tree::{Tree, product_lines};
 
 /// Assertions per 1,000 lines at least, of all code below this folder. Raise a floor when a crate has got
 /// more of them; never lower one.
-const FLOORS: [(&str, f64); 4] = [("client", 0.8), ("coordinator", 2.8), ("proto", 8.0), ("state", 26.0)];
+const FLOORS: [(&str, f64); 6] = [
+    ("client", 0.8),
+    ("coordinator", 8.0),
+    ("proto", 8.0),
+    ("state", 26.0),
+    ("coordinator/consensus", 20.0),
+    ("coordinator/wal", 27.0),
+];
 
 /// What was counted in a crate, or in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
