@@ -21,6 +21,7 @@ use rowlock_env::{rng, task};
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, NodeId, SessionId, Version};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -158,7 +159,7 @@ impl Cluster {
     /// A session, and a znode for each driver.
     async fn prepare(&mut self) -> Result<()> {
         let mut driver = self.driver(0);
-        match driver.once(Command::CreateSession { password: [7; 16], timeout_ms: 40_000 }).await? {
+        match driver.once(Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 40_000 }).await? {
             Outcome::Session { session, attachment, .. } => {
                 (self.session, self.attachment) = (session, attachment)
             }

@@ -11,6 +11,7 @@ use rowlock_coordinator::proposer::{Proposer, Submission};
 use rowlock_coordinator::{Instant, SessionId};
 use rowlock_env::task::{Shutdown, spawn};
 use rowlock_env::time;
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use support::{cluster, in_time};
 
@@ -25,7 +26,7 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
             session: SessionId::NONE,
             attachment: Attachment::default(),
             identities: Default::default(),
-            command: Command::CreateSession { password: [0; 16], timeout_ms: 60_000 },
+            command: Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 60_000 },
             reply_to: reply_to.clone(),
             tag,
         };

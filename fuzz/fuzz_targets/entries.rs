@@ -18,7 +18,7 @@ use rowlock_state::command::{Batch, Proposal};
 mod sample;
 
 thread_local! {
-    static BEFORE: Machine = sample::machine_with_locks(true, Default::default());
+    static BEFORE: Machine = sample::machine_with_locks();
 }
 
 /// What a list that claims to be long gets in advance, at each level.

@@ -19,7 +19,7 @@ use rowlock_consensus::raft_types::{
 };
 use rowlock_proto::{NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
-use rowlock_state::command::{Batch, Proposal, Rules};
+use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::handshake::{self, Hello};
 use rowlock_transport::{Identity, Lane};
 use rowlock_types::codec;
@@ -115,10 +115,8 @@ fn place(name: &str) -> Option<u8> {
     u8::try_from(place).ok()
 }
 
-fn batches() -> [Batch; 4] {
-    let batch = sample::batch();
-    let old = Batch { rules: Rules::First, ..sample::lock_batch() };
-    [sample::unnumbered(batch.clone()), old, sample::lock_batch(), sample::later_batch()]
+fn batches() -> [Batch; 3] {
+    [sample::batch(), sample::lock_batch(), sample::other_batch()]
 }
 
 fn log_id(index: u64) -> LogId {
@@ -232,13 +230,11 @@ fn snapshots() -> Vec<Vec<u8>> {
     let meta = stored::meta(&meta());
     let header = SnapshotHeader { cluster_hash: 7, node: 2, meta, body_len: 1_000, body_crc: 0xabcd_ef01 };
     let mut all = vec![[&[0], &header.encode()[..]].concat()];
-    let locks = |rules| sample::machine_with_locks(true, rules);
-    for machine in [Machine::new(), sample::machine(), locks(Rules::First), locks(Rules::Second)] {
+    for machine in [Machine::new(), sample::machine(), sample::machine_with_locks()] {
         let mut bytes = vec![1];
         machine.freeze().encode(&mut bytes).expect("memory takes everything");
         let records = &bytes[1 + BEFORE_BLOCK..bytes.len() - END_BYTES];
-        // The newest version, and the one before it.
-        all.extend([[&[15], records].concat(), [&[11], records].concat()]);
+        all.push([&[2], records].concat());
         all.push(bytes);
     }
     all

@@ -1,9 +1,8 @@
 //! The bytes of a log entry: a version byte, a byte of flags, the entry's number in its term, then the
-//! proposals, each of which says what is not as in the one before ([`mod@write`]). Older versions are read
-//! and not written any more: 3 has no number, 1 and 2 are batches in bincode.
+//! proposals, each of which says what is not as in the one before ([`mod@write`]).
 //!
-//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version and keeps reading
-//! the old ones; `testdata/batch.golden` shows such a change.
+//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version, and keeps reading
+//! those of earlier releases; `testdata/batch.golden` shows such a change.
 
 mod read;
 mod write;
@@ -13,26 +12,16 @@ use bincode::error::DecodeError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use crate::command::{Batch, Proposal, Rules};
+use crate::command::{Batch, Proposal};
 
 /// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
-/// What is written.
-const VERSION: u8 = 4;
-/// The third version: without a number.
-const UNNUMBERED: u8 = 3;
-/// The first version: no flags, and the batch in bincode.
-const PLAIN: u8 = 1;
-/// The second one: the same with flags.
-const FLAGGED: u8 = 2;
+/// What is written, and read. Since release 0.2.0.
+const VERSION: u8 = 1;
 
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
-/// The flag of [`Rules::Second`].
-const SECOND_RULES: u8 = 4;
-/// Of version 2: there are commands that nodes without lock queues do not know.
-const LOCKS: u8 = 2;
 
 /// How bincode numbers those commands that are read and written by hand: by their order in
 /// [`crate::command::Command`].
@@ -133,10 +122,10 @@ pub enum BatchError {
     #[error("the batch is empty")]
     Empty,
     /// Written by another version.
-    #[error("the batch has format version {0}, this node knows {PLAIN} to {VERSION}")]
+    #[error("the batch has format version {0}, this node knows {VERSION}")]
     Version(u8),
     /// Written by another version, which knows more flags.
-    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA | LOCKS | SECOND_RULES)]
+    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA)]
     Flags(u8),
     /// More than [`BATCH_MAX_BYTES`].
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
@@ -144,9 +133,6 @@ pub enum BatchError {
     /// Does not decode from this byte on, or from shortly before it.
     #[error("the batch is damaged at byte {0}")]
     Damaged(usize),
-    /// Of an older version, and does not decode.
-    #[error("the batch is damaged: {0}")]
-    Bincode(#[from] DecodeError),
     /// Something follows the batch.
     #[error("{0} bytes follow the batch")]
     Trailing(usize),
@@ -156,8 +142,7 @@ impl Batch {
     /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must
     /// not get into the log.
     pub fn encode(&self) -> Bytes {
-        let rules = if self.rules == Rules::Second { SECOND_RULES } else { 0 };
-        let mut bytes = vec![VERSION, rules | if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
+        let mut bytes = vec![VERSION, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // The room was guessed, and the log keeps entries in memory.
@@ -165,7 +150,7 @@ impl Batch {
         bytes.into()
     }
 
-    /// Reads what [`Batch::encode`] wrote, also that of older versions.
+    /// Reads what [`Batch::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
         Batch::decode_shared(&Bytes::copy_from_slice(bytes))
     }
@@ -175,31 +160,17 @@ impl Batch {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
         }
-        let (flags, known, body) = match &bytes[..] {
-            [] | [FLAGGED | UNNUMBERED | VERSION] => return Err(BatchError::Empty),
-            [PLAIN, body @ ..] => (0, 0, body),
-            [FLAGGED, flags, body @ ..] => (*flags, ENFORCE_QUOTA | LOCKS, body),
-            [UNNUMBERED, flags, body @ ..] => (*flags, ENFORCE_QUOTA, body),
-            [VERSION, flags, body @ ..] => (*flags, ENFORCE_QUOTA | SECOND_RULES, body),
+        let (flags, body) = match &bytes[..] {
+            [] | [VERSION] => return Err(BatchError::Empty),
+            [VERSION, flags, body @ ..] => (*flags, body),
             [version, ..] => return Err(BatchError::Version(*version)),
         };
-        if flags & !known != 0 {
+        if flags & !ENFORCE_QUOTA != 0 {
             return Err(BatchError::Flags(flags));
         }
-        let batch = match bytes[0] {
-            VERSION => read::batch(body, bytes)?,
-            UNNUMBERED => read::unnumbered_batch(body, bytes)?,
-            _ => in_bincode(body)?,
-        };
-        let rules = if flags & SECOND_RULES != 0 { Rules::Second } else { Rules::First };
-        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, rules, ..batch })
+        let batch = read::batch(body, bytes)?;
+        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, ..batch })
     }
-}
-
-/// The batch of an older version.
-fn in_bincode(body: &[u8]) -> Result<Batch, BatchError> {
-    let (batch, read) = from_bincode(body)?;
-    if read == body.len() { Ok(batch) } else { Err(BatchError::Trailing(body.len() - read)) }
 }
 
 impl Proposal {
@@ -229,7 +200,7 @@ mod tests {
     use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
     use super::*;
-    use crate::command::{Attachment, Command, Ordinal, Origin, Rules};
+    use crate::command::{Attachment, Command, Ordinal, Origin};
     use crate::proof::Proof;
 
     /// Of every length that a number may have.
@@ -296,12 +267,6 @@ mod tests {
                 .prop_map(|(path, data)| { Command::SetData(SetData { path, data, version: Version::ANY }) }),
             (text(), text()).prop_map(|(lock, prefix)| Command::Abandon(vec![Attempt { lock, prefix }])),
             text().prop_map(|lock| Command::LockDue { lock }),
-            ([number(), number()], int()).prop_map(|([from, timeout], session)| Command::AttachFrom {
-                from: Attachment(from),
-                session: SessionId(session),
-                password: Bytes::from_static(b"0123456789abcdef"),
-                timeout_ms: timeout as u32,
-            }),
             (number(), any::<[u8; 4]>()).prop_map(|(timeout, password)| Command::OpenSession {
                 proof: Proof::of(&password),
                 timeout_ms: timeout as u32,
@@ -352,12 +317,10 @@ mod tests {
 
     fn batch() -> impl Strategy<Value = Batch> {
         let ordinal = (number(), number()).prop_map(|(term, number)| Ordinal { term, number });
-        let rules = prop_oneof![Just(Rules::First), Just(Rules::Second)];
-        (int(), any::<bool>(), rules, ordinal, proposals()).prop_map(
-            |(time_ms, enforce_quota, rules, ordinal, proposals)| Batch {
+        (int(), any::<bool>(), ordinal, proposals()).prop_map(
+            |(time_ms, enforce_quota, ordinal, proposals)| Batch {
                 time_ms,
                 enforce_quota,
-                rules,
                 ordinal,
                 proposals,
             },
@@ -395,20 +358,6 @@ mod tests {
                 prop_assert_eq!(Batch::decode(&read.encode()).unwrap(), read);
             }
         }
-
-        #[test]
-        fn older_versions_are_read(batch in batch()) {
-            let batch = Batch { ordinal: Ordinal::default(), rules: Rules::First, ..batch };
-            let mut body = Vec::new();
-            write::unnumbered_batch(&batch, &mut body);
-            let flags = u8::from(batch.enforce_quota);
-            prop_assert_eq!(Batch::decode(&[&[UNNUMBERED, flags], &body[..]].concat()).unwrap(), batch.clone());
-            let body = bincode::serde::encode_to_vec(&batch, BINCODE).unwrap();
-            let flags = LOCKS | u8::from(batch.enforce_quota);
-            prop_assert_eq!(Batch::decode(&[&[FLAGGED, flags], &body[..]].concat()).unwrap(), batch.clone());
-            let plain = Batch { enforce_quota: false, ..batch };
-            prop_assert_eq!(Batch::decode(&[&[PLAIN], &body[..]].concat()).unwrap(), plain);
-        }
     }
 
     #[test]
@@ -445,18 +394,15 @@ mod tests {
     #[test]
     fn a_tag_is_on_a_write_and_never_on_another_tag_however_long_the_chain() {
         let (tagged, noop, abandon) = ([12, 1, 0], 0, [15, 0]);
-        // Before the command: of the first version its sender, of the newest the entry's number and what
-        // repeats.
-        let heads = [&[PLAIN, 0, 1, 0, 0, 0, 0, 0, 0][..], &[VERSION, 0, 0, 0, 0, 1, 0, 0]];
-        for head in heads {
-            let read = |command: &[u8]| Batch::decode(&[head, command].concat());
-            assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "one tag on a write");
-            assert!(read(&[noop]).is_ok());
-            assert!(read(&[&tagged[..], &[noop]].concat()).is_err(), "that changes nothing");
-            for count in [2, 1_000_000] {
-                assert!(read(&[&tagged.repeat(count)[..], &abandon].concat()).is_err(), "{count} tags");
-                assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "and the next one is read again");
-            }
+        // Before the command: the entry's number, and what repeats.
+        let head = [VERSION, 0, 0, 0, 0, 1, 0, 0];
+        let read = |command: &[u8]| Batch::decode(&[&head[..], command].concat());
+        assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "one tag on a write");
+        assert!(read(&[noop]).is_ok());
+        assert!(read(&[&tagged[..], &[noop]].concat()).is_err(), "that changes nothing");
+        for count in [2, 1_000_000] {
+            assert!(read(&[&tagged.repeat(count)[..], &abandon].concat()).is_err(), "{count} tags");
+            assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "and the next one is read again");
         }
         let tag_before = |command: &[u8]| {
             Batch::decode(
@@ -469,9 +415,6 @@ mod tests {
     #[test]
     fn a_forged_length_gets_no_memory() {
         let claims = [&[7, 2, b'/', b'a', 1, 252][..], &(BATCH_MAX_BYTES as u32 / 2).to_le_bytes()].concat();
-        let oldest = [&[PLAIN, 0, 1, 0, 0, 0, 0, 0, 0][..], &claims].concat();
-        let read = Batch::decode(&oldest);
-        assert!(matches!(read, Err(BatchError::Bincode(DecodeError::LimitExceeded))), "{read:?}");
         assert!(matches!(from_bincode::<Command>(&claims), Err(DecodeError::LimitExceeded)));
     }
 }

@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
@@ -52,19 +51,23 @@ pub struct Proposal {
 pub enum Command {
     /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
     Noop,
-    /// As `OpenSession`, with the password itself: of older versions, which had no other.
-    CreateSession {
-        /// Random bytes from the origin node.
-        password: [u8; 16],
+    /// Opens a session; its id is made from this command's zxid and the origin node.
+    OpenSession {
+        /// Of the password that the origin node has made and tells the client alone.
+        proof: Proof,
         /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// As `Reattach`, with the password itself: of older versions.
-    Attach {
-        /// Which one.
+    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    Reattach {
+        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it
+        /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
+        /// client has given it up and gone elsewhere, takes nothing from the client.
+        from: Option<Attachment>,
+        /// Which session.
         session: SessionId,
-        /// Must equal the session's.
-        password: Bytes,
+        /// Must be the session's.
+        proof: Proof,
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
@@ -143,17 +146,6 @@ pub enum Command {
         /// Path of the lock's znode.
         lock: String,
     },
-    /// As `Reattach` from somewhere, with the password itself: of older versions.
-    AttachFrom {
-        /// The session's attachment when the client asked.
-        from: Attachment,
-        /// Which session.
-        session: SessionId,
-        /// Must equal the session's.
-        password: Bytes,
-        /// Newly negotiated timeout, milliseconds.
-        timeout_ms: u32,
-    },
     /// The leader's mark: every node notes its digest behind this entry. Changes nothing, takes no zxid.
     CompareDigests,
     /// The digest of the origin's state behind a mark. Changes nothing, takes no zxid.
@@ -162,26 +154,6 @@ pub enum Command {
         index: u64,
         /// [`crate::Machine::digest`].
         digest: u64,
-    },
-    /// Opens a session; its id is made from this command's zxid and the origin node.
-    OpenSession {
-        /// Of the password that the origin node has made and tells the client alone.
-        proof: Proof,
-        /// Negotiated timeout, milliseconds.
-        timeout_ms: u32,
-    },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
-    Reattach {
-        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it
-        /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
-        /// client has given it up and gone elsewhere, takes nothing from the client.
-        from: Option<Attachment>,
-        /// Which session.
-        session: SessionId,
-        /// Must be the session's.
-        proof: Proof,
-        /// Newly negotiated timeout, milliseconds.
-        timeout_ms: u32,
     },
     /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
     /// memory. Its author is answered with this.
@@ -228,9 +200,6 @@ impl Command {
             | Command::Tagged { .. }
             | Command::Verify(_)
             | Command::LockDue { .. }
-            | Command::CreateSession { .. }
-            | Command::Attach { .. }
-            | Command::AttachFrom { .. }
             | Command::OpenSession { .. }
             | Command::Reattach { .. }
             | Command::CompareDigests
@@ -275,9 +244,6 @@ pub struct Batch {
     /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
-    /// Not part of the body: see `codec.rs`.
-    #[serde(skip)]
-    pub rules: Rules,
     /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
@@ -289,8 +255,7 @@ pub struct Batch {
 ///
 /// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node,
 /// since it does not follow its predecessor, and the leader proposes both again. The zero of a default is no
-/// number: such an entry is always taken. The entries of versions that did not count have none, nor has one
-/// without proposals.
+/// number: such an entry is always taken. One without proposals has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ordinal {
     /// The Raft term.
@@ -307,19 +272,6 @@ impl Ordinal {
     }
 }
 
-/// By which rules commands are carried out: those of the version that proposed them. So an old log gives the
-/// state that it gave then, and replicas that begin at different places of it agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rules {
-    /// Of the versions before there were others: answers about queues ask for no permission, a lock-delay has
-    /// no bound, the number of an owner is one for all sessions.
-    First,
-    /// Permission first; bounded lock-delays; owners of one user; all searches for deadlocks of one entry
-    /// share an allowance.
-    #[default]
-    Second,
-}
-
 /// What the leader decides for all proposals of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -327,13 +279,11 @@ pub struct Stamp {
     pub time_ms: i64,
     /// See [`Batch::enforce_quota`].
     pub enforce_quota: bool,
-    /// See [`Batch::rules`].
-    pub rules: Rules,
 }
 
 impl Batch {
     /// What holds for each of its proposals.
     pub fn stamp(&self) -> Stamp {
-        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota, rules: self.rules }
+        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota }
     }
 }

@@ -4,8 +4,7 @@
 //! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its
 //! turn.
 //!
-//! Invariant: apply never asks for a price. A log of an older version, in which dearer commands are, replays
-//! as it was applied; and prices may change without a new format. Invariant: a price is not below the steps
+//! Invariant: apply never asks for a price: prices may change without a new format. Invariant: a price is not below the steps
 //! that apply takes (tests count them), but for what other entries in flight have changed meanwhile, whose
 //! prices bound that.
 
@@ -30,8 +29,7 @@ pub const EPHEMERALS_MAX: usize = 20_000;
 /// Places in the queue of one lock: those that wait together may be granted it in one command, and all holds
 /// that last too long end in one. Fewer if the lock's path is so deep that their ends would take more than
 /// [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded` for an acquire, and for a plain create of a place that is
-/// not exclusive. (What apply itself refuses is [`crate::locks::QUEUE_MAX`], and stays, since old logs depend
-/// on it.)
+/// not exclusive. (What apply itself refuses is [`crate::locks::QUEUE_MAX`].)
 pub const QUEUE_PLACES_MAX: usize = 20_000;
 /// Places that the end of one session is granted at most before the locks that are left are granted by
 /// commands of their own. The first lock is always granted whole.
@@ -174,12 +172,10 @@ impl<'a> Bill<'a> {
             Command::CloseSession => self.end(self.session),
             Command::ExpireSession { session, .. } => self.end(*session),
             Command::Configure { config } => self.steps(config.len() as u64 / BYTES_PER_STEP),
-            Command::CreateSession { .. } | Command::OpenSession { .. } => self.cost.bytes += ZNODE_BYTES,
+            Command::OpenSession { .. } => self.cost.bytes += ZNODE_BYTES,
             Command::Tagged { .. }
             | Command::Refused(_)
             | Command::Noop
-            | Command::Attach { .. }
-            | Command::AttachFrom { .. }
             | Command::Reattach { .. }
             | Command::CompareDigests
             | Command::DigestAt { .. } => {}

@@ -15,7 +15,7 @@ use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::command::{Command, Proposal, Rules, Stamp};
+use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::Room;
 use crate::machine::Machine;
@@ -275,7 +275,7 @@ impl Machine {
             }
             let stored = stored?;
             return if fits(command, &stored) {
-                Ok(self.again(stamp.rules, proposal, command, stored))
+                Ok(self.again(proposal, command, stored))
             } else {
                 Err(ErrorCode::BadArguments)
             };
@@ -317,8 +317,8 @@ impl Machine {
     }
 
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
-    fn again(&self, rules: Rules, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
-        let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities, rules));
+    fn again(&self, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
+        let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities));
         let Outcome::PlaceStates(mut place_states) = outcome else { return outcome };
         let had_places =
             place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));

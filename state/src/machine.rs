@@ -14,7 +14,6 @@ use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
 use crate::ops::{Author, Done};
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
-use crate::proof::Proof;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
@@ -142,7 +141,7 @@ impl Machine {
     /// Applies the next proposal of the log. `stamp` is its batch's.
     ///
     /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is
-    /// rejected, but none if it is `Noop`, `Attach`, `AttachFrom` or about digests, or if its session or
+    /// rejected, but none if it is `Noop`, `Reattach` or about digests, or if its session or
     /// attachment is not (or no longer) valid.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
@@ -174,16 +173,10 @@ impl Machine {
     /// Fingerprint of the whole state: the same on all replicas at the same log index.
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
-        // A log without numbers has the digest that it always had.
         let Ordinal { term, number } = self.last_entry;
         let entry = if number == 0 { 0 } else { Hasher::new(6).word(term).word(number).finish() };
         let parts = [entry, self.tree.totals().digest, self.sessions.digest(), self.locks.digest()];
         parts.into_iter().fold(counters, u64::wrapping_add)
-    }
-
-    /// What [`Machine::digest`] was before version 4 of the snapshot's format.
-    pub(crate) fn digest_without_limits(&self) -> u64 {
-        self.digest().wrapping_sub(self.locks.digest()).wrapping_add(self.locks.digest_without_limits())
     }
 
     /// Sizes, for monitoring.
@@ -209,28 +202,19 @@ impl Machine {
     ) -> Result<Outcome, ErrorCode> {
         match &proposal.command {
             Command::Noop | Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
-            Command::CreateSession { password, timeout_ms } => {
-                Ok(self.create_session(proposal.origin.node, Proof::of(password), *timeout_ms, sink))
-            }
             Command::OpenSession { proof, timeout_ms } => {
                 Ok(self.create_session(proposal.origin.node, *proof, *timeout_ms, sink))
-            }
-            Command::Attach { session, password, timeout_ms } => {
-                self.attach(*session, Proof::of(password), None, *timeout_ms, sink)
-            }
-            Command::AttachFrom { from, session, password, timeout_ms } => {
-                self.attach(*session, Proof::of(password), Some(*from), *timeout_ms, sink)
             }
             Command::Reattach { from, session, proof, timeout_ms } => {
                 self.attach(*session, *proof, *from, *timeout_ms, sink)
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
-                Ok(self.end_session(*session, SessionEnd::Expired, stamp.rules, sink))
+                Ok(self.end_session(*session, SessionEnd::Expired, sink))
             }
             Command::Reap { path } => {
                 let zxid = self.next_zxid();
-                let done = self.reap(stamp.rules, zxid, path)?;
+                let done = self.reap(zxid, path)?;
                 self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
                 Ok(Outcome::Done)
             }
@@ -250,7 +234,7 @@ impl Machine {
             }
             Command::Verify(claims) => {
                 self.admit(proposal.session, proposal.attachment)?;
-                self.verify(stamp.rules, proposal, claims)
+                self.verify(proposal, claims)
             }
             _ => self.run_for_client(stamp, proposal, sink),
         }
@@ -264,7 +248,7 @@ impl Machine {
     ) -> Result<Outcome, ErrorCode> {
         let (place, _) = self.admit(proposal.session, proposal.attachment)?;
         if proposal.command == Command::CloseSession {
-            return Ok(self.end_session(proposal.session, SessionEnd::Closed, stamp.rules, sink));
+            return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
         }
         self.run_command(stamp, (proposal, place), &proposal.command, sink)
     }
@@ -298,9 +282,6 @@ impl Machine {
             | Command::Tagged { .. }
             | Command::Verify(_)
             | Command::LockDue { .. }
-            | Command::CreateSession { .. }
-            | Command::Attach { .. }
-            | Command::AttachFrom { .. }
             | Command::OpenSession { .. }
             | Command::Reattach { .. }
             | Command::CompareDigests
@@ -311,7 +292,7 @@ impl Machine {
             | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
         };
         let mut done = [done];
-        self.end_delays(&by, &done);
+        self.end_delays(&done);
         self.publish(Cause::new(zxid, session, None), &mut done, sink);
         let [done] = done;
         debug_assert!(self.is_as_done(command, &done), "{} is not as {command:?} leaves it", done.path());
@@ -346,8 +327,6 @@ fn takes_zxid(command: &Command) -> bool {
         Command::Noop
             | Command::CompareDigests
             | Command::DigestAt { .. }
-            | Command::Attach { .. }
-            | Command::AttachFrom { .. }
             | Command::Reattach { .. }
             | Command::Verify(_)
     )
@@ -361,6 +340,7 @@ mod tests {
     use super::*;
     use crate::command::{Attachment, Origin};
     use crate::outcome::{Change, SessionEnd};
+    use crate::proof::Proof;
 
     /// Nobody watches.
     struct Silent;
@@ -382,7 +362,7 @@ mod tests {
     }
 
     fn open(machine: &mut Machine) -> SessionId {
-        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         match run(machine, SessionId::NONE, command).result {
             Ok(Outcome::Session { session, .. }) => session,
             other => panic!("{other:?}"),

@@ -12,7 +12,7 @@ use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version, Zxid, path as paths};
 
 use crate::acl::{self, SharedAcl};
-use crate::command::{Rules, Stamp};
+use crate::command::Stamp;
 use crate::locks::{Contender, Key, limit_in};
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::{Change, ChangeKind, EventSink};
@@ -241,12 +241,10 @@ impl Machine {
         }
         let (trail, parent) = self.tree.find(at.parent()).ok_or(ErrorCode::NoNode)?;
         permit(&parent.acl, perms::DELETE, by.who)?;
-        let at = match path.strip_prefix("//") {
-            // `//a` is not `/a`. Entries of older versions took it for that.
-            Some(name) if at.name() == name && by.stamp.rules == Rules::First => Path::cut(&path[1..], 1),
-            Some(_) => return Err(ErrorCode::NoNode),
-            None => at,
-        };
+        // `//a` is not `/a`.
+        if path.starts_with("//") {
+            return Err(ErrorCode::NoNode);
+        }
         let place = parent.children.find(at.name()).map_err(|_| ErrorCode::NoNode)?;
         let (_, znode) = parent.children.at(place);
         check_version(znode.meta.version, version)?;

@@ -5,7 +5,6 @@
 
 use rowlock_proto::{ErrorCode, Zxid};
 
-use crate::command::Rules;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::znode::{Kind, Znode};
@@ -33,12 +32,12 @@ impl Machine {
     }
 
     /// The command: deletes the znode if it is still due.
-    pub(crate) fn reap(&mut self, rules: Rules, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
+    pub(crate) fn reap(&mut self, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        if !is_due(znode, self.time_ms) || (rules != Rules::First && self.has_delay(path)) {
+        if !is_due(znode, self.time_ms) || self.has_delay(path) {
             return Err(ErrorCode::BadVersion);
         }
         Ok(self.remove(zxid, path))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
-use crate::command::{Attachment, Rules};
+use crate::command::Attachment;
 use crate::cost::{END_GRANTS_MAX, end_steps};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
@@ -219,18 +219,6 @@ impl Sessions {
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
     }
 
-    /// What was kept of passwords are the passwords themselves: keeps their proofs instead. For a snapshot.
-    pub(crate) fn hash_passwords(&mut self) {
-        let ids: Vec<SessionId> = self.map.iter().map(|(id, _)| *id).collect();
-        for id in ids {
-            let session = self.map.get_mut(&id).expect("just found");
-            session.proof = Proof::of(&session.proof.0);
-            session.hasher = session.hasher(id);
-            let (new, old) = session.rehash();
-            self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
-        }
-    }
-
     /// The outcomes that an open session keeps.
     pub(crate) fn outcomes(&self, id: SessionId) -> Option<&Outcomes> {
         self.get(id).map(|session| &session.outcomes)
@@ -375,7 +363,6 @@ impl Machine {
         &mut self,
         session: SessionId,
         end: SessionEnd,
-        rules: Rules,
         sink: &mut S,
     ) -> Outcome {
         let zxid = self.next_zxid();
@@ -389,10 +376,7 @@ impl Machine {
             SessionEnd::Closed => Why::SessionClosed,
             SessionEnd::Expired => Why::SessionExpired,
         });
-        let mut cause = Cause::new(zxid, session, why);
-        if rules != Rules::First {
-            cause.grants_max = END_GRANTS_MAX;
-        }
+        let cause = Cause { grants_max: END_GRANTS_MAX, ..Cause::new(zxid, session, why) };
         self.publish(cause, &mut gone, sink);
         debug_assert!(
             steps::uncounted(|| gone.iter().all(|done| self.tree.get(done.path()).is_none())),

@@ -2,6 +2,7 @@
 
 use rowlock_env::task::{Task, spawn};
 use rowlock_proto::lock::Acquire;
+use rowlock_state::Proof;
 use rowlock_state::outcome::Outcome;
 
 use super::*;
@@ -21,7 +22,7 @@ impl State {
     fn new() -> (State, watch::Receiver<Option<i64>>) {
         let (alarm, rings) = LockAlarm::new();
         let mut state = State { replica: Arc::default(), alarm, session: SessionId::NONE };
-        let open = Command::CreateSession { password: [0; 16], timeout_ms: TIMEOUT_MS };
+        let open = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: TIMEOUT_MS };
         let Outcome::Session { session, .. } = state.apply(0, open) else { panic!("a session opens") };
         state.session = session;
         (state, rings)

@@ -13,6 +13,7 @@ use rowlock_consensus::raft_types::{Entry, EntryOutcome, EntryPayload, LogId, Pa
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
 use rowlock_transport::handshake::{self, Hello, Identity};
 use rowlock_types::codec;
@@ -38,7 +39,7 @@ fn opening() -> Proposal {
         session: SessionId::NONE,
         attachment: Attachment(0),
         identities: Default::default(),
-        command: Command::CreateSession { password: [7; 16], timeout_ms: 30_000 },
+        command: Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 30_000 },
     }
 }
 

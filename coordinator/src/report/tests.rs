@@ -7,6 +7,7 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
 use rowlock_proto::request::Create;
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS};
@@ -74,7 +75,7 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         match self.run(SessionId::NONE, command) {
             Outcome::Session { session, .. } => session,
             other => panic!("{other:?}"),

@@ -4,6 +4,7 @@ use rowlock_env::task::{Task, spawn};
 use rowlock_proto::Version;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
+use rowlock_state::Proof;
 use rowlock_state::outcome::Outcome;
 
 use super::*;
@@ -30,7 +31,7 @@ fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms:
 fn replica() -> Arc<Replica> {
     let replica = Arc::new(Replica::default());
     let opened =
-        apply(&replica, SessionId::NONE, Command::CreateSession { password: [0; 16], timeout_ms: 1 });
+        apply(&replica, SessionId::NONE, Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1 });
     let Outcome::Session { session, .. } = opened else { panic!("{opened:?}") };
     create(&replica, session, "/left", 4, None);
     create(&replica, session, "/left/child", 0, None);

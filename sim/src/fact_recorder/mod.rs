@@ -125,8 +125,7 @@ impl FactRecorder {
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
         // A sync that comes late orders nothing any more, and its client is not told.
-        let no_effect =
-            matches!(proposal.command, Command::Attach { .. } | Command::Reattach { .. } | Command::Noop);
+        let no_effect = matches!(proposal.command, Command::Reattach { .. } | Command::Noop);
         if proposal.session == SessionId::NONE || no_effect {
             return Vec::new();
         }

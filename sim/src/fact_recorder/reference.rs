@@ -89,6 +89,7 @@ mod tests {
     use rowlock_proto::acl::Acl;
     use rowlock_proto::request::Create;
     use rowlock_proto::{CreateMode, SessionId};
+    use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Command, Origin as From, Proposal};
 
     use super::*;
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn a_write_of_plain_znodes_is_told_with_its_answer_and_what_it_changed() {
         let mut reference = Reference::new(Locks::at(Vec::new()));
-        let opening = Command::CreateSession { password: [0; 16], timeout_ms: 1_000 };
+        let opening = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1_000 };
         let facts = reference.apply(Index(1), Some(&entry(SessionId::NONE, vec![opening]))).unwrap();
         let opened = facts.iter().find_map(|fact| match fact {
             Fact::SessionOpened { session, .. } => Some(*session),

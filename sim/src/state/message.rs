@@ -14,7 +14,7 @@ pub struct Tag(pub u64);
 /// From client to node.
 #[derive(Clone, Debug)]
 pub enum Up {
-    /// A write, or the handshake (`CreateSession`, `Attach`).
+    /// A write, or the handshake (`OpenSession`, `Reattach`).
     Write { tag: Tag, command: Command },
     /// getChildren, with the czxid of each child.
     List { tag: Tag, path: String },

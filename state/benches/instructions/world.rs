@@ -5,9 +5,9 @@ use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::Outcome;
+use rowlock_state::{Machine, Proof};
 
 /// What znodes hold.
 pub const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
@@ -41,7 +41,7 @@ pub fn other(n: usize, more: &str) -> String {
 }
 
 pub fn open_session() -> Command {
-    Command::CreateSession { password: [7; 16], timeout_ms: 10_000 }
+    Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 10_000 }
 }
 
 /// The place that was granted.

@@ -23,13 +23,9 @@ const EMPTY: &[u8] = &[0];
 pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
     Reader::new(bytes, whole).all(|reader| {
         let ordinal = Ordinal { term: reader.u64()?, number: reader.u64()? };
-        Some(Batch { ordinal, ..reader.unnumbered_batch()? })
+        let (time_ms, proposals) = (reader.i64()?, reader.proposals()?);
+        Some(Batch { time_ms, ordinal, proposals, ..Batch::default() })
     })
-}
-
-/// The same of version 3.
-pub(super) fn unnumbered_batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
-    Reader::new(bytes, whole).all(Reader::unnumbered_batch)
 }
 
 /// The list of proposals that these bytes are.
@@ -70,11 +66,6 @@ impl<'a> Reader<'a> {
             Some(_) => Err(BatchError::Trailing(self.rest.len())),
             None => Err(BatchError::Damaged(self.whole.len() - self.rest.len())),
         }
-    }
-
-    fn unnumbered_batch(&mut self) -> Option<Batch> {
-        let (time_ms, proposals) = (self.i64()?, self.proposals()?);
-        Some(Batch { time_ms, proposals, ..Batch::default() })
     }
 
     fn proposals(&mut self) -> Option<Vec<Proposal>> {

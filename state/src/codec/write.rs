@@ -18,11 +18,6 @@ const PROPOSAL_BYTES: usize = 160;
 pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {
     u64(batch.ordinal.term, out);
     u64(batch.ordinal.number, out);
-    unnumbered_batch(batch, out);
-}
-
-/// The same as version 3 has it.
-pub(super) fn unnumbered_batch(batch: &Batch, out: &mut Vec<u8>) {
     i64(batch.time_ms, out);
     proposals(&batch.proposals, out);
 }

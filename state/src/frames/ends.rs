@@ -9,9 +9,10 @@ use rowlock_proto::request::Op;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
 use super::world::World;
-use crate::command::{Command, Proposal, Rules, Stamp};
+use crate::command::{Command, Proposal, Stamp};
 use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, LEAVE, QUEUE_PLACES_MAX};
 use crate::outcome::Outcome;
+use crate::proof::Proof;
 use crate::steps;
 
 const FULL: Result<(), ErrorCode> = Err(ErrorCode::QuotaExceeded);
@@ -248,21 +249,16 @@ fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself()
 }
 
 #[test]
-fn the_end_of_a_session_grants_all_where_that_is_little_or_the_entry_is_of_an_older_version() {
+fn the_end_of_a_session_grants_all_where_that_is_little() {
     let mut world = holder_of_three(100);
     ends(&mut world, Command::CloseSession);
-    assert_eq!(world.machine.counts().lock_waiters, 0);
-    let mut world = holder_of_three(END_GRANTS_MAX / 2 + 1);
-    let proposal = world.proposal(&Arc::default(), Command::CloseSession);
-    let stamp = Stamp { time_ms: 1_000, rules: Rules::First, ..Stamp::default() };
-    world.machine.apply_stamped(stamp, &proposal, &mut ()).result.unwrap();
     assert_eq!(world.machine.counts().lock_waiters, 0);
 }
 
 #[test]
 fn a_session_that_opens_is_at_its_price() {
     let mut world = World::new();
-    let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+    let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
     let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
     let cost = world.machine.price(&proposal).unwrap();
     let before = super::weigh::bytes(&world.machine);

@@ -11,6 +11,7 @@ use crate::Machine;
 use crate::command::{Attachment, Command, Origin, Proposal, Stamp};
 use crate::cost::Cost;
 use crate::outcome::Outcome;
+use crate::proof::Proof;
 
 /// Below which requests of the kinds work.
 pub(super) const ROOT: &str = "/0000";
@@ -29,7 +30,7 @@ impl World {
 
     pub(super) fn open(&mut self) -> SessionId {
         let attachment = Attachment(0);
-        let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
         let (origin, session) = (Origin::default(), SessionId::NONE);
         let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
         match self.machine.apply(1_000, &proposal, &mut ()).result {

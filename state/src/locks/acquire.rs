@@ -20,7 +20,6 @@ use super::party::Room;
 use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::acl::may;
-use crate::command::Rules;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New, permit};
 use crate::outcome::{EventSink, Outcome};
@@ -65,8 +64,8 @@ impl Machine {
         all: &[Acquire],
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        check_request(by.stamp.rules, all)?;
-        let steps_max = self.search_steps_max(by.stamp.rules);
+        check_request(all)?;
+        let steps_max = self.search_steps_max();
         let mut search = Search { steps: 0, steps_max, room: Room::of(by) };
         let result = self.place_all(by, all, &mut search, sink);
         // For each place the search may go beyond by the last ones that it has looked at.
@@ -203,11 +202,9 @@ impl Machine {
         }
         let guess = guess.as_deref();
         let known = self.tree.find_near(path, guess.map(|guess| &guess.trail));
-        if by.stamp.rules != Rules::First {
-            // Before anything is said of the queue.
-            let znode = known.as_ref().map_or_else(|| self.tree.nearest(path), |(_, znode)| *znode);
-            permit(&znode.acl, perms::CREATE, by.who)?;
-        }
+        // Before anything is said of the queue.
+        let znode = known.as_ref().map_or_else(|| self.tree.nearest(path), |(_, znode)| *znode);
+        permit(&znode.acl, perms::CREATE, by.who)?;
         let known = known.map(|(trail, _)| trail);
         let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
         if let Some(lock) = self.locks.at(found) {
@@ -270,9 +267,8 @@ impl Machine {
             return Some(PlaceState::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(owner_of(acquire.owner, by), by.session)?;
-        let rules = by.stamp.rules;
-        let under = OwnerKey::works_under(rules, acquire.owner, address_in(by.who));
-        let newcomer = Newcomer { owner, under, mode: acquire.mode, rules };
+        let under = OwnerKey::works_under(acquire.owner, address_in(by.who));
+        let newcomer = Newcomer { owner, under, mode: acquire.mode };
         self.circle(newcomer, &acquire.lock, search).map(PlaceState::Deadlock)
     }
 
@@ -355,10 +351,10 @@ impl Machine {
 
 /// Whether the client may know a limit that it has not named itself.
 fn may_tell_limit(by: &Author, lock: &Znode) -> bool {
-    by.stamp.rules == Rules::First || may(lock.acl.entries(), perms::READ, by.who)
+    may(lock.acl.entries(), perms::READ, by.who)
 }
 
-fn check_request(rules: Rules, all: &[Acquire]) -> Result<(), ErrorCode> {
+fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
     let mut locks = BTreeSet::new();
     let is_good = |acquire: &Acquire| {
         acquire.lock != "/"
@@ -366,7 +362,7 @@ fn check_request(rules: Rules, all: &[Acquire]) -> Result<(), ErrorCode> {
             && !acquire.prefix.is_empty()
             && first_slash(&acquire.prefix).is_none()
             && !matches!(acquire.mode, Mode::Permits(0))
-            && (rules == Rules::First || acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS)
+            && acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS
     };
     // One alone is no other's lock.
     let is_good = match all {

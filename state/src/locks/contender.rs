@@ -11,7 +11,6 @@ use sha1::{Digest as _, Sha1};
 
 use super::key::Key;
 use crate::acl::is_proof;
-use crate::command::Rules;
 use crate::digest::Hasher;
 use crate::ops::Author;
 use crate::tree::Path;
@@ -153,7 +152,7 @@ impl Contender {
 /// itself so.
 pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     match owner {
-        Owner::Named(number) if by.stamp.rules != Rules::First => Owner::Named(of_user(number, by.who)),
+        Owner::Named(number) => Owner::Named(of_user(number, by.who)),
         other => other,
     }
 }

@@ -26,7 +26,6 @@ use super::index::Lock;
 use super::key::Key;
 use super::owner::OwnerKey;
 use super::party::Room;
-use crate::command::Rules;
 use crate::machine::Machine;
 use crate::steps;
 
@@ -46,7 +45,6 @@ pub(super) struct Newcomer {
     /// With whom it works under the same place.
     pub under: Option<OwnerKey>,
     pub mode: Mode,
-    pub rules: Rules,
 }
 
 /// How an owner was reached: through its place `at` in the lock `path`, for which the owner `waiter` waits.
@@ -57,18 +55,17 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// What the next command may look at. Entries of older versions share nothing, and are applied as they
-    /// were.
-    pub(super) fn search_steps_max(&self, rules: Rules) -> usize {
+    /// What the next command may look at.
+    pub(super) fn search_steps_max(&self) -> usize {
         const { assert!(SEARCH_FLOOR <= STEPS_MAX, "what each command may look at is within what one may") };
         let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);
-        if rules >= Rules::Second { left.clamp(SEARCH_FLOOR, STEPS_MAX) } else { STEPS_MAX }
+        left.clamp(SEARCH_FLOOR, STEPS_MAX)
     }
 
     /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the
     /// first by the newcomer, and the last of them its own or the one that it works under.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
-        let Newcomer { owner, under, mode, rules } = by;
+        let Newcomer { owner, under, mode } = by;
         // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
         if under.is_none() {
             self.locks.places_of(owner).next()?;
@@ -77,7 +74,7 @@ impl Machine {
         let mut todo: Vec<OwnerKey> = Vec::new();
         let queue = self.locks.get_entry(lock)?;
         let Search { steps, steps_max, room } = search;
-        let mut count = Count { steps, max: *steps_max, rules };
+        let mut count = Count { steps, max: *steps_max };
         self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
             if next == owner || Some(next) == under {
@@ -92,7 +89,7 @@ impl Machine {
                 // Its maker does one thing at a time: it waits for that work before it gives back any of its
                 // places.
                 let step = Step { waiter: next, path: entry.0, at: key };
-                reach(OwnerKey::workers_of(rules, key, maker), step, &mut reached, &mut todo);
+                reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
                 if let Some(waiter) = entry.1.waiters.get(key) {
                     self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, &mut count);
                 }
@@ -136,7 +133,7 @@ impl Machine {
             }
             for (at, in_the_way) in together.drain(..) {
                 let owner = OwnerKey::new(in_the_way.owner, in_the_way.session);
-                let workers = OwnerKey::workers_of(count.rules, at, in_the_way);
+                let workers = OwnerKey::workers_of(at, in_the_way);
                 for owner in owner.into_iter().chain([workers]) {
                     reach(owner, Step { waiter, path, at }, reached, todo);
                 }
@@ -171,11 +168,10 @@ impl Machine {
     }
 }
 
-/// Places that one command has looked at, and how it looks at them.
+/// Places that one command has looked at.
 struct Count<'a> {
     steps: &'a mut usize,
     max: usize,
-    rules: Rules,
 }
 
 impl Count<'_> {

@@ -139,16 +139,12 @@ impl Lock {
 
     /// Its part of the digest besides its contenders'. An idle one has none: it is not in a snapshot.
     fn hash(&self, path: &str) -> u64 {
-        let Some(limit) = self.limit.filter(|_| !self.is_idle()) else { return self.delay_hash(path) };
-        Hasher::new(9).bytes(path.as_bytes()).int(self.delayed_until_ms).word(u64::from(limit)).finish()
-    }
-
-    /// The same without its limit, as it was before version 4 of the snapshot's format.
-    fn delay_hash(&self, path: &str) -> u64 {
-        if self.delayed_until_ms == 0 {
-            return 0;
+        let hasher = |kind| Hasher::new(kind).bytes(path.as_bytes()).int(self.delayed_until_ms);
+        match self.limit.filter(|_| !self.is_idle()) {
+            Some(limit) => hasher(9).word(u64::from(limit)).finish(),
+            None if self.delayed_until_ms == 0 => 0,
+            None => hasher(7).finish(),
         }
-        Hasher::new(7).bytes(path.as_bytes()).int(self.delayed_until_ms).finish()
     }
 }
 
@@ -215,13 +211,6 @@ impl Locks {
 
     pub(crate) fn digest(&self) -> u64 {
         self.digest
-    }
-
-    /// What it was before limits were a part of it, for snapshots of that time.
-    pub(crate) fn digest_without_limits(&self) -> u64 {
-        self.iter().fold(self.digest, |digest, (path, lock)| {
-            digest.wrapping_sub(lock.hash(path)).wrapping_add(lock.delay_hash(path))
-        })
     }
 
     /// Locks, holders, waiters.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::PLACES_MAX;
 use super::key::KeyRef;
 use super::publish::{Cause, path_of, place};
-use crate::command::{Proposal, Rules};
+use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
@@ -89,18 +89,17 @@ impl Machine {
         claim: &Claim,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        if claim.token == NO_TOKEN && by.stamp.rules != Rules::First {
+        if claim.token == NO_TOKEN {
             return self.force_end_of_delay(by, &claim.path, sink);
         }
         let found = place(claim).and_then(|(lock, _)| self.tree.get(lock));
-        if let Some(lock) = found.filter(|_| by.stamp.rules != Rules::First) {
+        if let Some(lock) = found {
             permit(&lock.acl, perms::DELETE, by.who)?;
         }
         if self.holder_of(claim).is_none() {
             return Ok(Outcome::Held(vec![false]));
         }
-        let lock = found.expect("a lock with a holder is a znode");
-        permit(&lock.acl, perms::DELETE, by.who)?;
+        assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
         self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
@@ -131,8 +130,8 @@ impl Machine {
 
     /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
     /// nobody waits for a lock whose znode could be deleted, but who comes after it in the same command does.
-    pub(crate) fn end_delays(&mut self, by: &Author, done: &[Done]) {
-        if by.stamp.rules == Rules::First || !self.locks.has_delays() {
+    pub(crate) fn end_delays(&mut self, done: &[Done]) {
+        if !self.locks.has_delays() {
             return;
         }
         for done in done.iter().filter(|done| done.kind() == Some(ChangeKind::Deleted)) {
@@ -143,18 +142,13 @@ impl Machine {
 
     /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client
     /// would need to know it: READ on the place and on its lock.
-    pub(crate) fn verify(
-        &self,
-        rules: Rules,
-        proposal: &Proposal,
-        claims: &[Claim],
-    ) -> Result<Outcome, ErrorCode> {
+    pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Outcome, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
         let held = claims.iter().map(|claim| {
             let holder = self.holder_of(claim);
-            if rules != Rules::First && holder != Some(proposal.session) {
+            if holder != Some(proposal.session) {
                 self.permit_reading(proposal, claim)?;
             }
             Ok(holder.is_some())

@@ -20,7 +20,6 @@ mod leave;
 mod owner;
 mod party;
 mod publish;
-mod recover;
 mod view;
 
 pub(crate) use contender::Contender;

@@ -7,7 +7,6 @@ use rowlock_proto::lock::{Owner, place_number};
 
 use super::contender::Contender;
 use super::key::Key;
-use crate::command::Rules;
 
 /// Who waits or holds, in the eyes of deadlock detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +16,6 @@ pub(crate) enum OwnerKey {
     /// All that works under a certain place, and keeps its maker from giving it back. What comes from another
     /// address than the maker does not: it is no part of what the maker waits for.
     Under(u64, u128),
-    /// The same wherever it comes from: for entries of [`Rules::First`].
-    UnderAnywhere(u64),
 }
 
 impl OwnerKey {
@@ -31,23 +28,16 @@ impl OwnerKey {
     }
 
     /// As what else it works: for whom.
-    pub(crate) fn works_under(rules: Rules, owner: Owner, address: &str) -> Option<Self> {
+    pub(crate) fn works_under(owner: Owner, address: &str) -> Option<Self> {
         match owner {
-            Owner::Under(number) => Some(OwnerKey::under(rules, number, address)),
+            Owner::Under(number) => Some(OwnerKey::Under(number, number_of(address))),
             Owner::Unnamed | Owner::Session | Owner::Named(_) => None,
         }
     }
 
     /// What works under this place.
-    pub(super) fn workers_of(rules: Rules, place: &Key, maker: &Contender) -> Self {
-        OwnerKey::under(rules, place_number(&place.path), &maker.address)
-    }
-
-    fn under(rules: Rules, number: u64, address: &str) -> Self {
-        match rules {
-            Rules::First => OwnerKey::UnderAnywhere(number),
-            Rules::Second => OwnerKey::Under(number, number_of(address)),
-        }
+    pub(super) fn workers_of(place: &Key, maker: &Contender) -> Self {
+        OwnerKey::Under(place_number(&place.path), number_of(&maker.address))
     }
 }
 
@@ -60,9 +50,8 @@ fn number_of(address: &str) -> u128 {
     }
 }
 
-/// Under whom a place is found: by the rules of whatever entry comes later.
+/// Under whom a place is found.
 pub(super) fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
     let own = OwnerKey::new(contender.owner, contender.session);
-    let under = |rules| OwnerKey::works_under(rules, contender.owner, &contender.address);
-    own.into_iter().chain(under(Rules::First)).chain(under(Rules::Second))
+    own.into_iter().chain(OwnerKey::works_under(contender.owner, &contender.address))
 }

@@ -18,7 +18,6 @@ use super::key::Key;
 use super::publish::{place, shortened};
 use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::acl::may;
-use crate::command::Rules;
 use crate::machine::Machine;
 use crate::ops::Author;
 use crate::tree::split;
@@ -27,7 +26,6 @@ use crate::tree::split;
 pub(crate) struct Room<'a> {
     bytes: usize,
     who: &'a [Id],
-    rules: Rules,
 }
 
 /// How much of a place its reader may see.
@@ -39,12 +37,12 @@ enum Sight {
 }
 
 impl<'a> Room<'a> {
-    pub(crate) fn of_an_answer(who: &'a [Id], rules: Rules) -> Room<'a> {
-        Room { bytes: PARTIES_MAX_BYTES, who, rules }
+    pub(crate) fn of_an_answer(who: &'a [Id]) -> Room<'a> {
+        Room { bytes: PARTIES_MAX_BYTES, who }
     }
 
     pub(super) fn of(by: &Author<'a>) -> Room<'a> {
-        Room::of_an_answer(by.who, by.stamp.rules)
+        Room::of_an_answer(by.who)
     }
 
     /// Takes it, if there is so much.
@@ -55,8 +53,7 @@ impl<'a> Room<'a> {
 
     /// Whether the reader may READ the znode, which may have gone.
     fn may_read(&self, machine: &Machine, path: &str) -> bool {
-        self.rules == Rules::First
-            || machine.tree.get(path).is_some_and(|znode| may(znode.acl.entries(), perms::READ, self.who))
+        machine.tree.get(path).is_some_and(|znode| may(znode.acl.entries(), perms::READ, self.who))
     }
 
     fn sight(&self, machine: &Machine, place: &str) -> Sight {

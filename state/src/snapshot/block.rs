@@ -7,15 +7,9 @@ use super::SnapshotError;
 use super::record::Record;
 use crate::codec::{BINCODE, from_bincode};
 
-/// Format version behind the magic. No checksum covers it, so two versions differ by two bits: there were no
-/// 3, 5 and 6.
-pub(super) const VERSION: u16 = 7;
-/// With the passwords of sessions; still read.
-pub(super) const VERSION_WITH_PASSWORDS: u16 = 4;
-/// Before entries of a term had numbers, and the limits of locks were in the digest; still read.
-pub(super) const VERSION_WITHOUT_NUMBERS: u16 = 2;
-/// Before locks had an index and sessions kept outcomes; still read.
-pub(super) const VERSION_WITHOUT_LOCKS: u16 = 1;
+/// Format version behind the magic, since release 0.2.0. No checksum covers it, so that two versions must
+/// differ by two bits: the next ones are 2, 4 and 7.
+pub(super) const VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"ROWLSNAP";
 /// A block is written once it holds so much. One record may make it larger.
@@ -64,8 +58,6 @@ pub(super) struct BlockReader<'a, R> {
     block: Vec<u8>,
     /// Bytes of `block` that have been decoded.
     read: usize,
-    /// The format that it is in.
-    pub(super) version: u16,
 }
 
 impl<'a, R: Read> BlockReader<'a, R> {
@@ -75,13 +67,10 @@ impl<'a, R: Read> BlockReader<'a, R> {
             return Err(SnapshotError::NotASnapshot);
         }
         let version = u16::from_le_bytes(read_array(input)?);
-        if !matches!(
-            version,
-            VERSION | VERSION_WITH_PASSWORDS | VERSION_WITHOUT_NUMBERS | VERSION_WITHOUT_LOCKS
-        ) {
+        if version != VERSION {
             return Err(SnapshotError::Version(version));
         }
-        Ok(BlockReader { input, block: Vec::new(), read: 0, version })
+        Ok(BlockReader { input, block: Vec::new(), read: 0 })
     }
 
     pub(super) fn next(&mut self) -> Result<Record<'static>, SnapshotError> {

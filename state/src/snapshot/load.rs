@@ -9,7 +9,6 @@ use rowlock_proto::{SessionId, Zxid};
 
 use super::SnapshotError;
 use super::block::BlockReader;
-use super::block::{VERSION, VERSION_WITH_PASSWORDS, VERSION_WITHOUT_LOCKS};
 use super::record::Record;
 use crate::acl::{Acls, SharedAcl};
 use crate::command::Ordinal;
@@ -49,9 +48,6 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
                 }
                 builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
             }
-            Record::Contender { .. } | Record::Delay { .. } if records.version == VERSION_WITHOUT_LOCKS => {
-                return damaged("a queue comes before there were any");
-            }
             Record::Contender { lock, czxid, name, contender } => {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), Key { czxid, path }, contender));
@@ -64,7 +60,6 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             Record::End { digest } => break digest,
         }
     };
-    let version = records.version;
     let locks = Locks::default();
     let (tree, searched) = (builder.finish()?, 0);
     let mut machine = Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, searched };
@@ -72,19 +67,12 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
     }
-    let found =
-        if version < VERSION_WITH_PASSWORDS { machine.digest_without_limits() } else { machine.digest() };
     if !records.is_at_block_end() {
         return damaged("records follow its end");
     }
+    let found = machine.digest();
     if found != digest {
         return Err(SnapshotError::Digest { written: digest, found });
-    }
-    if version < VERSION {
-        machine.sessions.hash_passwords();
-    }
-    if version == VERSION_WITHOUT_LOCKS {
-        machine.find_contenders();
     }
     Ok(machine)
 }

@@ -18,8 +18,7 @@ use crate::znode::Meta;
 pub(super) enum Record<'a> {
     /// First.
     Counters { last_zxid: Zxid, time_ms: i64 },
-    /// Rising ids. The ephemerals follow from the znodes. Older versions had the password in the place of its
-    /// proof.
+    /// Rising ids. The ephemerals follow from the znodes.
     Session { id: SessionId, proof: Proof, timeout_ms: u32, attachment: Attachment },
     /// Gets the next number, from 0; comes before the first znode that has it.
     Acl(Cow<'a, [Acl]>),

@@ -7,6 +7,7 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Owner, Party, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, SessionId};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Outcome;
 use rowlock_state::{Machine, OUTCOMES_MAX_BYTES, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX};
@@ -19,7 +20,7 @@ fn apply(machine: &mut Machine, session: SessionId, command: Command) -> Outcome
 }
 
 fn open(machine: &mut Machine) -> SessionId {
-    let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+    let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
     match apply(machine, SessionId::NONE, command) {
         Outcome::Session { session, .. } => session,
         other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Version};
-use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal, Rules, Stamp};
+use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 use rowlock_state::{Machine, Proof};
 
@@ -41,7 +41,7 @@ fn commands() -> Vec<Command> {
     let plain = |path, data, flags| Command::Create { create: create(path, data, flags), ttl_ms: None };
     let (path, version) = delete("/gone");
     vec![
-        Command::CreateSession { password: *b"0123456789abcdef", timeout_ms: 30_000 },
+        Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 30_000 },
         plain("/a", Some(b"data"), 0),
         plain("/a/null", None, 0),
         plain("/a/empty", Some(b""), 0),
@@ -69,9 +69,10 @@ fn commands() -> Vec<Command> {
         Command::Reap { path: "/box".to_owned() },
         Command::Configure { config: "server.1=a:1:participant".to_owned() },
         Command::Noop,
-        Command::Attach {
+        Command::Reattach {
+            from: None,
             session: SESSION,
-            password: Bytes::from_static(b"0123456789abcdef"),
+            proof: Proof::of(b"0123456789abcdef"),
             timeout_ms: 20_000,
         },
         Command::ExpireSession { session: SESSION, attachment: Attachment(1) },
@@ -91,7 +92,6 @@ pub fn batch() -> Batch {
     Batch {
         time_ms: 1_700_000_000_123,
         enforce_quota: false,
-        rules: Rules::Second,
         ordinal: Ordinal { term: 7, number: 300 },
         proposals: commands().into_iter().enumerate().map(proposal).collect(),
     }
@@ -127,7 +127,7 @@ fn lock_commands() -> Vec<Command> {
     let tagged = |id, acked, command| Command::Tagged { id, acked, command: Box::new(command) };
     let wait = Acquire { wait: false, owner: Owner::Session, ..acquire("/l/x", "try-", Mode::Shared) };
     vec![
-        Command::CreateSession { password: *b"0123456789abcdef", timeout_ms: 30_000 },
+        Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 30_000 },
         tagged(
             1,
             0,
@@ -172,21 +172,14 @@ pub fn lock_batch() -> Batch {
     batch
 }
 
-/// What has come later than the others: it stands in a batch of its own, since the bytes of those are kept.
-pub fn later_batch() -> Batch {
+/// What the other batches do not have.
+pub fn other_batch() -> Batch {
     let mut batch = batch();
     let mut proposal = batch.proposals.swap_remove(0);
     batch.proposals.clear();
     let under = Acquire { owner: Owner::Under(300), ..acquire("/l/x", "x-", Mode::Exclusive) };
     for command in [
-        Command::AttachFrom {
-            from: Attachment(1),
-            session: SESSION,
-            password: Bytes::from_static(b"0123456789abcdef"),
-            timeout_ms: 20_000,
-        },
         Command::Acquire(vec![under]),
-        Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 20_000 },
         Command::Reattach {
             from: Some(Attachment(1)),
             session: SESSION,
@@ -204,17 +197,12 @@ pub fn later_batch() -> Batch {
     batch
 }
 
-/// As it was before entries had numbers.
-pub fn unnumbered(batch: Batch) -> Batch {
-    Batch { ordinal: Ordinal::default(), rules: Rules::First, ..batch }
-}
-
 /// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left
 /// behind.
-pub fn machine_with_locks(is_numbered: bool, rules: Rules) -> Machine {
+pub fn machine_with_locks() -> Machine {
     let mut machine = Machine::new();
     let batch = lock_batch();
-    let stamp = Stamp { rules, ..batch.stamp() };
+    let stamp = batch.stamp();
     for proposal in &batch.proposals {
         machine.apply_stamped(stamp, proposal, &mut Silent);
     }
@@ -226,9 +214,7 @@ pub fn machine_with_locks(is_numbered: bool, rules: Rules) -> Machine {
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("the session is open");
-    if is_numbered {
-        assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
-    }
+    assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
     machine
 }
 

@@ -8,6 +8,7 @@ use rowlock_proto::frame::DEFAULT_MAX_BYTES;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, FencingToken, NodeId, SessionId, Version};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_state::{LockView, Machine};
@@ -74,10 +75,10 @@ impl Generator {
 
     pub fn next(&mut self, chance: &mut Chance, state: &Machine) -> (Stamp, Proposal) {
         self.time_ms += chance.pick(&[0, 0, 1, 5, 200, 2_000, -500]);
-        let stamp = Stamp { time_ms: self.time_ms, enforce_quota: chance.one_in(4), ..Stamp::default() };
+        let stamp = Stamp { time_ms: self.time_ms, enforce_quota: chance.one_in(4) };
         if self.sessions.len() < SESSIONS {
             let timeout_ms = chance.pick(&[500, 1_000, 4_000]);
-            let open = Command::CreateSession { password: PASSWORD, timeout_ms };
+            let open = Command::OpenSession { proof: Proof::of(&PASSWORD), timeout_ms };
             return (stamp, proposal(SessionId::NONE, Attachment(0), open));
         }
         let at = chance.below(SESSIONS);
@@ -122,11 +123,11 @@ impl Generator {
     /// What an answer tells the sessions' clients.
     pub fn learn(&mut self, proposal: &Proposal, applied: &Applied) {
         match (&proposal.command, &applied.result) {
-            (Command::CreateSession { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
+            (Command::OpenSession { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
                 let (id, attachment) = (*session, *attachment);
                 self.sessions.push(Session { id, attachment, tag: 0, latest: Vec::new() });
             }
-            (Command::Attach { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
+            (Command::Reattach { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
                 let open = self.sessions.iter_mut().find(|open| open.id == *session).unwrap();
                 open.attachment = *attachment;
             }
@@ -149,8 +150,8 @@ impl Generator {
             2 => return proposal(session.id, session.attachment, Command::CloseSession),
             3 => {
                 let timeout_ms = chance.pick(&[500, 1_000, 4_000, 9_000]);
-                let password = Bytes::copy_from_slice(&PASSWORD);
-                Command::Attach { session: session.id, password, timeout_ms }
+                let proof = Proof::of(&PASSWORD);
+                Command::Reattach { from: None, session: session.id, proof, timeout_ms }
             }
             4 | 5 if !due.is_empty() => Command::LockDue { lock: chance.pick(&due).to_owned() },
             6 if !idle.is_empty() => Command::Reap { path: chance.pick(&idle).to_owned() },

@@ -15,9 +15,9 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, FencingToken, SessionId, Version};
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd};
+use rowlock_state::{Machine, Proof};
 
 const LOCKS: usize = 3;
 const SESSIONS: usize = 4;
@@ -141,7 +141,7 @@ impl World {
     }
 
     fn open(&mut self) -> SessionId {
-        let command = Command::CreateSession { password: [1; 16], timeout_ms: 1_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
         match self.apply(SessionId::NONE, command).0.result {
             Ok(Outcome::Session { session, .. }) => session,
             other => panic!("{other:?}"),

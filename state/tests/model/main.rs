@@ -10,9 +10,9 @@ use naive::{Event, Naive};
 use proptest::prelude::*;
 use rowlock_proto::acl::perms;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::{Machine, Proof};
 use steps::{Step, steps};
 
 const PASSWORD: [u8; 16] = [7; 16];
@@ -65,11 +65,11 @@ impl Clients {
             }
             Step::Open { node, timeout_ms } => {
                 origin.node = node;
-                Command::CreateSession { password: PASSWORD, timeout_ms }
+                Command::OpenSession { proof: Proof::of(&PASSWORD), timeout_ms }
             }
             Step::Attach { session, right, timeout_ms } => {
-                let password = if right { PASSWORD.to_vec() } else { b"wrong".to_vec() };
-                Command::Attach { session: self.get(session, false).0, password: password.into(), timeout_ms }
+                let proof = Proof::of(if right { &PASSWORD } else { b"wrong" });
+                Command::Reattach { from: None, session: self.get(session, false).0, proof, timeout_ms }
             }
             Step::Expire { session, stale } => {
                 let (session, attachment) = self.get(session, stale);
@@ -148,8 +148,8 @@ proptest! {
             prop_assert_eq!(machine.check(), Ok(()), "{:?}", proposal);
             same_trees(&machine, &naive)?;
             clients.learn(&applied.result);
-            let Stamp { time_ms, enforce_quota, rules } = stamp;
-            log.push(Batch { time_ms, enforce_quota, rules, proposals: vec![proposal], ..Batch::default() });
+            let Stamp { time_ms, enforce_quota } = stamp;
+            log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() });
         }
 
         // Another replica, through the log format.

@@ -8,6 +8,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, SessionId, Stat, Version, Zxid};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Proposal, Stamp};
 use rowlock_state::outcome::{ChangeKind, Outcome, SessionEnd};
 
@@ -33,7 +34,7 @@ pub struct Node {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    password: [u8; 16],
+    proof: Proof,
     pub timeout_ms: u32,
     pub attachment: Attachment,
 }
@@ -87,8 +88,8 @@ impl Naive {
     fn run(&mut self, proposal: &Proposal) -> Reply<Outcome> {
         match &proposal.command {
             Command::Noop => return Ok(Outcome::Done),
-            Command::Attach { session, password, timeout_ms } => {
-                let open = self.sessions.get_mut(session).filter(|open| open.password == **password);
+            Command::Reattach { from: None, session, proof, timeout_ms } => {
+                let open = self.sessions.get_mut(session).filter(|open| open.proof == *proof);
                 let open = open.ok_or(ErrorCode::SessionExpired)?;
                 open.attachment.0 += 1;
                 open.timeout_ms = *timeout_ms;
@@ -97,16 +98,16 @@ impl Naive {
                 return Ok(Outcome::Session { session: *session, attachment, timeout_ms });
             }
             Command::ExpireSession { session, attachment } => self.admit(*session, *attachment)?,
-            Command::CreateSession { .. } | Command::Reap { .. } | Command::Configure { .. } => {}
+            Command::OpenSession { .. } | Command::Reap { .. } | Command::Configure { .. } => {}
             _ => self.admit(proposal.session, proposal.attachment)?,
         }
         self.zxid.0 += 1;
         let (session, who) = (proposal.session, &*proposal.identities);
         match &proposal.command {
-            Command::CreateSession { password, timeout_ms } => {
+            Command::OpenSession { proof, timeout_ms } => {
                 let session = SessionId((proposal.origin.node.0 as i64 % 128) << 56 | self.zxid.0);
-                let (password, timeout_ms, attachment) = (*password, *timeout_ms, Attachment(1));
-                self.sessions.insert(session, Open { password, timeout_ms, attachment });
+                let (proof, timeout_ms, attachment) = (*proof, *timeout_ms, Attachment(1));
+                self.sessions.insert(session, Open { proof, timeout_ms, attachment });
                 self.events.push(Event::Opened(session, attachment, timeout_ms));
                 Ok(Outcome::Session { session, attachment, timeout_ms })
             }
@@ -148,7 +149,7 @@ impl Naive {
                 self.put(path, &Some(Bytes::from(config.clone())), -1);
                 Ok(Outcome::Done)
             }
-            Command::Noop | Command::Attach { .. } => unreachable!(),
+            Command::Noop | Command::Reattach { .. } => unreachable!(),
             other => unreachable!("not part of this model: {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ mod world;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Mode, Owner, Party, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
-use rowlock_state::command::{Command, Rules};
+use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 use world::{LOCK, Queue, World, acquire, claim};
 
@@ -177,18 +177,4 @@ fn a_circle_does_not_name_what_its_reader_may_not_read() {
     assert_eq!((circle[0].path.as_str(), circle[0].session), ("", SessionId::NONE));
     assert_eq!((circle[0].token, circle[0].label.len()), (FencingToken(0), 0));
     assert!(circle[1].path.starts_with("/open/s-"), "its own place is told: {circle:?}");
-}
-
-/// Replicas that replay an old log from different places must agree.
-#[test]
-fn entries_of_the_first_rules_give_the_answers_that_they_gave() {
-    let mut world = World::new(Queue::HeldFirst, 0);
-    world.rules = Rules::First;
-    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
-    let Ok(Outcome::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
-    assert!(matches!(&place_states[0], PlaceState::Busy { ahead: 2, holder: Some(_) }), "{place_states:?}");
-    let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
-    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true])));
-    let force = Command::ForceRelease(claim(&world.first, 1));
-    assert_eq!(world.ask(force), Ok(Outcome::Held(vec![false])));
 }

@@ -3,7 +3,7 @@
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Owner, PlaceState};
-use rowlock_state::command::{Command, Rules};
+use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 
 use crate::world::{Acquire, Queue, World, acquire};
@@ -27,9 +27,8 @@ fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Own
 }
 
 /// One session of each holds a lock as the owner 7; then the first one asks for the lock of the second one.
-fn is_refused(rules: Rules, one: &[Id], other: &[Id]) -> bool {
+fn is_refused(one: &[Id], other: &[Id]) -> bool {
     let mut world = World::new(Queue::Free, 0);
-    world.rules = rules;
     let (a, b) = (world.open(), world.open());
     assert!(matches!(ask(&mut world, a, one, "/a", Owner::Named(7)), PlaceState::Held(_)));
     assert!(matches!(ask(&mut world, b, other, "/b", Owner::Named(7)), PlaceState::Held(_)));
@@ -38,10 +37,11 @@ fn is_refused(rules: Rules, one: &[Id], other: &[Id]) -> bool {
 
 #[test]
 fn sessions_of_one_user_that_name_one_owner_are_one_owner() {
-    let new = |one: &[Id], other: &[Id]| is_refused(Rules::Second, one, other);
-    assert!(new(&at("10.0.0.1", Some("u")), &at("10.0.0.2", Some("u"))), "wherever they connect from");
-    assert!(new(&at("10.0.0.1", None), &at("10.0.0.1", None)), "or of one address, if nothing is proven");
-    assert!(new(&[], &[]), "or of nobody in particular");
+    let (one, other) = (at("10.0.0.1", Some("u")), at("10.0.0.2", Some("u")));
+    assert!(is_refused(&one, &other), "wherever they connect from");
+    let unproven = at("10.0.0.1", None);
+    assert!(is_refused(&unproven, &unproven), "or of one address, if nothing is proven");
+    assert!(is_refused(&[], &[]), "or of nobody in particular");
 }
 
 #[test]
@@ -52,16 +52,14 @@ fn a_stranger_who_takes_the_name_of_an_owner_is_another_owner() {
         (at("10.0.0.1", None), at("10.0.0.1", Some("u"))),
         (at("10.0.0.1", None), at("10.0.0.2", None)),
     ] {
-        assert!(!is_refused(Rules::Second, &one, &other), "{one:?} and {other:?}");
-        assert!(is_refused(Rules::First, &one, &other), "as a log from before has it");
+        assert!(!is_refused(&one, &other), "{one:?} and {other:?}");
     }
 }
 
 /// The victim holds /a, the stranger waits for /b, which a third one holds and says to do so under the
 /// victim's place. Then the third one asks for /a: a circle only if the victim waits for the stranger.
-fn third_is_refused(rules: Rules, victim: &str, worker: &str) -> bool {
+fn third_is_refused(victim: &str, worker: &str) -> bool {
     let mut world = World::new(Queue::Free, 0);
-    world.rules = rules;
     let [a, b, c] = [world.open(), world.open(), world.open()];
     let PlaceState::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else {
         panic!()
@@ -75,9 +73,6 @@ fn third_is_refused(rules: Rules, victim: &str, worker: &str) -> bool {
 
 #[test]
 fn what_works_under_a_place_comes_from_the_address_of_its_maker() {
-    for rules in [Rules::First, Rules::Second] {
-        assert!(third_is_refused(rules, "10.0.0.1", "10.0.0.1"), "{rules:?}");
-    }
-    assert!(!third_is_refused(Rules::Second, "10.0.0.1", "10.0.0.2"));
-    assert!(third_is_refused(Rules::First, "10.0.0.1", "10.0.0.2"), "as a log from before has it");
+    assert!(third_is_refused("10.0.0.1", "10.0.0.1"));
+    assert!(!third_is_refused("10.0.0.1", "10.0.0.2"));
 }

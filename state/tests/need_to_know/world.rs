@@ -5,9 +5,9 @@ pub use rowlock_proto::lock::Acquire;
 use rowlock_proto::lock::{Claim, Owner, PlaceState};
 use rowlock_proto::request::{Create, SetAcl};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Version};
-use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Command, Origin, Proposal, Rules, Stamp};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::Outcome;
+use rowlock_state::{Machine, Proof};
 
 pub const LOCK: &str = "/private";
 
@@ -26,7 +26,6 @@ pub enum Queue {
 
 pub struct World {
     pub machine: Machine,
-    pub rules: Rules,
     pub victim: SessionId,
     stranger: SessionId,
     /// Path and token of the first place that the victim had, or would have.
@@ -60,7 +59,6 @@ impl World {
     pub fn new(queue: Queue, rights: i32) -> World {
         let mut world = World {
             machine: Machine::new(),
-            rules: Rules::default(),
             victim: SessionId::NONE,
             stranger: SessionId::NONE,
             first: format!("{LOCK}/a-0000000000"),
@@ -134,7 +132,7 @@ impl World {
     }
 
     pub fn open(&mut self) -> SessionId {
-        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         match self.run(SessionId::NONE, &[], command) {
             Ok(Outcome::Session { session, .. }) => session,
             other => panic!("{other:?}"),
@@ -151,7 +149,7 @@ impl World {
         let attachment = Attachment(1);
         let proposal =
             Proposal { origin: Origin::default(), session, attachment, identities: who.into(), command };
-        let stamp = Stamp { time_ms: self.time_ms, rules: self.rules, ..Stamp::default() };
+        let stamp = Stamp { time_ms: self.time_ms, ..Stamp::default() };
         let result = self.machine.apply_stamped(stamp, &proposal, &mut ()).result;
         self.machine.check().unwrap();
         result

@@ -1,6 +1,6 @@
 //! A machine with named clients, and how its answers are written down.
 //!
-//! Verbs: `time MS`, `enforce on|off` (hard quotas), `rules first|second` (of the log entries), `node N`,
+//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`,
 //! `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes on with
 //! the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and
@@ -14,10 +14,10 @@ use std::fmt::Write as _;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
-use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Rules};
+use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
+use rowlock_state::{Machine, Proof};
 
 use crate::locks;
 use crate::script::{Words, id};
@@ -35,7 +35,6 @@ pub struct World {
     clients: BTreeMap<String, Client>,
     time_ms: i64,
     enforce_quota: bool,
-    rules: Rules,
     node: NodeId,
 }
 
@@ -47,7 +46,6 @@ impl World {
         match words.at(0) {
             "time" => self.time_ms = number(1),
             "enforce" => self.enforce_quota = words.at(1) == "on",
-            "rules" => self.rules = if words.at(1) == "first" { Rules::First } else { Rules::Second },
             "quotas" => return self.quotas(),
             "node" => self.node = NodeId(words.at(1).parse().unwrap()),
             "auth" => self.client(words.at(1)).who.push(id(words.at(2))),
@@ -88,10 +86,8 @@ impl World {
     }
 
     fn open(&mut self, words: &Words<'_>) -> String {
-        let command = Command::CreateSession {
-            password: *b"sixteen byte key",
-            timeout_ms: words.number("timeout_ms", 4_000),
-        };
+        let proof = Proof::of(b"sixteen byte key");
+        let command = Command::OpenSession { proof, timeout_ms: words.number("timeout_ms", 4_000) };
         let (applied, told) = self.propose(&Client::default(), command);
         if let Ok(Outcome::Session { session, attachment, .. }) = applied.result {
             *self.client(words.at(1)) = Client { session, attachment, who: Vec::new() };
@@ -101,15 +97,10 @@ impl World {
 
     fn attach(&mut self, words: &Words<'_>) -> String {
         let session = self.client(words.at(1)).session;
-        let password = words.option("password").unwrap_or("sixteen byte key").to_owned().into();
+        let proof = Proof::of(words.option("password").unwrap_or("sixteen byte key").as_bytes());
         let timeout_ms = words.number("timeout_ms", 4_000);
-        let command = match words.option("from") {
-            None => Command::Attach { session, password, timeout_ms },
-            Some(_) => {
-                let from = Attachment(words.number("from", 0));
-                Command::AttachFrom { from, session, password, timeout_ms }
-            }
-        };
+        let from = words.option("from").map(|_| Attachment(words.number("from", 0)));
+        let command = Command::Reattach { from, session, proof, timeout_ms };
         let (applied, told) = self.propose(&Client::default(), command);
         match applied.result {
             Ok(Outcome::Session { attachment, .. }) if words.option("stay").is_none() => {
@@ -149,8 +140,8 @@ impl World {
             identities: client.who.as_slice().into(),
             command,
         };
-        let (time_ms, enforce_quota, rules) = (self.time_ms, self.enforce_quota, self.rules);
-        let batch = Batch { time_ms, enforce_quota, rules, proposals: vec![proposal], ..Batch::default() };
+        let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);
+        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() };
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
         let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);

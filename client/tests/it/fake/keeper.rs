@@ -12,6 +12,7 @@ use rowlock_proto::{
     ConnectRequest, ErrorCode, EventType, Request, Response, SessionId, Stat, WatchedEvent, Xid, Zxid,
     encode, path,
 };
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{
     Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
@@ -345,8 +346,11 @@ impl Server for Keeper {
         }
         let timeout_ms = hello.timeout_ms.unsigned_abs();
         let command = match hello.session_id {
-            SessionId::NONE => Command::CreateSession { password: [7; 16], timeout_ms },
-            session => Command::Attach { session, password: hello.password, timeout_ms },
+            SessionId::NONE => Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms },
+            session => {
+                let proof = Proof::of(&hello.password);
+                Command::Reattach { from: None, session, proof, timeout_ms }
+            }
         };
         let opened = self.propose(command);
         let (session_id, attachment) = match opened {

@@ -25,6 +25,7 @@ mod tests {
     use rowlock_proto::SessionId;
 
     use rowlock_proto::lock::{Acquire, Mode};
+    use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Origin};
     use rowlock_state::outcome::Outcome;
 
@@ -36,7 +37,7 @@ mod tests {
     }
 
     fn open(machine: &mut Machine) -> SessionId {
-        let command = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         match machine.apply(0, &by(SessionId::NONE, command), &mut ()).result {
             Ok(Outcome::Session { session, .. }) => session,
             other => panic!("{other:?}"),

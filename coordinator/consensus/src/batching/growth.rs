@@ -41,11 +41,8 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         }),
         Command::Noop
         | Command::Tagged { .. }
-        | Command::CreateSession { .. }
         | Command::OpenSession { .. }
         | Command::Reattach { .. }
-        | Command::Attach { .. }
-        | Command::AttachFrom { .. }
         | Command::CloseSession
         | Command::ExpireSession { .. }
         | Command::Delete { .. }
@@ -74,6 +71,7 @@ mod tests {
     use rowlock_proto::acl::Acl;
     use rowlock_proto::request::Create;
     use rowlock_proto::{CreateMode, Version};
+    use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Origin};
     use rowlock_state::outcome::Outcome;
 
@@ -100,7 +98,7 @@ mod tests {
     /// A session, and a znode that its write number 1 has made.
     fn begun() -> (Machine, SessionId) {
         let mut machine = Machine::new();
-        let open = Command::CreateSession { password: [7; 16], timeout_ms: 4_000 };
+        let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         let opened = machine.apply(1, &proposal(SessionId::NONE, open), &mut ()).result;
         let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
         let first = tagged(1, Command::Create { create: create("/a"), ttl_ms: None });

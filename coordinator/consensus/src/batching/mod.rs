@@ -27,7 +27,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
-use rowlock_state::command::{Batch, Command, Ordinal, Proposal, Rules};
+use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::pacing::{
@@ -280,8 +280,7 @@ impl Batcher {
         }
         self.metrics.batch_commands.record(proposals.len());
         let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
-        let rules = Rules::default();
-        let batch = Batch { time_ms, enforce_quota, rules, ordinal, proposals };
+        let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
         let bytes = batch.encode();
         debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
         self.replica.batch_cache.keep(bytes.clone(), batch);
@@ -433,9 +432,6 @@ pub fn weight(proposal: &Proposal) -> usize {
         Command::Configure { config } => config.len(),
         Command::Noop
         | Command::Tagged { .. }
-        | Command::CreateSession { .. }
-        | Command::Attach { .. }
-        | Command::AttachFrom { .. }
         | Command::OpenSession { .. }
         | Command::Reattach { .. }
         | Command::CompareDigests

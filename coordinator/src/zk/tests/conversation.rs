@@ -16,6 +16,7 @@ use rowlock_proto::lock::PlaceState;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_types::limits;
@@ -71,7 +72,7 @@ impl Stage {
         let bounds = WatchBounds { connection: 3 * 258, ..WatchBounds::default() };
         *context.replica.watches.lock() = WatchTable::bounded_by(bounds);
         let password = [7; 16];
-        let open = Command::CreateSession { password, timeout_ms: 10_000 };
+        let open = Command::OpenSession { proof: Proof::of(&password), timeout_ms: 10_000 };
         let Ok(Outcome::Session { session, attachment, .. }) = apply(&context, SessionId::NONE, open, None)
         else {
             panic!("a session opens");
@@ -116,7 +117,7 @@ impl Stage {
 
     /// A change by another session.
     fn change_by_another(&self, request: Request) {
-        let open = Command::CreateSession { password: [8; 16], timeout_ms: 10_000 };
+        let open = Command::OpenSession { proof: Proof::of(&[8; 16]), timeout_ms: 10_000 };
         match apply(&self.context, SessionId::NONE, open, None) {
             Ok(Outcome::Session { session, .. }) => self.change_by(session, request),
             other => panic!("a session opens: {other:?}"),
@@ -134,8 +135,8 @@ impl Stage {
 
     /// The session is attached to another connection.
     fn move_away(&self) {
-        let password = Bytes::copy_from_slice(&self.password);
-        let attach = Command::Attach { session: self.session, password, timeout_ms: 10_000 };
+        let (session, proof) = (self.session, Proof::of(&self.password));
+        let attach = Command::Reattach { from: None, session, proof, timeout_ms: 10_000 };
         apply(&self.context, SessionId::NONE, attach, None).unwrap();
     }
 
@@ -196,7 +197,7 @@ fn a_change_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_sho
 #[test]
 fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_shows_it() {
     let mut stage = Stage::new();
-    let open = Command::CreateSession { password: [8; 16], timeout_ms: 10_000 };
+    let open = Command::OpenSession { proof: Proof::of(&[8; 16]), timeout_ms: 10_000 };
     let Ok(Outcome::Session { session: holder, .. }) = apply(&stage.context, SessionId::NONE, open, None)
     else {
         panic!("a session opens");

@@ -8,6 +8,7 @@ use rowlock_env::time;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use tokio::io::AsyncWriteExt;
 
@@ -154,8 +155,8 @@ async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_se
     let first = Client::connect(&node).await;
     let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
     let (session, from) = (first.opened.session_id, Attachment(1));
-    let password = first.opened.password.clone();
-    let late = Command::AttachFrom { from, session, password, timeout_ms: 10_000 };
+    let proof = Proof::of(&first.opened.password);
+    let late = Command::Reattach { from: Some(from), session, proof, timeout_ms: 10_000 };
     let mut answer = submit(&node, late).await;
     answer.ready().await;
     let mut messages = VecDeque::new();
@@ -174,13 +175,9 @@ async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_th
     let node = Node::start().await;
     node.log(Log::Stands);
     let (password, session) = ([7; 16], SessionId((1 << 56) + 1));
-    let opened = Command::CreateSession { password, timeout_ms: TIMEOUT_MS };
-    let moved = Command::AttachFrom {
-        from: Attachment(1),
-        session,
-        password: Bytes::copy_from_slice(&password),
-        timeout_ms: TIMEOUT_MS,
-    };
+    let proof = Proof::of(&password);
+    let opened = Command::OpenSession { proof, timeout_ms: TIMEOUT_MS };
+    let moved = Command::Reattach { from: Some(Attachment(1)), session, proof, timeout_ms: TIMEOUT_MS };
     let _answers = [submit(&node, opened).await, submit(&node, moved).await];
     let request = ConnectRequest {
         session_id: session,
@@ -208,7 +205,8 @@ async fn a_client_whose_session_its_node_does_not_know_yet_is_served_once_it_doe
     let node = Node::start().await;
     node.log(Log::Stands);
     let (password, session) = ([7; 16], SessionId((1 << 56) + 1));
-    let _answer = submit(&node, Command::CreateSession { password, timeout_ms: 10_000 }).await;
+    let _answer =
+        submit(&node, Command::OpenSession { proof: Proof::of(&password), timeout_ms: 10_000 }).await;
     let password = Bytes::copy_from_slice(&password);
     let request = ConnectRequest { session_id: session, password, ..connect_request(None) };
     let asked = async {

@@ -4,6 +4,7 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Owner, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
+use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
 
@@ -45,7 +46,7 @@ fn by_cluster(command: Command) -> Proposal {
 impl World {
     /// The znodes of the workload.
     pub(super) fn prepare(&mut self) {
-        let opening = by_cluster(Command::CreateSession { password: [0; 16], timeout_ms: 1_000 });
+        let opening = by_cluster(Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1_000 });
         let batch = Batch { time_ms: self.wall_ms(), proposals: vec![opening], ..Batch::default() };
         let mut recorder = Recorder::default();
         let applied = self.reference.apply(batch.time_ms, &batch.proposals[0], &mut recorder);

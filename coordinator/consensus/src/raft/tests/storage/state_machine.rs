@@ -22,6 +22,7 @@ use crate::raft::testing::{entry, log_id, membership_entry, snapshot_meta};
 use crate::raft_types::{Entry, EntryOutcome, EntryPayload, Payload};
 use parking_lot::Mutex;
 use rowlock_proto::SessionId;
+use rowlock_state::Proof;
 use rowlock_state::command::Attachment;
 
 #[derive(Default)]
@@ -83,7 +84,7 @@ async fn node_with(dir: &Path, applier: Applier) -> Node {
 
 /// An entry whose batch opens a session: the state changes with every one.
 fn batch_entry(index: u64) -> Entry {
-    let command = Command::CreateSession { password: [index as u8; 16], timeout_ms: 1000 };
+    let command = Command::OpenSession { proof: Proof::of(&[index as u8; 16]), timeout_ms: 1000 };
     let proposal = Proposal {
         origin: Default::default(),
         session: SessionId::NONE,
