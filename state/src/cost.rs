@@ -4,9 +4,9 @@
 //! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its
 //! turn.
 //!
-//! Invariant: apply never asks for a price: prices may change without a new format. Invariant: a price is not below the steps
-//! that apply takes (tests count them), but for what other entries in flight have changed meanwhile, whose
-//! prices bound that.
+//! Invariant: apply never asks for a price, so prices may change without a new format. Invariant: a price is
+//! not below the steps that apply takes (tests count them), but for what other entries in flight have changed
+//! meanwhile, whose prices bound that.
 
 use std::collections::BTreeSet;
 

@@ -16,11 +16,8 @@ use super::record::Key;
 pub(super) const FOOTER_FILE: &str = "SEAL";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
-/// Of the form of a segment: 3 has blocks of chunks.
-const VERSION: u8 = 3;
-/// One record per value of sled, and blocks in which each record says everything. Their footers are read, so
-/// that what was in these segments can be declared missing.
-const OUTDATED: std::ops::RangeInclusive<u8> = 1..=2;
+/// Of the form of a segment, since release 0.2.0.
+const VERSION: u8 = 1;
 /// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 64 << 10;
 /// Files are read and copied in pieces of this size.
@@ -51,14 +48,6 @@ pub(super) struct Footer {
     pub bloom: BloomFilter,
     /// All files but the footer.
     pub files: Vec<SealedFile>,
-}
-
-/// A segment's footer that was read.
-pub(super) enum Found {
-    /// It can be used.
-    Footer(Footer),
-    /// The segment was written by an earlier version of Rowlock.
-    Outdated(Footer),
 }
 
 /// In which state a segment was closed.
@@ -92,7 +81,7 @@ impl Footer {
     }
 
     /// Reads the footer of a segment.
-    pub fn read(folder: &Dir) -> Result<Found, HistoryError> {
+    pub fn read(folder: &Dir) -> Result<Footer, HistoryError> {
         let bytes = folder.read(FOOTER_FILE)?;
         let damaged = |why: &str| HistoryError::Damaged(format!("its footer {why}"));
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| damaged("is cut off"))?;
@@ -100,12 +89,10 @@ impl Footer {
             return Err(damaged("has a wrong checksum"));
         }
         let (version, body) = body.split_first().ok_or_else(|| damaged("is empty"))?;
-        let footer = || codec::decode(body, FOOTER_MAX_BYTES).map_err(|e| damaged(&e.to_string()));
-        match *version {
-            VERSION => Ok(Found::Footer(footer()?)),
-            version if OUTDATED.contains(&version) => Ok(Found::Outdated(footer()?)),
-            _ => Err(damaged("is of another version")),
+        if *version != VERSION {
+            return Err(damaged("is of another version"));
         }
+        codec::decode(body, FOOTER_MAX_BYTES).map_err(|error| damaged(&error.to_string()))
     }
 
     /// Makes everything in the folder durable, and then puts the footer on it.

@@ -18,7 +18,7 @@ use super::error::HistoryError;
 use super::readers::Readers;
 
 /// The form of gaps.
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 /// Longest gap that is believed.
 const GAP_MAX_BYTES: usize = 64;
 /// Longest path of a lock and longest name of a queue znode that are recorded. Beyond: the event is dropped
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_keys_are_those_of_version_1_and_of_gaps_those_of_version_2() {
+    fn bytes_of_keys_and_gaps_are_those_of_version_1() {
         let key = Key { time_ms: 1_700_000_000_123, zxid: Zxid(0x1_0000_0002), ordinal: 3 };
         assert_eq!(hex(&key.encode()), "8000018bcfe5687b800000010000000200000003");
         assert_eq!(
             hex(&encoded(Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace })),
-            "0212010403"
+            "0112010403"
         );
-        assert_eq!(hex(&encoded(Gap { from: Zxid(9), missing: None, why: GapReason::TooFast })), "02120000");
+        assert_eq!(hex(&encoded(Gap { from: Zxid(9), missing: None, why: GapReason::TooFast })), "01120000");
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Gap::decode(&bytes[..cut]).is_err(), "{cut}");
         }
-        assert!(Gap::decode(&[3, 0]).unwrap_err().to_string().contains("version 3"));
+        assert!(Gap::decode(&[2, 0]).unwrap_err().to_string().contains("version 2"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use rowlock_proto::Zxid;
 
 use super::chunk::Chunk;
 use super::error::HistoryError;
-use super::footer::{self, Content, Footer};
+use super::footer::{Content, Footer};
 use super::query::{Filter, Page, Reading, Then};
 use super::record::{Gap, Key};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
@@ -77,8 +77,6 @@ pub(super) struct Found {
     node: PathBuf,
     footers: Vec<Footer>,
     damaged: Vec<u64>,
-    /// Of those in `footers`, the ones in a form that is not read any more.
-    outdated: Vec<u64>,
     /// Up to here everything is in the segments.
     pub covered: Zxid,
 }
@@ -88,21 +86,17 @@ impl Found {
     /// changes nothing.
     pub fn look(node: &Path) -> Result<Found, HistoryError> {
         let node = node.to_owned();
-        let (mut footers, mut damaged, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut footers, mut damaged) = (Vec::new(), Vec::new());
         let dir = match Dir::open(&node.join(FOLDER)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Found { node, footers, damaged, outdated, covered: Zxid::default() });
+                return Ok(Found { node, footers, damaged, covered: Zxid::default() });
             }
             dir => dir?,
         };
         for number in dir.list()?.iter().filter_map(|name| number_of(name)) {
             let folder = Dir::open(&dir.path().join(folder_name(number)))?;
             match Footer::read(&folder) {
-                Ok(footer::Found::Footer(footer)) if footer.number == number => footers.push(footer),
-                Ok(footer::Found::Outdated(footer)) if footer.number == number => {
-                    outdated.push(number);
-                    footers.push(footer);
-                }
+                Ok(footer) if footer.number == number => footers.push(footer),
                 _ => damaged.push(number),
             }
         }
@@ -110,7 +104,7 @@ impl Found {
         let noted = dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
         let covered =
             footers.iter().map(|footer| footer.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
-        Ok(Found { node, footers, damaged, outdated, covered })
+        Ok(Found { node, footers, damaged, covered })
     }
 }
 
@@ -135,7 +129,7 @@ pub(super) struct Store {
 impl Store {
     /// Puts the folder in order and goes on with what was found.
     pub fn open(found: Found, bounds: Bounds) -> Result<Store, HistoryError> {
-        let Found { node, footers, damaged, outdated, covered } = found;
+        let Found { node, footers, damaged, covered } = found;
         let data = Dir::open(&node)?;
         let dir = data.sub(FOLDER)?;
         for leftover in dir.list()?.iter().filter(|name| *name == OPEN || name.starts_with(VIEW)) {
@@ -157,10 +151,6 @@ impl Store {
         };
         for number in damaged {
             store.set_aside(number, &HistoryError::Damaged("it has no footer that fits".to_owned()));
-        }
-        for number in outdated {
-            let why = "it was written by an earlier version, in a form that is not read any more".to_owned();
-            store.set_aside(number, &HistoryError::Damaged(why));
         }
         if let Some(number) = take_opening(&store.dir) {
             let why = HistoryError::Damaged("the node went down while it was opened".to_owned());

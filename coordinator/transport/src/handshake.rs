@@ -14,9 +14,10 @@ use serde::{Deserialize, Serialize};
 
 /// What a connection between nodes begins with.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
-/// The version of everything between nodes: frames, messages, and the openraft types within them. Grows with
-/// every change of the bytes; nodes of different versions refuse each other.
-pub const VERSION: u16 = 6;
+/// The version of everything between nodes: frames, messages, and the openraft types within them. 1 is that
+/// of release 0.2.0. Grows with every release that changes the bytes; nodes of different versions refuse each
+/// other.
+pub const VERSION: u16 = 1;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
 

@@ -83,6 +83,14 @@ pub enum StorageError {
         /// Of this program.
         expected: u32,
     },
+    /// Written before the first release.
+    #[error(
+        "the data folder {} was written by an unreleased version of Rowlock, and this version does not read it. \
+         Nothing was changed. Go on with the version that wrote it; or move the data folders of all nodes away, and \
+         start the cluster anew.",
+        .0.display()
+    )]
+    Unreleased(PathBuf),
     /// It has content but does not say whose.
     #[error(
         "the data folder {} has content, but its file `identity` is missing or damaged ({why}). If this is the right \

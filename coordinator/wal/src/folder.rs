@@ -124,7 +124,7 @@ impl Inner {
             return Ok(());
         }
         if let Some((dir, identity)) = &self.place {
-            let claim = Claim { log: LogState::Begun, life: Some((self.incarnation, state)) };
+            let claim = Claim { log: LogState::Begun, incarnation: self.incarnation, state };
             identity::write(dir, identity, claim)?;
         }
         let before = std::mem::replace(&mut *self.state.lock(), state);
@@ -224,7 +224,7 @@ mod tests {
         folder.rise_to(FolderState::Admitted).await.expect("does nothing");
         assert_eq!(folder.state(), FolderState::Member);
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
-        assert_eq!(claim.life, Some((Incarnation(7), FolderState::Member)));
+        assert_eq!((claim.incarnation, claim.state), (Incarnation(7), FolderState::Member));
     }
 
     #[test]

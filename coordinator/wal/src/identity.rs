@@ -2,8 +2,7 @@
 //!
 //! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one,
 //! because the node would have forgotten its vote. And it holds the folder's incarnation, by which the other
-//! nodes tell it from an emptied one, and what the node has become in its cluster so far. A folder of version
-//! 0.1 has no line for these.
+//! nodes tell it from an emptied one, and what the node has become in its cluster so far.
 
 use std::fmt;
 
@@ -16,8 +15,12 @@ use super::error::StorageError;
 
 /// Name of the file.
 const FILE: &str = "identity";
-/// Version of the folder's layout. Segments and snapshots carry their own besides.
+/// Version of the folder's layout, since release 0.2.0. Segments and snapshots carry their own besides.
 pub const LAYOUT_VERSION: u32 = 1;
+/// What the file begins with, before the version.
+const BEGIN: &str = "Rowlock data folder, layout";
+/// What it began with before the first release, whatever was in the folder then.
+const UNRELEASED: &[u8] = b"rowlock data folder ";
 
 /// Who a data folder belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +56,7 @@ pub enum LogState {
 }
 
 /// Of a new folder.
-pub(super) fn new_incarnation() -> Incarnation {
+fn new_incarnation() -> Incarnation {
     Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
@@ -89,8 +92,10 @@ impl FolderState {
 pub struct Claim {
     /// Of the log.
     pub log: LogState,
-    /// Unset in a folder of version 0.1.
-    pub life: Option<(Incarnation, FolderState)>,
+    /// Of the folder.
+    pub incarnation: Incarnation,
+    /// Of its node.
+    pub state: FolderState,
 }
 
 /// Checks that the folder is of `identity`, or makes it so if it is new.
@@ -102,7 +107,7 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        let new = Claim { log: LogState::New, life: Some((new_incarnation(), FolderState::Unknown)) };
+        let new = Claim { log: LogState::New, incarnation: new_incarnation(), state: FolderState::Unknown };
         write(dir, identity, new)?;
         return Ok(new);
     }
@@ -120,12 +125,13 @@ pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
         return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
     }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
-    let (version, found, claim) =
-        parse(&bytes).map_err(|why| StorageError::NoIdentity { path: path.clone(), why })?;
-    if version != LAYOUT_VERSION {
-        return Err(StorageError::FormatVersion { path, found: version, expected: LAYOUT_VERSION });
+    if bytes.starts_with(UNRELEASED) {
+        return Err(StorageError::Unreleased(path));
     }
-    Ok((found, claim))
+    parse(&bytes).map_err(|unread| match unread {
+        Unread::Damaged(why) => StorageError::NoIdentity { path, why },
+        Unread::Version(found) => StorageError::FormatVersion { path, found, expected: LAYOUT_VERSION },
+    })
 }
 
 /// Replaces the file.
@@ -135,18 +141,17 @@ pub fn write(dir: &Dir, identity: &Identity, claim: Claim) -> Result<(), Storage
 }
 
 fn text(identity: &Identity, claim: Claim) -> String {
-    let mut content = format!(
-        "rowlock data folder {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\n",
+    let content = format!(
+        "{BEGIN} {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\nincarnation {}\nstate {}\n",
         identity.node,
         one_line(&identity.cluster),
         match claim.log {
             LogState::New => "new",
             LogState::Begun => "begun",
         },
+        claim.incarnation,
+        claim.state.word(),
     );
-    if let Some((incarnation, state)) = claim.life {
-        content.push_str(&format!("incarnation {incarnation}\nstanding {}\n", state.word()));
-    }
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
@@ -156,42 +161,48 @@ fn one_line(name: &str) -> String {
     name.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }
 
-fn parse(bytes: &[u8]) -> Result<(u32, Identity, Claim), String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    let (content, crc) = text.rsplit_once("crc ").ok_or("it is cut short")?;
-    let crc = u32::from_str_radix(crc.trim_end(), 16).map_err(|_| "its checksum is cut short".to_owned())?;
+/// Why the file does not say whose folder it is.
+#[derive(Debug, PartialEq, Eq)]
+enum Unread {
+    /// What is wrong with it.
+    Damaged(String),
+    /// Of another layout, whose other lines may mean anything.
+    Version(u32),
+}
+
+fn damaged(why: &str) -> Unread {
+    Unread::Damaged(why.to_owned())
+}
+
+fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
+    let (content, crc) = text.rsplit_once("crc ").ok_or_else(|| damaged("it is cut short"))?;
+    let crc = u32::from_str_radix(crc.trim_end(), 16).map_err(|_| damaged("its checksum is cut short"))?;
     if crc32fast::hash(content.as_bytes()) != crc {
-        return Err("its checksum does not match".to_owned());
+        return Err(damaged("its checksum does not match"));
     }
     let mut lines = content.lines();
     let mut field = |name: &str| {
         let value = lines.next().and_then(|line| line.strip_prefix(name)).map(str::trim_start);
-        value.ok_or_else(|| format!("it does not say \"{name}\""))
+        value.ok_or_else(|| Unread::Damaged(format!("it does not say \"{name}\"")))
     };
-    let version =
-        field("rowlock data folder")?.parse().map_err(|_| "its version is not a number".to_owned())?;
+    let version = field(BEGIN)?.parse().map_err(|_| damaged("its version is not a number"))?;
     if version != LAYOUT_VERSION {
-        // Another version's other lines may mean anything.
-        let claim = Claim { log: LogState::Begun, life: None };
-        return Ok((version, Identity { cluster: String::new(), node: NodeId(0) }, claim));
+        return Err(Unread::Version(version));
     }
-    let node = field("node")?.parse().map(NodeId).map_err(|_| "its node id is not a number".to_owned())?;
+    let node = field("node")?.parse().map(NodeId).map_err(|_| damaged("its node id is not a number"))?;
     let cluster = field("cluster")?.to_owned();
     let log = match field("log")? {
         "new" => LogState::New,
         "begun" => LogState::Begun,
-        other => return Err(format!("it says \"log {other}\"")),
+        other => return Err(Unread::Damaged(format!("it says \"log {other}\""))),
     };
-    let life = match field("incarnation") {
-        Ok(number) => {
-            let incarnation = Incarnation::parse(number).ok_or("its incarnation is not a number")?;
-            let word = field("standing")?;
-            let state = FolderState::named(word).ok_or_else(|| format!("it says \"standing {word}\""))?;
-            Some((incarnation, state))
-        }
-        Err(_) => None,
-    };
-    Ok((version, Identity { cluster, node }, Claim { log, life }))
+    let incarnation = Incarnation::parse(field("incarnation")?)
+        .ok_or_else(|| damaged("its incarnation is not a number"))?;
+    let word = field("state")?;
+    let state =
+        FolderState::named(word).ok_or_else(|| Unread::Damaged(format!("it says \"state {word}\"")))?;
+    Ok((Identity { cluster, node }, Claim { log, incarnation, state }))
 }
 
 #[cfg(test)]
@@ -207,10 +218,9 @@ mod tests {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         let new = claim(&dir, &identity("prod", 1)).expect("is new");
-        assert_eq!((new.log, new.life.map(|life| life.1)), (LogState::New, Some(FolderState::Unknown)));
+        assert_eq!((new.log, new.state), (LogState::New, FolderState::Unknown));
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), new);
-        let life = new.life.map(|(incarnation, _)| (incarnation, FolderState::Member));
-        let begun = Claim { log: LogState::Begun, life };
+        let begun = Claim { log: LogState::Begun, state: FolderState::Member, ..new };
         write(&dir, &identity("prod", 1), begun).expect("writes");
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), begun);
     }
@@ -233,7 +243,7 @@ mod tests {
     fn another_layout_version_is_refused_naming_both() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
-        let content = "rowlock data folder 2\nsomething new\n";
+        let content = "Rowlock data folder, layout 2\nsomething new\n";
         let crc = crc32fast::hash(content.as_bytes());
         dir.write_atomic(FILE, format!("{content}crc {crc:08x}\n").as_bytes()).expect("writes");
         let text = claim(&dir, &identity("prod", 1)).expect_err("is newer").to_string();
@@ -246,7 +256,7 @@ mod tests {
         let dir = Dir::open(temp.path()).expect("opens");
         dir.sub(crate::WAL_DIR).expect("creates");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
-        dir.write_atomic(FILE, b"rowlock data folder 1\nnode 1\n").expect("writes");
+        dir.write_atomic(FILE, b"Rowlock data folder, layout 1\nnode 1\n").expect("writes");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
     }
 
@@ -259,15 +269,23 @@ mod tests {
     }
 
     #[test]
-    fn the_file_reads_like_this_and_that_of_version_0_1_is_read() {
-        let old = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
-        let claim = Claim { log: LogState::Begun, life: None };
-        assert_eq!(text(&identity("prod", 1), claim), old);
-        assert_eq!(parse(old.as_bytes()), Ok((1, identity("prod", 1), claim)));
-        let claim = Claim { life: Some((Incarnation(0xabc), FolderState::Admitted)), ..claim };
-        let golden = "rowlock data folder 1\nnode 1\ncluster prod\nlog begun\nincarnation \
-                      00000000000000000000000000000abc\nstanding admitted\ncrc e30c1f4f\n";
+    fn a_folder_of_an_unreleased_version_is_refused_and_says_what_to_do() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        let old = b"rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
+        dir.write_atomic(FILE, old).expect("writes");
+        let text = claim(&dir, &identity("prod", 1)).expect_err("is not read").to_string();
+        assert!(text.contains("unreleased version") && text.contains("start the cluster anew"), "{text}");
+        assert_eq!(dir.read(FILE).expect("is there"), old, "nothing was changed");
+    }
+
+    #[test]
+    fn the_file_reads_like_this() {
+        let (incarnation, state) = (Incarnation(0xabc), FolderState::Admitted);
+        let claim = Claim { log: LogState::Begun, incarnation, state };
+        let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
+                      00000000000000000000000000000abc\nstate admitted\ncrc 3375ca24\n";
         assert_eq!(text(&identity("prod", 1), claim), golden);
-        assert_eq!(parse(golden.as_bytes()), Ok((1, identity("prod", 1), claim)));
+        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim)));
     }
 }

@@ -12,7 +12,7 @@ use rowlock_types::metrics::Metrics;
 
 use super::error::StorageError;
 use super::folder::Folder;
-use super::identity::{self, Claim, FolderState, Identity, LogState};
+use super::identity::{self, Claim, Identity, LogState};
 use super::log::handle::Log;
 use super::log::record::Record;
 use super::log::recover::{self, Recovered};
@@ -198,12 +198,8 @@ fn read(
     let purged = found.log.checkpoint().purged;
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
     let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
-    // A folder of version 0.1 has no incarnation. Whoever has something in its log has been a member.
-    let was = if found.log.checkpoint().last.is_some() { FolderState::Member } else { FolderState::Unknown };
-    let life = claim.life.unwrap_or_else(|| (identity::new_incarnation(), was));
-    let begun_claim = Claim { log: LogState::Begun, life: Some(life) };
-    if claim != begun_claim {
-        identity::write(&dir, &identity, begun_claim)?;
+    if claim.log == LogState::New {
+        identity::write(&dir, &identity, Claim { log: LogState::Begun, ..claim })?;
     }
     let mut report = report(&found);
     let mut log = found.log;
@@ -237,7 +233,7 @@ fn read(
     report.damaged_snapshots = damaged;
     report.exposed = exposed;
     report.took = begun.elapsed();
-    let folder = Folder::open(dir, identity, life)?;
+    let folder = Folder::open(dir, identity, (claim.incarnation, claim.state))?;
     Ok(Ready { writer, lock, log, snapshots, folder, report })
 }
 

@@ -1,8 +1,8 @@
 //! The bytes of log entries and snapshots: golden files that show every change of a format, and damage of all
 //! kinds.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test formats` writes the golden files anew. After a release
-//! only with a new format version, and with code that still reads the old one!
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test formats` writes the golden files anew. After a
+//! release only with a new format version, and with code that still reads the old one!
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 

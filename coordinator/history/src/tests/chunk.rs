@@ -54,7 +54,7 @@ const RELEASED: LockEventKind =
     LockEventKind::Gone { held_ms: Some(2), waited_ms: 0, why: Why::SessionExpired };
 
 #[test]
-fn bytes_of_a_chunk_are_those_of_version_3() {
+fn bytes_of_a_chunk_are_those_of_version_1() {
     let (mut builder, mut bytes) = (ChunkBuilder::default(), Vec::new());
     for (key, kind) in [
         (key(7, 9, 0), REQUESTED),

@@ -169,20 +169,13 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
 }
 
 #[test]
-fn a_segment_of_an_earlier_version_is_set_aside_and_shown_as_a_gap() {
-    for version in [1, 2] {
-        of_an_earlier_version(version);
-    }
-}
-
-fn of_an_earlier_version(version: u8) {
+fn a_segment_of_another_version_is_set_aside() {
     let node = tempfile::tempdir().unwrap();
     let changes = several_segments(node.path());
     let oldest = segments(node.path())[0].clone();
-    // They had the same footer, before values of another form.
     let mut footer = fs::read(oldest.join("SEAL")).unwrap();
-    assert_eq!(footer[0], 3);
-    footer[0] = version;
+    assert_eq!(footer[0], 1);
+    footer[0] = 2;
     let body = footer.len() - 4;
     let crc = crc32fast::hash(&footer[..body]).to_le_bytes();
     footer[body..].copy_from_slice(&crc);
@@ -194,7 +187,6 @@ fn of_an_earlier_version(version: u8) {
     let (records, gaps) = told(&read(&mut store, &all()));
     let first = records.last().unwrap().0;
     assert!(first > 1);
-    assert_eq!(gaps, [(0, first - 1)]);
     assert!(node.path().join("history.damaged-1").is_dir());
     drop(store);
     assert_eq!(told(&read(&mut open(node.path(), BOUNDS), &all())), (records, gaps), "and so it stays");

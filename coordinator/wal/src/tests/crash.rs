@@ -251,9 +251,12 @@ async fn a_first_start_that_was_killed_at_any_step_can_be_repeated() {
     drop(open(dir.path()).await);
     let copy = killed(dir.path());
     // Before the first segment had its name, and before it was noted that it has.
-    let identity = "rowlock data folder 1\nnode 1\ncluster test\nlog new\n";
-    let crc = crc32fast::hash(identity.as_bytes());
-    std::fs::write(copy.path().join("identity"), format!("{identity}crc {crc:08x}\n")).expect("writes");
+    let identity = copy.path().join("identity");
+    let begun = std::fs::read_to_string(&identity).expect("reads");
+    let (content, _) = begun.rsplit_once("crc ").expect("it ends with a checksum");
+    let new = content.replace("log begun", "log new");
+    let crc = crc32fast::hash(new.as_bytes());
+    std::fs::write(identity, format!("{new}crc {crc:08x}\n")).expect("writes");
     let without_segment = killed(copy.path());
     std::fs::remove_file(&segments(without_segment.path())[0]).expect("removes");
     open(without_segment.path()).await;

@@ -1,4 +1,5 @@
-//! The bytes on the wire, version 6. A difference here is a new protocol version: raise `handshake::VERSION`.
+//! The bytes on the wire, version 1. A difference to what was released is a new version of the protocol:
+//! raise `handshake::VERSION`.
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, Ra
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_world::spoilt::Spoiler;
 
-const GOLDEN: &str = include_str!("../testdata/wire-v6.txt");
+const GOLDEN: &str = include_str!("../testdata/wire.txt");
 
 fn append() -> AppendRequest {
     let (entries, leader_commit) = (vec![entry(3, 8, b"batch")], Some(log_id(3, 6)));
