@@ -25,7 +25,7 @@ use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
-use crate::session::expiry_table::ExpiryTable;
+use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {

@@ -79,7 +79,6 @@ pub mod reconfig;
 pub mod replica;
 pub mod report;
 pub mod service;
-pub mod session;
 pub mod status_publisher;
 pub mod sweep;
 pub mod tokens;

@@ -26,9 +26,9 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
-use crate::session::expiry_table::ExpiryTable;
-use crate::session::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
-use crate::session::liveness::REPORT_DEADLINE;
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
+use rowlock_sessions::liveness::REPORT_DEADLINE;
 
 /// A membership change or a read's confirmation that takes longer has no quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);

@@ -25,7 +25,7 @@ use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
-use crate::session::last_contact::LastContact;
+use rowlock_sessions::last_contact::LastContact;
 
 /// How often the status is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);

@@ -63,6 +63,7 @@ pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
         "",
         "coordinator/src/",
         "coordinator/consensus/src/",
+        "coordinator/sessions/src/",
         "coordinator/transport/src/",
         "coordinator/types/src/",
         "coordinator/wal/src/",

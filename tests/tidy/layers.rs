@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 18] = [
+const CRATES: [(&str, &[&str]); 19] = [
     ("proto", &[]),
     ("env", &[]),
     ("tls", &["env"]),
@@ -16,7 +16,8 @@ const CRATES: [(&str, &[&str]); 18] = [
     ("coordinator/wal", &["env", "proto", "state", "types"]),
     ("coordinator/transport", &["env", "proto", "tls", "types"]),
     ("coordinator/consensus", &["env", "proto", "state", "tls", "transport", "types", "wal"]),
-    ("coordinator", &["consensus", "env", "history", "proto", "state", "tls", "types", "wal"]),
+    ("coordinator/sessions", &["consensus", "env", "proto", "state", "types"]),
+    ("coordinator", &["consensus", "env", "history", "proto", "sessions", "state", "tls", "types", "wal"]),
     ("client", &["env", "proto", "tls"]),
     ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
     ("sim/world", &["env"]),

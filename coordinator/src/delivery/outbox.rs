@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_proto::ErrorCode;
+use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 
@@ -95,6 +96,12 @@ pub enum CloseReason {
 #[derive(Clone)]
 pub struct Outbox {
     shared: Arc<Mutex<Queue>>,
+}
+
+impl HeartbeatWaiter for Outbox {
+    fn answer(&self, is_noted: bool) {
+        self.push(if is_noted { Message::Touched } else { Message::NotTouched });
+    }
 }
 
 /// The taking side, owned by the connection's task. Dropping it closes the outbox.

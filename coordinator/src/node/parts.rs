@@ -26,7 +26,7 @@ use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::expiry_table::ExpiryTable;
+use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// What must be there before the first task runs.
 pub(super) struct Parts {

@@ -37,16 +37,16 @@ use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
-use crate::session::heartbeat_ack::HeartbeatAcks;
-use crate::session::last_contact::LastContact;
-use crate::session::liveness::Liveness;
-use crate::session::{SessionTouch, Sign};
 use crate::status_publisher::StatusPublisher;
 use crate::sweep::Sweep;
 use crate::tokens::Look;
 use crate::zk::read_only::Isolation;
 use crate::zk::{self, ClientContext, Doors, SecureDoor};
 use crate::zk_config::ZkConfig;
+use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
+use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::liveness::Liveness;
+use rowlock_sessions::{SessionTouch, Sign};
 
 /// The channels between the parts.
 struct Wires {
@@ -252,9 +252,11 @@ impl Parts {
         heartbeat_acks: Arc<HeartbeatAcks>,
         signs: mpsc::Receiver<Sign>,
     ) {
+        let (replica, timers) = (self.replica.clone(), self.expiry_table.clone());
+        let start_timers = move |term| timers.take(term, &replica.state.read());
         let liveness = Liveness {
             me: wires.config.id,
-            replica: self.replica.clone(),
+            start_timers: Box::new(start_timers),
             expiry_table: self.expiry_table.clone(),
             heartbeat_acks,
             contact,

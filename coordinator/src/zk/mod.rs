@@ -45,8 +45,8 @@ use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::SessionTouch;
 use read_only::Isolation;
+use rowlock_sessions::SessionTouch;
 
 /// What the listener and its connections need of the rest of the node.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::{Machine, Proof};
 
-use crate::session::last_contact::LastContact;
+use rowlock_sessions::last_contact::LastContact;
 
 /// The top byte of sessions that only one node knows. The cluster's begin with a node's number, below 128.
 const LOCAL_MARK: u8 = 0xc1;

@@ -35,11 +35,11 @@ use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::{SessionTouch, Sign};
 use crate::zk::conversation::{Access, Attached, Conversation};
 use crate::zk::end_reason::EndReason;
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Listener};
+use rowlock_sessions::{SessionTouch, Sign};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {
@@ -260,11 +260,11 @@ fn replies_and_events_go_out_in_the_order_of_their_changes() {
 fn a_ping_that_the_leader_did_not_note_is_asked_about_again_and_answered() {
     let mut stage = Stage::new();
     stage.ask(Request::Ping);
-    for answer in [Message::NotTouched, Message::Touched] {
+    for is_noted in [false, true] {
         assert!(!stage.conversation.must_ask_again(), "it is asked about");
         let asked = stage.touches.try_recv().unwrap();
-        let Sign::Touch { confirm: Some(outbox), .. } = asked else { panic!("a ping is asked about") };
-        outbox.push(answer);
+        let Sign::Touch { confirm: Some(waiter), .. } = asked else { panic!("a ping is asked about") };
+        waiter.answer(is_noted);
         stage.look();
         stage.conversation.ask_again();
     }
@@ -278,10 +278,10 @@ fn a_conversation_comes_to_rest_once_with_each_answered_ping_unless_something_wa
     let ping = |stage: &mut Stage| {
         stage.ask(Request::Ping);
         assert!(!stage.conversation.has_come_to_rest(), "it waits for the leader's word");
-        let Ok(Sign::Touch { confirm: Some(outbox), .. }) = stage.touches.try_recv() else {
+        let Ok(Sign::Touch { confirm: Some(waiter), .. }) = stage.touches.try_recv() else {
             panic!("a ping is asked about")
         };
-        outbox.push(Message::Touched);
+        waiter.answer(true);
         stage.look();
     };
     ping(&mut stage);

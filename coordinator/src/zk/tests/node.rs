@@ -28,10 +28,10 @@ use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
 use crate::report::Reports;
-use crate::session::expiry_table::ExpiryTable;
-use crate::session::{SessionTouch, Sign};
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener};
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::{SessionTouch, Sign};
 
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,11 +272,11 @@ impl Leader {
                 sign = self.heard.recv() => match sign {
                     Some(Sign::Touch { session, confirm }) => {
                         assert!(self.expiry_table.touch(term, &[session]));
-                        if let Some(outbox) = confirm {
+                        if let Some(waiter) = confirm {
                             if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
                                 return;
                             }
-                            outbox.push(Message::Touched);
+                            waiter.answer(true);
                         }
                     }
                     Some(Sign::ClientDisconnect(disconnect)) => assert!(self.expiry_table.client_disconnected(term, &[disconnect])),

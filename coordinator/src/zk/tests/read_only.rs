@@ -8,8 +8,8 @@ use rowlock_types::limits;
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
 use super::words::ask;
-use crate::session::last_contact::LastContact;
 use crate::zk::read_only::Isolation;
+use rowlock_sessions::last_contact::LastContact;
 
 async fn node() -> Node {
     let mut config = config();

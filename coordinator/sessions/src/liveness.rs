@@ -27,12 +27,10 @@ use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, HEARTBE
 use rowlock_types::node_hook::Hook;
 use tokio::sync::mpsc;
 
-use super::Sign;
 use super::expiry_table::ExpiryTable;
 use super::heartbeat_ack::HeartbeatAcks;
 use super::last_contact::LastContact;
-use crate::delivery::outbox::{Message, Outbox};
-use crate::replica::Replica;
+use super::{HeartbeatWaiter, Sign};
 
 /// How often the leader looks for expired sessions and its own contact.
 const TICK: Duration = Duration::from_millis(50);
@@ -48,8 +46,8 @@ pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 pub struct Liveness {
     /// This node.
     pub me: NodeId,
-    /// The sessions whose timers start when this node becomes leader.
-    pub replica: Arc<Replica>,
+    /// Starts the timers of all sessions ([`ExpiryTable::take`]) for the term in which this node leads.
+    pub start_timers: Box<dyn Fn(u64) + Send + Sync>,
     /// The timers of all sessions, while this node leads.
     pub expiry_table: Arc<ExpiryTable>,
     /// Published for the node's status.
@@ -99,7 +97,7 @@ struct Noted {
 #[derive(Default)]
 struct Collected {
     sessions: BTreeSet<SessionId>,
-    waiting: Vec<(SessionId, Outbox)>,
+    waiting: Vec<(SessionId, Box<dyn HeartbeatWaiter>)>,
     /// The leader is told of them behind the touches, which came before them.
     disconnects: BTreeMap<SessionId, ClientDisconnect>,
 }
@@ -109,8 +107,8 @@ impl Collected {
         match sign {
             Sign::Touch { session, confirm } => {
                 self.sessions.insert(session);
-                if let Some(outbox) = confirm {
-                    self.wait(session, outbox);
+                if let Some(waiter) = confirm {
+                    self.wait(session, waiter);
                 }
             }
             Sign::ClientDisconnect(disconnect) => self.disconnect(disconnect),
@@ -137,9 +135,9 @@ impl Collected {
     }
 
     /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
-    fn wait(&mut self, session: SessionId, outbox: Outbox) {
+    fn wait(&mut self, session: SessionId, waiter: Box<dyn HeartbeatWaiter>) {
         if self.waiting.len() < HEARTBEATS_WAITING_MAX {
-            self.waiting.push((session, outbox));
+            self.waiting.push((session, waiter));
         }
     }
 
@@ -147,16 +145,16 @@ impl Collected {
     /// of the end soon, or the leader has not applied the opening of the session yet and says otherwise next
     /// time.
     fn refuse(&mut self, refused: &[SessionId]) {
-        for (_, outbox) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
+        for (_, waiter) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
             rare::taken(Rare::HeartbeatRefused);
-            outbox.push(Message::NotTouched);
+            waiter.answer(false);
         }
     }
 
     /// Those that wait may be answered.
     fn answer(&mut self) {
-        for (_, outbox) in self.waiting.drain(..) {
-            outbox.push(Message::Touched);
+        for (_, waiter) in self.waiting.drain(..) {
+            waiter.answer(true);
         }
     }
 }
@@ -216,7 +214,7 @@ impl Liveness {
             return;
         }
         if self.expiry_table.term() != Some(view.term) {
-            self.expiry_table.take(view.term, &self.replica.state.read());
+            (self.start_timers)(view.term);
             *last_tick = Instant::now();
         }
         if let Some((_, at)) = self.quorum.last() {
@@ -334,7 +332,7 @@ impl Collected {
                     reported.answer();
                 }
                 self.sessions.extend(reported.sessions);
-                reported.waiting.into_iter().for_each(|(session, outbox)| self.wait(session, outbox));
+                reported.waiting.into_iter().for_each(|(session, waiter)| self.wait(session, waiter));
             }
         }
     }
@@ -352,46 +350,45 @@ fn expiry(session: SessionId, attachment: Attachment) -> Proposal {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
     use super::*;
-    use crate::delivery::outbox;
+
+    impl HeartbeatWaiter for Sender<bool> {
+        fn answer(&self, is_noted: bool) {
+            self.send(is_noted).expect("the test listens");
+        }
+    }
 
     #[test]
     fn a_heartbeat_that_the_leader_does_not_note_goes_back_to_its_connection() {
         let mut collected = Collected::default();
-        let mut inboxes = Vec::new();
+        let mut heard = Vec::new();
         for session in [SessionId(1), SessionId(2)] {
-            let (outbox, inbox) = outbox::channel();
-            collected.add(Sign::Touch { session, confirm: Some(outbox) });
-            inboxes.push(inbox);
+            let (waiter, answers) = channel();
+            collected.add(Sign::Touch { session, confirm: Some(Box::new(waiter)) });
+            heard.push(answers);
         }
         collected.refuse(&[SessionId(2)]);
         collected.answer();
-        let mut heard = inboxes.iter_mut().map(|inbox| {
-            let mut messages = Default::default();
-            inbox.take(&mut messages).unwrap();
-            Vec::from(messages)
-        });
-        assert!(matches!(heard.next().unwrap()[..], [Message::Touched]));
-        assert!(matches!(heard.next().unwrap()[..], [Message::NotTouched]));
+        assert_eq!(heard[0].iter().collect::<Vec<_>>(), [true]);
+        assert_eq!(heard[1].iter().collect::<Vec<_>>(), [false]);
     }
 
     /// The deliberate mistake `answer-unreported`, which the simulator seldom notices: the link to the leader
     /// has to break in the moment of a report, and the cut has to outlast the session.
     #[test]
     fn a_heartbeat_whose_report_failed_waits_for_the_next_one() {
-        let (outbox, mut inbox) = outbox::channel();
+        let (waiter, answers) = channel();
         let mut reported = Collected::default();
-        reported.add(Sign::Touch { session: SessionId(1), confirm: Some(outbox) });
+        reported.add(Sign::Touch { session: SessionId(1), confirm: Some(Box::new(waiter)) });
         let mut collected = Collected::default();
         collected.answered(reported, Answer::default());
-        let mut messages = Default::default();
-        inbox.take(&mut messages).unwrap();
-        assert!(messages.is_empty(), "it was answered");
+        assert!(answers.try_recv().is_err(), "it was answered");
         assert_eq!(collected.sessions, BTreeSet::from([SessionId(1)]));
         let noted = Noted { sent: Instant::now(), refused: Vec::new() };
         Collected::default().answered(collected, Answer { noted: Some(noted), disconnected: false });
-        inbox.take(&mut messages).unwrap();
-        assert!(matches!(Vec::from(messages)[..], [Message::Touched]));
+        assert_eq!(answers.try_recv(), Ok(true));
     }
 
     #[test]
