@@ -6,6 +6,7 @@
 // These panic when their reader is gone: use those of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod backup;
 mod cluster;
 mod completions;
 mod exit;
@@ -71,6 +72,7 @@ enum Command {
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
     Import(import::Import),
+    Backup(backup::Backup),
     Tls(tls::Tls),
     Token(token::TokenCommand),
     Sim(sim::Sim),
@@ -153,6 +155,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Delete(delete) => delete.run().await,
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
+            Command::Backup(backup) => backup.run().await,
             Command::Tls(tls) => tls.run(),
             Command::Token(token) => token.run(),
             Command::Sim(sim) => sim.run().await,

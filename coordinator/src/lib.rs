@@ -70,6 +70,7 @@ pub mod config;
 pub mod delivery;
 mod guesses;
 pub mod http;
+pub mod leader_duties;
 pub mod lock_sweep;
 pub mod moment;
 pub mod node;
@@ -83,7 +84,6 @@ pub mod status_publisher;
 pub mod sweep;
 pub mod tokens;
 pub mod zk;
-pub mod zk_config;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};
 pub use node::{Addresses, Node, NodeError, NotExpired, NotServing, StartError};

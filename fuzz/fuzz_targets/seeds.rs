@@ -192,6 +192,7 @@ fn handshakes() -> [Vec<u8>; 3] {
         to: NodeId(1),
         lane: Lane::Raft,
         incarnation: Incarnation(1 << 100),
+        cluster: Some(ClusterId(1 << 99)),
     };
     let refusal = handshake::HandshakeRefusal::Node { wanted: NodeId(3) };
     [

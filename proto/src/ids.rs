@@ -45,6 +45,25 @@ id!(
     FencingToken(i64), "{}"
 );
 
+/// Which cluster this is: drawn at random when it is formed, and again when it is restored from a backup. Two
+/// clusters of one name are told apart by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for ClusterId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(text, 16).map(ClusterId)
+    }
+}
+
 impl Version {
     /// In a conditional request: "whatever the version is".
     pub const ANY: Version = Version(-1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ErrorCode, NodeId, SessionId, Version};
+use rowlock_proto::{ClusterId, ErrorCode, NodeId, SessionId, Version};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -158,6 +158,13 @@ pub enum Command {
     /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
     /// memory. Its author is answered with this.
     Refused(ErrorCode),
+    /// The cluster's id, drawn by its first leader. The first one counts. Takes no zxid.
+    Found {
+        /// The id.
+        cluster: ClusterId,
+    },
+    /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
+    EndGrace,
 }
 
 thread_local! {
@@ -207,6 +214,8 @@ impl Command {
             | Command::CloseSession
             | Command::ExpireSession { .. }
             | Command::Reap { .. }
+            | Command::Found { .. }
+            | Command::EndGrace
             | Command::Configure { .. } => false,
         }
     }

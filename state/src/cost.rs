@@ -178,6 +178,8 @@ impl<'a> Bill<'a> {
             | Command::Noop
             | Command::Reattach { .. }
             | Command::CompareDigests
+            | Command::Found { .. }
+            | Command::EndGrace
             | Command::DigestAt { .. } => {}
         }
         // The end of a session, or of holds that last too long, cannot be refused.

@@ -28,6 +28,7 @@ mod proof;
 mod query;
 pub mod quota;
 mod reap;
+mod restore;
 mod sequence;
 mod sessions;
 mod shared_map;
@@ -50,6 +51,7 @@ pub use locks::{
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;
+pub use restore::{Ended, NewCluster, ZxidsUsedUp};
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};
 pub use znode::Kind;

@@ -14,6 +14,7 @@ use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
 use crate::ops::{Author, Done};
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
+use crate::restore::NewCluster;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
@@ -39,6 +40,8 @@ pub struct Machine {
     pub(crate) time_ms: i64,
     /// The last entry with a number that was taken.
     pub(crate) last_entry: Ordinal,
+    /// Which cluster it is the state of. `None`: not said yet.
+    pub(crate) cluster: Option<NewCluster>,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
 }
@@ -94,6 +97,7 @@ impl Machine {
             last_zxid: Zxid(0),
             time_ms: 0,
             last_entry: Ordinal::default(),
+            cluster: None,
             searched: 0,
         }
     }
@@ -141,7 +145,7 @@ impl Machine {
     /// Applies the next proposal of the log. `stamp` is its batch's.
     ///
     /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is
-    /// rejected, but none if it is `Noop`, `Reattach` or about digests, or if its session or
+    /// rejected, but none if it changes no znode and no lock (see `takes_zxid`), or if its session or
     /// attachment is not (or no longer) valid.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
@@ -175,7 +179,13 @@ impl Machine {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
         let Ordinal { term, number } = self.last_entry;
         let entry = if number == 0 { 0 } else { Hasher::new(6).word(term).word(number).finish() };
-        let parts = [entry, self.tree.totals().digest, self.sessions.digest(), self.locks.digest()];
+        let parts = [
+            entry,
+            self.cluster_digest(),
+            self.tree.totals().digest,
+            self.sessions.digest(),
+            self.locks.digest(),
+        ];
         parts.into_iter().fold(counters, u64::wrapping_add)
     }
 
@@ -202,6 +212,8 @@ impl Machine {
     ) -> Result<Outcome, ErrorCode> {
         match &proposal.command {
             Command::Noop | Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
+            // The client asks again.
+            Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
             Command::OpenSession { proof, timeout_ms } => {
                 Ok(self.create_session(proposal.origin.node, *proof, *timeout_ms, sink))
             }
@@ -224,6 +236,7 @@ impl Machine {
                 self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
                 Ok(Outcome::Done)
             }
+            command @ (Command::Found { .. } | Command::EndGrace) => Ok(self.begin(command)),
             Command::LockDue { lock } => {
                 let zxid = self.next_zxid();
                 self.lock_due(zxid, lock, sink);
@@ -282,6 +295,8 @@ impl Machine {
             | Command::Tagged { .. }
             | Command::Verify(_)
             | Command::LockDue { .. }
+            | Command::Found { .. }
+            | Command::EndGrace
             | Command::OpenSession { .. }
             | Command::Reattach { .. }
             | Command::CompareDigests
@@ -329,6 +344,8 @@ fn takes_zxid(command: &Command) -> bool {
             | Command::DigestAt { .. }
             | Command::Reattach { .. }
             | Command::Verify(_)
+            | Command::Found { .. }
+            | Command::EndGrace
     )
 }
 

@@ -82,6 +82,9 @@ impl Frozen {
         if machine.last_entry != Ordinal::default() {
             blocks.put(&Record::LastEntry(machine.last_entry))?;
         }
+        if let Some(cluster) = machine.cluster {
+            blocks.put(&Record::Cluster(cluster))?;
+        }
         for (id, session) in machine.sessions() {
             let (proof, timeout_ms, attachment) = (session.proof, session.timeout_ms, session.attachment);
             blocks.put(&Record::Session { id, proof, timeout_ms, attachment })?;

@@ -135,7 +135,8 @@ impl Visitor {
 /// be refused.
 pub fn hello(from: u64, to: u64) -> BytesMut {
     let from = Identity { cluster: CLUSTER.to_owned(), node: NodeId(from) };
-    let hello = Hello { from, to: NodeId(to), lane: Lane::Control, incarnation: Incarnation(1) };
+    let hello =
+        Hello { from, to: NodeId(to), lane: Lane::Control, incarnation: Incarnation(1), cluster: None };
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId::NONE, &handshake::encode_hello(&hello));
     out

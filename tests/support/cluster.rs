@@ -416,8 +416,11 @@ impl Cluster {
     }
 }
 
-/// Allows sessions that outlive a slow test.
+/// Allows sessions that outlive a slow test, unless the test says otherwise.
 fn with_long_sessions(settings: &str) -> String {
+    if settings.contains("max_timeout_ms") {
+        return settings.to_owned();
+    }
     let section = format!("[session]\nmax_timeout_ms = {SESSION_MS}\n");
     match settings.contains("[session]\n") {
         true => settings.replace("[session]\n", &section),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 19] = [
+const CRATES: [(&str, &[&str]); 20] = [
     ("proto", &[]),
     ("env", &[]),
     ("tls", &["env"]),
@@ -14,10 +14,14 @@ const CRATES: [(&str, &[&str]); 19] = [
     ("coordinator/types", &["proto", "state"]),
     ("coordinator/history", &["env", "proto", "state", "types"]),
     ("coordinator/wal", &["env", "proto", "state", "types"]),
+    ("coordinator/backup", &["env", "proto", "state", "types", "wal"]),
     ("coordinator/transport", &["env", "proto", "tls", "types"]),
     ("coordinator/consensus", &["env", "proto", "state", "tls", "transport", "types", "wal"]),
     ("coordinator/sessions", &["consensus", "env", "proto", "state", "types"]),
-    ("coordinator", &["consensus", "env", "history", "proto", "sessions", "state", "tls", "types", "wal"]),
+    (
+        "coordinator",
+        &["backup", "consensus", "env", "history", "proto", "sessions", "state", "tls", "types", "wal"],
+    ),
     ("client", &["env", "proto", "tls"]),
     ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
     ("sim/world", &["env"]),

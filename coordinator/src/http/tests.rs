@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::delivery::registry::Registry;
+use crate::report::Backups;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -44,7 +45,8 @@ impl StatusSource for Fixed {
 
 fn reports() -> Reports {
     let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
-    Reports::new(History::default(), Arc::new(Registry::new()), clock, tasks)
+    let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
+    Reports::new(History::default(), Arc::new(Registry::new()), clock, backups, tasks)
 }
 
 fn leading() -> Status {

@@ -25,7 +25,7 @@ use crate::delivery::registry::Registry;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
-use crate::report::Reports;
+use crate::report::{Backups, Reports};
 use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// What must be there before the first task runs.
@@ -85,7 +85,8 @@ impl Parts {
         let tasks = TaskGroup::new(Shutdown::new());
         let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
         let peers = peers_of(config, &tls, &opened, &replica, &tasks);
-        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), tasks.clone());
+        let backups = Backups::new(config.data_dir.clone(), config.cluster.clone());
+        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
         let settings = raft::Settings { cluster, node, raft };
         let (raft, quorum, storage, snapshots) = raft::open(

@@ -57,7 +57,7 @@ async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
     let stream = Stream::connect(&address, PATIENCE).await.expect("the node listens");
     let mut raw = Raw::on(stream);
     let from = Identity { cluster: "rowlock".to_owned(), node: NodeId(2) };
-    let hello = Hello { from, to: NodeId(1), lane, incarnation: Incarnation(2) };
+    let hello = Hello { from, to: NodeId(1), lane, incarnation: Incarnation(2), cluster: None };
     raw.send(0, &handshake::encode_hello(&hello)).await;
     let verdict = raw.receive().await.expect("a verdict");
     handshake::check_verdict(&verdict.body).expect("is welcome");

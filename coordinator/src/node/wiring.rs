@@ -28,10 +28,11 @@ use super::parts::{Parts, fail};
 use super::source::Source;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::{self, Access, HttpContext};
+use crate::leader_duties::LeaderDuties;
 use crate::lock_sweep::LockSweep;
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
@@ -42,7 +43,6 @@ use crate::sweep::Sweep;
 use crate::tokens::Look;
 use crate::zk::read_only::Isolation;
 use crate::zk::{self, ClientContext, Doors, SecureDoor};
-use crate::zk_config::ZkConfig;
 use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
 use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
@@ -196,14 +196,7 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         self.tasks.spawn("batcher", batcher.run(self.shutdown_word()));
-        let zk_config = ZkConfig {
-            me,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            batcher: wires.batcher.clone(),
-        };
-        self.tasks.spawn("zk-config", zk_config.run(self.shutdown_word()));
+        self.start_leader_duties(wires);
         let sweep = Sweep {
             me,
             leadership: wires.leadership.clone(),
@@ -414,6 +407,23 @@ impl Parts {
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {
                 fail(&failure, error.into());
+            }
+        });
+    }
+
+    fn start_leader_duties(&self, wires: &Wires) {
+        let duties = LeaderDuties {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: self.peers.folder().clone(),
+            proposals: wires.batcher.clone(),
+        };
+        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
+        self.tasks.spawn("leader-duties", async move {
+            if let Err(error) = duties.run(shutdown).await {
+                fail(&failure, BootstrapError::Storage(error.to_string()).into());
             }
         });
     }

@@ -8,6 +8,7 @@
 //! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
 
 mod access;
+mod backup;
 mod history;
 mod list;
 mod locks;
@@ -30,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
 pub use access::Reader;
+pub use backup::Backups;
 use question::{HistoryQuestion, Question};
 
 /// Why there is no document.
@@ -80,6 +82,7 @@ pub struct Reports {
     registry: Arc<Registry>,
     /// By which the state says since when.
     clock: Arc<LogClock>,
+    backups: Backups,
     /// Places for all.
     permits: Arc<Semaphore>,
     /// Places for superusers.
@@ -96,10 +99,16 @@ pub struct Place {
 impl Reports {
     /// From the history and the connections of this node, at the time of `clock`. What is made for clients is
     /// made by tasks of `tasks`.
-    pub fn new(history: History, registry: Arc<Registry>, clock: Arc<LogClock>, tasks: TaskGroup) -> Reports {
+    pub fn new(
+        history: History,
+        registry: Arc<Registry>,
+        clock: Arc<LogClock>,
+        backups: Backups,
+        tasks: TaskGroup,
+    ) -> Reports {
         let permits = Arc::new(Semaphore::new(REPORTS_MAX - REPORTS_FOR_SUPERUSERS));
         let kept = Arc::new(Semaphore::new(REPORTS_FOR_SUPERUSERS));
-        Reports { history, registry, clock, permits, kept, tasks }
+        Reports { history, registry, clock, backups, permits, kept, tasks }
     }
 
     /// How many more may be made now.
@@ -159,6 +168,11 @@ impl Place {
     pub async fn answer(self, frozen: Frozen, what: &str, reader: Reader) -> Result<String, Refusal> {
         match Question::parse(what)? {
             Question::History(question) => self.history(frozen, question, reader).await,
+            Question::Backup { piece } => {
+                let backups = self.reports.backups.clone();
+                let work = move || backups.answer(&frozen, piece, &reader).map(|value| value.to_string());
+                worker::run_blocking("backup", work).await
+            }
             question => {
                 let (registry, now_ms) = (self.reports.registry.clone(), self.reports.clock.now_ms());
                 worker::run_blocking("report", move || {
@@ -202,7 +216,7 @@ fn document(
         Question::Sessions { session, limit } => {
             sessions::overview(machine, *session, *limit, reader, registry)
         }
-        Question::History(_) => unreachable!("answered before: it is not made of the state"),
+        Question::History(_) | Question::Backup { .. } => unreachable!("answered before"),
     }
 }
 

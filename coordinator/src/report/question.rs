@@ -5,9 +5,10 @@ use rowlock_proto::{FencingToken, SessionId, path as paths};
 use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
+use super::backup::Piece;
 
 /// The reports there are.
-pub(super) const PATHS: [&str; 4] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions"];
+pub(super) const PATHS: [&str; 5] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/backup"];
 /// Longest question that is looked at.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
@@ -37,6 +38,11 @@ pub enum Question {
     },
     /// `/v1/history`
     History(HistoryQuestion),
+    /// `/v1/backup`
+    Backup {
+        /// Of one that has been begun; otherwise one is begun.
+        piece: Option<Piece>,
+    },
 }
 
 /// `/v1/history`
@@ -73,6 +79,7 @@ impl Question {
                 Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
+            "/v1/backup" => Question::Backup { piece: given.piece()? },
             "/v1/history" => Question::History(HistoryQuestion {
                 lock: given.lock()?,
                 session: given.session()?,
@@ -127,6 +134,17 @@ impl Parameters {
         match read(&text) {
             Some(value) => Ok(Some(value)),
             None => bad(format!("{name}={text} is not {form}")),
+        }
+    }
+
+    fn piece(&mut self) -> Result<Option<Piece>, Refusal> {
+        let number = |text: &str| text.parse().ok();
+        let backup = self.take_as("backup", "what the first answer says", number)?;
+        let offset = self.take_as("offset", "a number of bytes", number)?;
+        match (backup, offset) {
+            (None, None) => Ok(None),
+            (Some(backup), Some(offset)) => Ok(Some(Piece { backup, offset })),
+            _ => bad("`backup` and `offset` belong together".to_owned()),
         }
     }
 
@@ -232,6 +250,8 @@ mod tests {
             ("/v1/history?session=0x+1", "session=0x+1 is not a session"),
             ("/v1/history?since_ms=yesterday", "since_ms=yesterday is not milliseconds"),
             ("/v1/history?before=1.2", "before=1.2 is not what"),
+            ("/v1/backup?backup=1", "`backup` and `offset` belong together"),
+            ("/v1/backup?backup=1&offset=-1", "offset=-1 is not a number of bytes"),
         ] {
             match Question::parse(asked) {
                 Err(Refusal::BadQuestion(said)) => assert!(said.starts_with(what), "{asked}: {said}"),
@@ -260,7 +280,10 @@ mod tests {
                 let (Question::Locks { limit }
                 | Question::Queue { limit, .. }
                 | Question::Sessions { limit, .. }
-                | Question::History(HistoryQuestion { limit, .. })) = question;
+                | Question::History(HistoryQuestion { limit, .. })) = question
+                else {
+                    panic!("no damage makes a backup of {good}")
+                };
                 assert!((1..=REPORT_MAX_ITEMS).contains(&limit), "{asked}");
                 understood += 1;
             }

@@ -48,6 +48,7 @@ impl World {
             history,
             Arc::default(),
             Arc::new(LogClock::starting_now()),
+            Backups::new(files.path().to_owned(), "test".to_owned()),
             TaskGroup::new(Shutdown::new()),
         );
         // Far ahead of this machine's clock, so that the documents' times depend on this one alone.

@@ -113,6 +113,9 @@ impl Handshake<'_> {
                 let reply = refusal(&request);
                 Err(Refused { end: EndReason::BadSession(request.session_id), reply })
             }
+            Err(ErrorCode::ThrottledOp) => {
+                Err(EndReason::NoNewSession("the cluster was restored a moment ago").into())
+            }
             // The client has come by another connection since it asked for this one.
             Err(ErrorCode::SessionMoved) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
@@ -126,6 +129,8 @@ impl Handshake<'_> {
         let (most, memory) = (context.config.limits.sessions, &context.replica.memory);
         let why = if most > 0 && context.replica.state.read().counts().sessions >= most {
             "limits.sessions is reached"
+        } else if context.replica.state.read().grace_ms() > 0 {
+            "the cluster was restored a moment ago: clients of the old one may still believe that they hold locks"
         } else if memory.is_full() {
             "limits.memory_bytes is reached"
         } else if !self.shared.new_sessions.lock().take(time::now()) {

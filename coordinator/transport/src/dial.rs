@@ -76,6 +76,7 @@ impl Dialer {
             to: self.to,
             lane: self.lane,
             incarnation: self.known.incarnation(),
+            cluster: self.known.cluster(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES, PEER_SMALL_FRAME_MAX_BYTES};
@@ -84,6 +84,8 @@ pub struct Hello {
     pub lane: Lane,
     /// Of the dialer's data folder.
     pub incarnation: Incarnation,
+    /// The dialer's cluster, if it knows.
+    pub cluster: Option<ClusterId>,
 }
 
 /// Why a listener does not talk to a dialer. It repeats what the dialer has said, and names nothing of the
@@ -113,6 +115,12 @@ pub enum HandshakeRefusal {
         /// The dialer's.
         theirs: String,
     },
+    /// A cluster of the same name with another id.
+    #[error(
+        "this node belongs to another cluster of the same name: one of the two was restored from a backup, or formed \
+         anew. Stop the nodes of the old one, and start them again with empty folders to join the new one"
+    )]
+    ClusterId,
     /// Another node than the one that was meant.
     #[error("this is not node {wanted}: check the addresses in cluster.toml")]
     Node {
@@ -217,6 +225,7 @@ mod tests {
             to: NodeId(to),
             lane: Lane::Raft,
             incarnation: Incarnation(from.into()),
+            cluster: None,
         }
     }
 

@@ -1,13 +1,16 @@
 //! By which incarnation a node knows each other node: asked in each handshake, kept on the node's disk.
 
 use futures_util::future::BoxFuture;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
 
 /// What a node remembers of the other nodes. Implemented above, on its data folder.
 pub trait KnownIncarnations: Send + Sync + 'static {
     /// Of this node's own folder.
     fn incarnation(&self) -> Incarnation;
+
+    /// This node's cluster. `None`: it has only just come and does not know.
+    fn cluster(&self) -> Option<ClusterId>;
 
     /// Records by which incarnation a node is known, if this is the first time: durably, before this is done.
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>>;

@@ -229,6 +229,10 @@ impl<S: Service> Server<S> {
     /// own disk.
     async fn record(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
         let node = hello.from.node;
+        // A node that has just come does not know of which cluster it is.
+        if hello.cluster.zip(self.known.cluster()).is_some_and(|(theirs, ours)| theirs != ours) {
+            return Ok(Err(HandshakeRefusal::ClusterId));
+        }
         match self.known.record(node, hello.incarnation).await {
             Ok(()) => Ok(Ok(hello)),
             Err(NotRecorded::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),

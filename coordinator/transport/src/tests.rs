@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
 
 use super::*;
@@ -19,12 +19,16 @@ mod security;
 /// Long enough for anything that must happen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Keeps no record of other nodes.
-struct Anybody(u64);
+/// Keeps no record of the nodes that it has met.
+struct Anybody(u64, Option<ClusterId>);
 
 impl KnownIncarnations for Anybody {
     fn incarnation(&self) -> Incarnation {
         Incarnation(self.0.into())
+    }
+
+    fn cluster(&self) -> Option<ClusterId> {
+        self.1
     }
 
     fn record(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {
@@ -64,11 +68,16 @@ fn identity(node: u64) -> Identity {
 
 /// Node 1's handle of node 2, which echoes.
 async fn echo() -> (Peer, TaskGroup) {
+    echo_of(None, None).await
+}
+
+/// The same, of nodes that know of which cluster they are.
+async fn echo_of(theirs: Option<ClusterId>, ours: Option<ClusterId>) -> (Peer, TaskGroup) {
     let tasks = TaskGroup::new(Shutdown::new());
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();
-    Server::new(identity(2), Arc::new(Anybody(2)), Arc::new(Echo), tasks.clone()).start(listener);
-    let pool = Pool::new(identity(1), Arc::new(Anybody(1)), tasks.clone());
+    Server::new(identity(2), Arc::new(Anybody(2, ours)), Arc::new(Echo), tasks.clone()).start(listener);
+    let pool = Pool::new(identity(1), Arc::new(Anybody(1, theirs)), tasks.clone());
     (pool.set_address(NodeId(2), &address), tasks)
 }
 
@@ -99,4 +108,21 @@ async fn behind_a_refusal_nothing_of_a_stream_is_taken() {
     assert_eq!(last, StreamEvent::Refused { untaken: vec!["no", "four"], refusal: "no" });
     assert_eq!(stream.send("five".into(), "five"), Err((NotSent::Ended, "five")));
     tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_of_another_cluster_of_the_same_name_is_refused_and_one_that_knows_none_is_not() {
+    let refusal = HandshakeRefusal::ClusterId;
+    let refused = Err(PeerError::Refused { node: NodeId(2), refusal });
+    for (theirs, ours, expected) in [
+        (Some(1), Some(2), refused),
+        (Some(1), Some(1), Ok(())),
+        (None, Some(1), Ok(())),
+        (Some(1), None, Ok(())),
+    ] {
+        let (peer, tasks) = echo_of(theirs.map(ClusterId), ours.map(ClusterId)).await;
+        let answer = peer.call(Lane::Control, b"anything".to_vec(), time::now() + PATIENCE).await;
+        assert_eq!(answer.map(drop), expected);
+        tasks.stop().await;
+    }
 }

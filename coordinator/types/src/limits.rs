@@ -228,6 +228,10 @@ pub const GUESSERS_MAX: usize = 1_024;
 pub const REPORTS_MAX: usize = 8;
 /// Of these, how many are left for superusers.
 pub const REPORTS_FOR_SUPERUSERS: usize = 2;
+/// Backups that are fetched from a node at once. Beyond: ThrottledOp.
+pub const BACKUPS_MAX: usize = 2;
+/// Bytes of a backup in one answer.
+pub const BACKUP_PIECE_BYTES: u64 = 256 << 10;
 /// Items of a report that does not say how many it wants.
 pub const REPORT_DEFAULT_ITEMS: usize = 100;
 /// Items of a report. Asking for more is a mistake.

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 
 use super::identity::Identity;
 use super::log::segment::{HeaderError, SegmentSeq};
@@ -55,6 +55,25 @@ pub enum StorageError {
         .0.display()
     )]
     InUse(PathBuf),
+    /// The state is another cluster's.
+    #[error(
+        "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}.          Somebody has mixed files of two clusters, one of them restored from a backup. {REJOIN_ADVICE}",
+        path.display()
+    )]
+    OtherCluster {
+        /// The folder.
+        path: PathBuf,
+        /// As the folder says.
+        known: ClusterId,
+        /// As the state says.
+        found: ClusterId,
+    },
+    /// It was to be a new one.
+    #[error(
+        "the data folder {} has content already. Nothing was changed. Give an empty folder, or move this one away.",
+        .0.display()
+    )]
+    NotEmpty(PathBuf),
     /// It belongs to somebody else.
     #[error(
         "the data folder {} belongs to {found}, but this is {expected}. Nothing was changed. Correct the node id, the \

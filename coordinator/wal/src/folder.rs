@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::KNOWN_NODES_MAX;
 
@@ -51,6 +51,7 @@ struct Inner {
     place: Option<(Dir, Identity)>,
     incarnation: Incarnation,
     state: Mutex<FolderState>,
+    cluster: Mutex<Option<ClusterId>>,
     known: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// Held while a file is written.
     writing: Mutex<()>,
@@ -58,16 +59,13 @@ struct Inner {
 
 impl Folder {
     /// Reads by which incarnations the node of this folder knows others. Blocks.
-    pub(super) fn open(
-        dir: Dir,
-        identity: Identity,
-        (incarnation, state): (Incarnation, FolderState),
-    ) -> Result<Folder, StorageError> {
+    pub(super) fn open(dir: Dir, identity: Identity, claim: Claim) -> Result<Folder, StorageError> {
         let known = read(&dir)?;
         let inner = Inner {
             place: Some((dir, identity)),
-            incarnation,
-            state: Mutex::new(state),
+            incarnation: claim.incarnation,
+            state: Mutex::new(claim.state),
+            cluster: Mutex::new(claim.cluster),
             known: Mutex::new(known),
             writing: Mutex::new(()),
         };
@@ -80,6 +78,7 @@ impl Folder {
             place: None,
             incarnation: Incarnation(u128::from(node.0)),
             state: Mutex::new(FolderState::Member),
+            cluster: Mutex::default(),
             known: Mutex::default(),
             writing: Mutex::new(()),
         };
@@ -94,6 +93,23 @@ impl Folder {
     /// What its node has become so far.
     pub fn state(&self) -> FolderState {
         *self.inner.state.lock()
+    }
+
+    /// Of which cluster it is. `None`: the node has not heard of it yet.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        *self.inner.cluster.lock()
+    }
+
+    /// Notes durably of which cluster it is, if this is the first time.
+    ///
+    /// # Errors
+    /// [`StorageError::OtherCluster`]: it is of another one.
+    pub async fn note_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
+        if self.cluster() == Some(id) {
+            return Ok(());
+        }
+        let inner = self.inner.clone();
+        worker::run_blocking("cluster-id", move || inner.note_cluster(id)).await
     }
 
     /// By which incarnations it knows other nodes.
@@ -124,12 +140,30 @@ impl Inner {
             return Ok(());
         }
         if let Some((dir, identity)) = &self.place {
-            let claim = Claim { log: LogState::Begun, incarnation: self.incarnation, state };
-            identity::write(dir, identity, claim)?;
+            identity::write(dir, identity, self.claim(state, *self.cluster.lock()))?;
         }
         let before = std::mem::replace(&mut *self.state.lock(), state);
         assert!(before < state, "a folder's state only rises");
         Ok(())
+    }
+
+    fn note_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
+        let _writing = self.writing.lock();
+        let known = *self.cluster.lock();
+        if let Some(known) = known {
+            let path = self.place.as_ref().map(|(dir, _)| dir.path().to_owned()).unwrap_or_default();
+            let other = StorageError::OtherCluster { path, known, found: id };
+            return if known == id { Ok(()) } else { Err(other) };
+        }
+        if let Some((dir, identity)) = &self.place {
+            identity::write(dir, identity, self.claim(*self.state.lock(), Some(id)))?;
+        }
+        *self.cluster.lock() = Some(id);
+        Ok(())
+    }
+
+    fn claim(&self, state: FolderState, cluster: Option<ClusterId>) -> Claim {
+        Claim { log: LogState::Begun, incarnation: self.incarnation, state, cluster }
     }
 
     fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), NotRecorded>> {
@@ -202,7 +236,8 @@ mod tests {
     fn open(path: &std::path::Path) -> Result<Folder, StorageError> {
         let dir = Dir::open(path).expect("opens");
         let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
-        Folder::open(dir, identity, (Incarnation(7), FolderState::Unknown))
+        let (incarnation, state) = (Incarnation(7), FolderState::Unknown);
+        Folder::open(dir, identity, Claim { log: LogState::New, incarnation, state, cluster: None })
     }
 
     #[tokio::test]
@@ -225,6 +260,18 @@ mod tests {
         assert_eq!(folder.state(), FolderState::Member);
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
         assert_eq!((claim.incarnation, claim.state), (Incarnation(7), FolderState::Member));
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_of_one_cluster_for_ever() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        folder.note_cluster(ClusterId(5)).await.expect("is the first one");
+        folder.note_cluster(ClusterId(5)).await.expect("is known");
+        folder.rise_to(FolderState::Member).await.expect("writes");
+        let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
+        assert_eq!((claim.cluster, folder.cluster()), (Some(ClusterId(5)), Some(ClusterId(5))));
+        assert!(matches!(folder.note_cluster(ClusterId(6)).await, Err(StorageError::OtherCluster { .. })));
     }
 
     #[test]

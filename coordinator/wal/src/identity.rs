@@ -8,7 +8,7 @@ use std::fmt;
 
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
@@ -56,7 +56,7 @@ pub enum LogState {
 }
 
 /// Of a new folder.
-fn new_incarnation() -> Incarnation {
+pub(super) fn new_incarnation() -> Incarnation {
     Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
@@ -96,6 +96,8 @@ pub struct Claim {
     pub incarnation: Incarnation,
     /// Of its node.
     pub state: FolderState,
+    /// Unset until the node has heard of it.
+    pub cluster: Option<ClusterId>,
 }
 
 /// Checks that the folder is of `identity`, or makes it so if it is new.
@@ -107,7 +109,8 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
-        let new = Claim { log: LogState::New, incarnation: new_incarnation(), state: FolderState::Unknown };
+        let (incarnation, state) = (new_incarnation(), FolderState::Unknown);
+        let new = Claim { log: LogState::New, incarnation, state, cluster: None };
         write(dir, identity, new)?;
         return Ok(new);
     }
@@ -141,7 +144,7 @@ pub fn write(dir: &Dir, identity: &Identity, claim: Claim) -> Result<(), Storage
 }
 
 fn text(identity: &Identity, claim: Claim) -> String {
-    let content = format!(
+    let mut content = format!(
         "{BEGIN} {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\nincarnation {}\nstate {}\n",
         identity.node,
         one_line(&identity.cluster),
@@ -152,6 +155,9 @@ fn text(identity: &Identity, claim: Claim) -> String {
         claim.incarnation,
         claim.state.word(),
     );
+    if let Some(cluster) = claim.cluster {
+        content.push_str(&format!("cluster-id {cluster}\n"));
+    }
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
@@ -202,7 +208,11 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
     let word = field("state")?;
     let state =
         FolderState::named(word).ok_or_else(|| Unread::Damaged(format!("it says \"state {word}\"")))?;
-    Ok((Identity { cluster, node }, Claim { log, incarnation, state }))
+    let id = match field("cluster-id") {
+        Ok(id) => Some(id.parse().map_err(|_| damaged("its cluster id is not a number"))?),
+        Err(_) => None,
+    };
+    Ok((Identity { cluster, node }, Claim { log, incarnation, state, cluster: id }))
 }
 
 #[cfg(test)]
@@ -220,7 +230,8 @@ mod tests {
         let new = claim(&dir, &identity("prod", 1)).expect("is new");
         assert_eq!((new.log, new.state), (LogState::New, FolderState::Unknown));
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), new);
-        let begun = Claim { log: LogState::Begun, state: FolderState::Member, ..new };
+        let begun =
+            Claim { log: LogState::Begun, state: FolderState::Member, cluster: Some(ClusterId(9)), ..new };
         write(&dir, &identity("prod", 1), begun).expect("writes");
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), begun);
     }
@@ -282,9 +293,15 @@ mod tests {
     #[test]
     fn the_file_reads_like_this() {
         let (incarnation, state) = (Incarnation(0xabc), FolderState::Admitted);
-        let claim = Claim { log: LogState::Begun, incarnation, state };
+        let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None };
         let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
                       00000000000000000000000000000abc\nstate admitted\ncrc 3375ca24\n";
+        assert_eq!(text(&identity("prod", 1), claim), golden);
+        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim)));
+        let claim = Claim { cluster: Some(ClusterId(0xdef)), ..claim };
+        let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
+                      00000000000000000000000000000abc\nstate admitted\ncluster-id \
+                      00000000000000000000000000000def\ncrc 7f7fa6e9\n";
         assert_eq!(text(&identity("prod", 1), claim), golden);
         assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim)));
     }

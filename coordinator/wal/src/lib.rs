@@ -41,6 +41,7 @@
 //! any other node beyond its incarnation. Of the replicated state it knows only how to read one from a
 //! snapshot, to be sure that it can be.
 
+mod begin;
 pub mod entry;
 pub mod error;
 pub mod folder;
@@ -55,6 +56,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use begin::begin_with_state;
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 pub use error::{DiskFailure, StorageError};
 pub use folder::{Folder, NotRecorded};

@@ -233,7 +233,7 @@ fn read(
     report.damaged_snapshots = damaged;
     report.exposed = exposed;
     report.took = begun.elapsed();
-    let folder = Folder::open(dir, identity, (claim.incarnation, claim.state))?;
+    let folder = Folder::open(dir, identity, claim)?;
     Ok(Ready { writer, lock, log, snapshots, folder, report })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
     let mut acls = Vec::new();
     let mut builder = Builder::default();
-    let mut last_entry = Ordinal::default();
+    let (mut last_entry, mut cluster) = (Ordinal::default(), None);
     let digest = loop {
         let record = records.next()?;
         match record {
@@ -55,6 +55,8 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             Record::LastEntry(_) if last_entry != Ordinal::default() => {
                 return damaged("the last entry comes twice");
             }
+            Record::Cluster(_) if cluster.is_some() => return damaged("the cluster's id comes twice"),
+            Record::Cluster(known) => cluster = Some(known),
             Record::LastEntry(ordinal) => last_entry = ordinal,
             Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
             Record::End { digest } => break digest,
@@ -62,7 +64,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     };
     let locks = Locks::default();
     let (tree, searched) = (builder.finish()?, 0);
-    let mut machine = Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, searched };
+    let mut machine = Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, searched };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");

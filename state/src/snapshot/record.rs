@@ -11,6 +11,7 @@ use crate::command::{Attachment, Ordinal};
 use crate::dedup::OutcomeRecord;
 use crate::locks::Contender;
 use crate::proof::Proof;
+use crate::restore::NewCluster;
 use crate::znode::Meta;
 
 /// One item.
@@ -38,4 +39,6 @@ pub(super) enum Record<'a> {
     LastEntry(Ordinal),
     /// Behind its session, which has a shorter timeout now.
     LongestTimeout { session: SessionId, longest_ms: u32 },
+    /// Behind the counters. Not there before the cluster has an id.
+    Cluster(NewCluster),
 }

@@ -57,6 +57,8 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::LockDue { .. }
         | Command::CompareDigests
         | Command::DigestAt { .. }
+        | Command::Found { .. }
+        | Command::EndGrace
         | Command::Refused(_) => false,
     }
 }

@@ -438,6 +438,8 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::DigestAt { .. }
         | Command::Refused(_)
         | Command::CloseSession
+        | Command::Found { .. }
+        | Command::EndGrace
         | Command::ExpireSession { .. } => 0,
     };
     OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload

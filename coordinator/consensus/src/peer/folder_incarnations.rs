@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_transport::{KnownIncarnations, NotRecorded};
 use rowlock_types::incarnation::Incarnation;
 use rowlock_wal::{Folder, NotRecorded as NotOnDisk};
@@ -13,6 +13,10 @@ pub(super) struct FolderIncarnations(pub(super) Folder);
 impl KnownIncarnations for FolderIncarnations {
     fn incarnation(&self) -> Incarnation {
         self.0.incarnation()
+    }
+
+    fn cluster(&self) -> Option<ClusterId> {
+        self.0.cluster()
     }
 
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {

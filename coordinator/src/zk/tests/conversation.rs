@@ -34,7 +34,7 @@ use crate::delivery::watch::{WatchBounds, WatchTable};
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
-use crate::report::Reports;
+use crate::report::{Backups, Reports};
 use crate::zk::conversation::{Access, Attached, Conversation};
 use crate::zk::end_reason::EndReason;
 use crate::zk::read_only::Isolation;
@@ -56,11 +56,12 @@ impl Stage {
     fn new() -> Stage {
         let (to_leader, touches) = mpsc::channel(4);
         let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
+        let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
-            reports: Reports::new(History::default(), Arc::default(), clock, tasks),
+            reports: Reports::new(History::default(), Arc::default(), clock, backups, tasks),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),

@@ -27,7 +27,7 @@ use crate::delivery::registry::Registry;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
-use crate::report::Reports;
+use crate::report::{Backups, Reports};
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener};
 use rowlock_sessions::expiry_table::ExpiryTable;
@@ -116,11 +116,12 @@ impl Node {
         let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
         let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
         let clock = Arc::new(LogClock::starting_now());
+        let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
         let context = ClientContext {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),
-            reports: Reports::new(History::default(), registry.clone(), clock, tasks.clone()),
+            reports: Reports::new(History::default(), registry.clone(), clock, backups, tasks.clone()),
             touch: SessionTouch::new(touches),
             status: status_seen,
             isolation: Arc::new(isolation),

@@ -41,14 +41,14 @@ impl Listening {
         let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().to_string();
         let metrics = Arc::new(Metrics::default());
-        let server = Server::new(identity(2), Arc::new(Anybody(2)), Arc::new(Echo), tasks.clone());
+        let server = Server::new(identity(2), Arc::new(Anybody(2, None)), Arc::new(Echo), tasks.clone());
         server.secured_by(security).measured_by(metrics.clone()).start(listener);
         Listening { address, metrics, tasks }
     }
 
     /// What `us` is told that dials it as node `to`.
     async fn asked_by(&self, us: Identity, security: Security, to: u64) -> Result<Bytes, PeerError> {
-        let pool = Pool::new(us, Arc::new(Anybody(1)), self.tasks.clone()).secured_by(security);
+        let pool = Pool::new(us, Arc::new(Anybody(1, None)), self.tasks.clone()).secured_by(security);
         let peer = pool.set_address(NodeId(to), &self.address);
         peer.call(Lane::Control, b"hello".to_vec(), time::now() + PATIENCE).await
     }
@@ -90,7 +90,7 @@ async fn whoever_is_not_the_node_that_it_says_is_refused_and_counted() {
     ];
     for (what, us, security) in refused {
         let before = two.refused();
-        let pool = Pool::new(us, Arc::new(Anybody(1)), two.tasks.clone()).secured_by(security);
+        let pool = Pool::new(us, Arc::new(Anybody(1, None)), two.tasks.clone()).secured_by(security);
         let peer = pool.set_address(NodeId(2), &two.address);
         let deadline = time::now() + Duration::from_secs(2);
         let error = peer.call(Lane::Control, b"hello".to_vec(), deadline).await.expect_err(what);
@@ -104,7 +104,7 @@ async fn whoever_is_not_the_node_that_it_says_is_refused_and_counted() {
 async fn a_dialer_says_nothing_to_another_node_than_the_one_that_it_dialed() {
     let authority = Authority::new("nodes", DAY).expect("is made");
     let two = Listening::start(Security::Mtls(node(&authority, 2))).await;
-    let pool = Pool::new(identity(1), Arc::new(Anybody(1)), two.tasks.clone());
+    let pool = Pool::new(identity(1), Arc::new(Anybody(1, None)), two.tasks.clone());
     let pool = pool.secured_by(Security::Mtls(node(&authority, 1)));
     let peer = pool.set_address(NodeId(3), &two.address);
     let deadline = time::now() + Duration::from_secs(2);

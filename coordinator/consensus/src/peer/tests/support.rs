@@ -256,7 +256,7 @@ impl Raw {
 }
 
 pub fn hello(lane: Lane) -> Hello {
-    Hello { from: identity(1), to: NodeId(2), lane, incarnation: Incarnation(1) }
+    Hello { from: identity(1), to: NodeId(2), lane, incarnation: Incarnation(1), cluster: None }
 }
 
 /// A frame's bytes.

@@ -1,0 +1,263 @@
+//! The file of a backup.
+//!
+//! ```text
+//!  0  magic          8 bytes
+//!  8  version        u32, little-endian
+//! 12  header length  u32, little-endian
+//! 16  header: JSON, one object
+//!     state: the blocks of a snapshot, as many bytes as the header says
+//!     SHA-256 of everything before
+//! ```
+
+use std::io::{self, Read, Write};
+
+use rowlock_proto::ClusterId;
+use rowlock_state::{Frozen, Machine, SnapshotError};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const MAGIC: [u8; 8] = *b"RWLKBKUP";
+/// Version of the file. The state inside has its own.
+pub const FORMAT_VERSION: u32 = 1;
+/// Largest header that is read.
+const HEADER_MAX_BYTES: u32 = 1 << 20;
+const SUM_BYTES: usize = 32;
+
+/// What a backup is of. Fields that a later release adds are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The release of the node that made it.
+    pub release: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Id of the cluster, in hexadecimal digits. `None`: it had none yet.
+    pub cluster_id: Option<String>,
+    /// Raft term of the last entry in it.
+    pub term: u64,
+    /// The last change in it.
+    pub zxid: i64,
+    /// When that was, by the leader's clock: milliseconds since 1970.
+    pub time_ms: i64,
+    /// Znodes, with the ephemeral ones.
+    pub znodes: u64,
+    /// Sessions that were open. A restore ends them.
+    pub sessions: u64,
+    /// Longest timeout that one of them has had, milliseconds.
+    pub longest_timeout_ms: u32,
+    /// Fingerprint of the state, as `/v1/status` shows it.
+    pub digest: String,
+    /// What `/zookeeper/config` said: the members and their addresses.
+    pub members: String,
+    /// Bytes of the state.
+    pub state_bytes: u64,
+}
+
+/// Why bytes are not a backup that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The disk.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// Another kind of file.
+    #[error("is not a backup of Rowlock")]
+    NotABackup,
+    /// Of another release.
+    #[error("has format version {0}, this release reads {FORMAT_VERSION}: use the release that made it")]
+    Version(u32),
+    /// Cut off.
+    #[error("ends early: it is damaged, or was not written to its end")]
+    Truncated,
+    /// The bytes are others than those that were written.
+    #[error("is damaged: {0}")]
+    Damaged(String),
+    /// The state in it.
+    #[error("is damaged: {0}")]
+    State(SnapshotError),
+}
+
+impl Header {
+    /// Of this state, which takes `state_bytes` as a snapshot.
+    pub fn of(machine: &Machine, cluster: &str, state_bytes: u64) -> Header {
+        let counts = machine.counts();
+        let members = machine.get_data("/zookeeper/config", &[]).ok().and_then(|(data, _)| data);
+        let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
+        Header {
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: cluster.to_owned(),
+            cluster_id: machine.cluster().map(|id| id.to_string()),
+            term: machine.last_entry().term,
+            zxid: machine.last_zxid().0,
+            time_ms: machine.time_ms(),
+            znodes: counts.znodes,
+            sessions: counts.sessions,
+            longest_timeout_ms: timeouts.max().unwrap_or(0),
+            digest: digest_of(machine),
+            members: members.map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default(),
+            state_bytes,
+        }
+    }
+
+    /// The id of the cluster, if it had one.
+    pub fn id(&self) -> Option<ClusterId> {
+        self.cluster_id.as_ref()?.parse().ok()
+    }
+}
+
+/// The fingerprint of a state as text.
+pub fn digest_of(machine: &Machine) -> String {
+    format!("{:016x}", machine.digest())
+}
+
+/// Writes a backup: the header first, then the state through [`Write`], then [`Writer::finish`].
+pub struct Writer<W> {
+    out: W,
+    sum: Sha256,
+    /// Bytes of the state that are still to come.
+    missing: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins with the header.
+    pub fn begin(out: W, header: &Header) -> io::Result<Writer<W>> {
+        let text = serde_json::to_vec_pretty(header).map_err(io::Error::other)?;
+        let length = u32::try_from(text.len()).ok().filter(|length| *length <= HEADER_MAX_BYTES);
+        let length = length.ok_or_else(|| io::Error::other("the header of the backup is too large"))?;
+        let mut writer = Writer { out, sum: Sha256::new(), missing: header.state_bytes };
+        for part in [&MAGIC[..], &FORMAT_VERSION.to_le_bytes(), &length.to_le_bytes(), &text] {
+            writer.put(part)?;
+        }
+        Ok(writer)
+    }
+
+    /// All of the state has been written: ends the file, and gives it back to be flushed.
+    ///
+    /// # Errors
+    /// Also when it was less than the header says.
+    pub fn finish(mut self) -> io::Result<W> {
+        if self.missing > 0 {
+            return Err(io::Error::other(format!("{} bytes of the state are missing", self.missing)));
+        }
+        self.out.write_all(&self.sum.finalize())?;
+        Ok(self.out)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sum.update(bytes);
+        self.out.write_all(bytes)
+    }
+}
+
+impl<W: Write> Write for Writer<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.missing.checked_sub(bytes.len() as u64);
+        self.missing = left.ok_or_else(|| io::Error::other("the state is larger than the header says"))?;
+        self.put(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Writes the whole backup of a state.
+pub fn write<W: Write>(frozen: &Frozen, cluster: &str, out: W) -> io::Result<W> {
+    let mut counter = Counter(0);
+    frozen.encode(&mut counter)?;
+    let mut writer = Writer::begin(out, &Header::of(frozen.machine(), cluster, counter.0))?;
+    frozen.encode(&mut writer)?;
+    writer.finish()
+}
+
+struct Counter(u64);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads the header, and nothing behind it. Damage of the rest is not found.
+pub fn inspect(input: impl Read) -> Result<Header, BackupError> {
+    Summed::new(input).header()
+}
+
+/// Reads all of a backup: every byte is checked, and the state is built.
+pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
+    let mut input = Summed::new(input);
+    let header = input.header()?;
+    let mut state = input.by_ref().take(header.state_bytes);
+    let machine = Machine::decode(&mut state).map_err(|error| match error {
+        SnapshotError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => BackupError::Truncated,
+        SnapshotError::Io(error) => BackupError::Io(error),
+        error => BackupError::State(error),
+    })?;
+    if state.limit() > 0 {
+        return Err(BackupError::Damaged(format!("{} bytes follow the state", state.limit())));
+    }
+    let expected = input.sum.clone().finalize();
+    let mut written = [0; SUM_BYTES];
+    input.fill(&mut written)?;
+    if written[..] != expected[..] {
+        return Err(BackupError::Damaged("its checksum is that of another content".to_owned()));
+    }
+    if input.read(&mut [0])? != 0 {
+        return Err(BackupError::Damaged("something follows its end".to_owned()));
+    }
+    let found = Header::of(&machine, &header.cluster, header.state_bytes);
+    if (&found.digest, found.zxid, found.znodes) != (&header.digest, header.zxid, header.znodes) {
+        return Err(BackupError::Damaged("its header is that of another state".to_owned()));
+    }
+    Ok((header, machine))
+}
+
+/// Counts everything that is read into the checksum.
+struct Summed<R> {
+    input: R,
+    sum: Sha256,
+}
+
+impl<R: Read> Summed<R> {
+    fn new(input: R) -> Summed<R> {
+        Summed { input, sum: Sha256::new() }
+    }
+
+    fn header(&mut self) -> Result<Header, BackupError> {
+        let mut fixed = [0; 16];
+        self.fill(&mut fixed)?;
+        let (magic, rest) = fixed.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(BackupError::NotABackup);
+        }
+        let number = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        if number(0) != FORMAT_VERSION {
+            return Err(BackupError::Version(number(0)));
+        }
+        if number(4) > HEADER_MAX_BYTES {
+            return Err(BackupError::Damaged("its header has no believable length".to_owned()));
+        }
+        let mut text = vec![0; number(4) as usize];
+        self.fill(&mut text)?;
+        serde_json::from_slice(&text).map_err(|error| BackupError::Damaged(format!("its header: {error}")))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), BackupError> {
+        self.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => BackupError::Truncated,
+            _ => BackupError::Io(error),
+        })
+    }
+}
+
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(bytes)?;
+        self.sum.update(&bytes[..count]);
+        Ok(count)
+    }
+}

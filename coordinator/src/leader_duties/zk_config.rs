@@ -1,0 +1,54 @@
+//! Keeps `/zookeeper/config` equal to the membership: Curator and others read it, watch it, and go to the
+//! client addresses that it lists.
+
+use std::fmt::Write as _;
+
+use rowlock_state::Machine;
+use rowlock_state::command::Command;
+use rowlock_types::reconfiguration::Members;
+
+/// What writes the membership there, if something else is there.
+pub(super) fn due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
+    let config = text(members, version);
+    let current = state.get_data("/zookeeper/config", &[]);
+    let is_current = matches!(current, Ok((Some(data), _)) if data == config.as_bytes());
+    (!is_current).then_some(Command::Configure { config })
+}
+
+/// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the
+/// membership).
+fn text(members: &Members, version: u64) -> String {
+    let mut out = String::new();
+    for (id, member) in &members.nodes {
+        let role = if members.voters.contains(id) { "participant" } else { "observer" };
+        // Clients read only what follows the `;`.
+        let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
+    }
+    let _ = write!(out, "version={version:x}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::NodeId;
+    use rowlock_types::member::Member;
+
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn the_text_lists_client_addresses_as_zookeeper_does() {
+        let member = |n: u64| Member {
+            peer_addr: format!("10.0.0.{n}:2281"),
+            client_addr: format!("10.0.0.{n}:2181"),
+        };
+        let nodes: BTreeMap<NodeId, Member> = (1..=2).map(|n| (NodeId(n), member(n))).collect();
+        let text = text(&Members { nodes, voters: BTreeSet::from([NodeId(1)]) }, 0);
+        assert_eq!(
+            text,
+            "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
+             server.2=10.0.0.2:2281:2281:observer;10.0.0.2:2181\n\
+             version=0"
+        );
+    }
+}

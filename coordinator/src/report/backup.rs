@@ -1,0 +1,160 @@
+//! `/v1/backup`: the whole state, for superusers. The first question has it written to a file without a name,
+//! and gets the header of the backup; each further one gets a piece of it.
+//!
+//! Bounds: so many files at once, each no larger than the state; one of which nobody asks for a while is
+//! dropped, and with it its room on the disk.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use rowlock_backup::file::Header;
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::time::{self, Instant};
+use rowlock_env::{rng, worker};
+use rowlock_state::Frozen;
+use rowlock_types::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX, SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
+use serde_json::{Value, json};
+
+use super::{Reader, Refusal};
+
+/// Without a question for so long, a backup is given up.
+const UNASKED_MAX: Duration = Duration::from_secs(60);
+
+/// The backups that are being fetched from this node. Clone it freely.
+#[derive(Clone)]
+pub struct Backups {
+    folder: PathBuf,
+    cluster: String,
+    open: Arc<Mutex<BTreeMap<u64, Open>>>,
+}
+
+struct Open {
+    /// `None`: it is being written.
+    file: Option<Arc<File>>,
+    bytes: u64,
+    asked: Instant,
+}
+
+/// Which backup, and from which byte on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// As the first answer said.
+    pub backup: u64,
+    /// Bytes of the state that are known.
+    pub offset: u64,
+}
+
+impl Backups {
+    /// Of the cluster of this name. `folder`: where the files are, for as long as they are open.
+    pub fn new(folder: PathBuf, cluster: String) -> Backups {
+        Backups { folder, cluster, open: Arc::default() }
+    }
+
+    /// Answers a question. Blocks on the disk: longer than a snapshot takes.
+    pub(super) fn answer(
+        &self,
+        frozen: &Frozen,
+        piece: Option<Piece>,
+        reader: &Reader,
+    ) -> Result<Value, Refusal> {
+        if !reader.is_super() {
+            return Err(Refusal::NotPermitted(
+                "a backup holds everything: only superusers may have it".to_owned(),
+            ));
+        }
+        match piece {
+            None => self.begin(frozen),
+            Some(piece) => self.piece(piece),
+        }
+    }
+
+    fn begin(&self, frozen: &Frozen) -> Result<Value, Refusal> {
+        let backup = rng::u64() >> 1;
+        {
+            let (mut open, now) = (self.open.lock(), time::now());
+            open.retain(|_, one| one.file.is_none() || now.saturating_since(one.asked) < UNASKED_MAX);
+            if open.len() >= BACKUPS_MAX {
+                return Err(Refusal::Busy);
+            }
+            open.insert(backup, Open { file: None, bytes: 0, asked: now });
+        }
+        let written = self.write(frozen, backup);
+        let mut open = self.open.lock();
+        let (file, bytes) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                open.remove(&backup);
+                tracing::warn!(%error, "a backup could not be written");
+                return Err(Refusal::NotNow(format!("the node could not write it: {error}")));
+            }
+        };
+        open.insert(backup, Open { file: Some(Arc::new(file)), bytes, asked: time::now() });
+        let header = Header::of(frozen.machine(), &self.cluster, bytes);
+        Ok(json!({ "backup": backup.to_string(), "header": header, "piece_bytes": BACKUP_PIECE_BYTES }))
+    }
+
+    /// The file has no name when this returns: its room on the disk is free as soon as it is dropped.
+    fn write(&self, frozen: &Frozen, backup: u64) -> io::Result<(File, u64)> {
+        let dir = Dir::open(&self.folder)?;
+        let name = format!("backup-{backup:016x}.tmp");
+        let file = dir.create_new(&name)?;
+        dir.remove(&name)?;
+        let mut spool = Spool { file, len: 0, buffer: Vec::new() };
+        frozen.encode(&mut spool)?;
+        spool.flush()?;
+        Ok((spool.file, spool.len))
+    }
+
+    fn piece(&self, Piece { backup, offset }: Piece) -> Result<Value, Refusal> {
+        let gone = || Refusal::NotThere(format!("backup {backup} is not open here any more: begin again"));
+        let (file, bytes) = {
+            let mut open = self.open.lock();
+            let one = open.get_mut(&backup).ok_or_else(gone)?;
+            one.asked = time::now();
+            (one.file.clone().ok_or_else(gone)?, one.bytes)
+        };
+        if offset > bytes {
+            return Err(Refusal::BadQuestion(format!("offset={offset} is beyond its {bytes} bytes")));
+        }
+        let length = (bytes - offset).min(BACKUP_PIECE_BYTES);
+        let mut data = vec![0; usize::try_from(length).expect("Invariant: a piece is small")];
+        let read = file.read_exact_at(&mut data, offset);
+        read.map_err(|error| Refusal::NotNow(format!("the node could not read it: {error}")))?;
+        if offset + length == bytes {
+            self.open.lock().remove(&backup);
+        }
+        Ok(json!({ "data": STANDARD.encode(data) }))
+    }
+}
+
+/// Writes as a snapshot is written: other writes of this disk are not held up for long.
+struct Spool {
+    file: File,
+    len: u64,
+    buffer: Vec<u8>,
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= SNAPSHOT_PIECE_BYTES {
+            self.flush()?;
+            worker::pause(SNAPSHOT_PIECE_PAUSE);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.buffer, self.len)?;
+        self.file.begin_writing_out(self.len, self.buffer.len() as u64);
+        self.len += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}

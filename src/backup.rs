@@ -1,0 +1,72 @@
+//! `rowlock backup`: the state of a cluster as a file, and a new cluster from such a file.
+
+mod file;
+mod inspect;
+mod restore;
+mod save;
+
+use std::process::ExitCode;
+
+use rowlock_backup::file::Header;
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+use crate::moment;
+
+/// Save the state of a cluster to a file, and make a new cluster from one
+///
+/// A backup holds everything that is in the tree: keep it as you keep the cluster's secrets. What a restore
+/// means for locks is in docs/backup.md.
+#[derive(clap::Args)]
+pub struct Backup {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Save(save::Save),
+    Inspect(inspect::Inspect),
+    Verify(inspect::Verify),
+    Restore(restore::Restore),
+}
+
+impl Backup {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Save(save) => save.run().await,
+            Command::Inspect(inspect) => inspect.run(),
+            Command::Verify(verify) => verify.run(),
+            Command::Restore(restore) => restore.run(),
+        }
+    }
+}
+
+/// What a backup is of, line by line.
+fn told(header: &Header) -> String {
+    let id = header.cluster_id.as_deref().unwrap_or("none yet");
+    let members: Vec<&str> = header.members.lines().filter(|line| line.starts_with("server.")).collect();
+    let mut out = format!(
+        "cluster   {} ({id})\ntaken at  {}\nzxid      {:#x}, term {}\nholds     {} znodes, {} sessions, {} bytes\n\
+         digest    {}\nrelease   {}\n",
+        header.cluster,
+        moment::rfc3339(header.time_ms),
+        header.zxid,
+        header.term,
+        header.znodes,
+        header.sessions,
+        header.state_bytes,
+        header.digest,
+        header.release,
+    );
+    for (at, member) in members.iter().enumerate() {
+        out.push_str(&format!("{}{member}\n", if at == 0 { "members   " } else { "          " }));
+    }
+    // The text comes from a file that anybody may have made.
+    out.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+fn document(header: &Header, path: &std::path::Path) -> Value {
+    json!({ "file": path, "header": header })
+}

@@ -1,0 +1,67 @@
+//! `rowlock backup inspect` and `rowlock backup verify`: what a file holds, and whether all of it is there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_backup::file::{self, BackupError};
+
+use super::file::Source;
+use super::{document, told};
+use crate::exit::{Failure, IO, REFUSED};
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Say what a backup is of. Reads the header alone: damage behind it is found by `verify`
+#[derive(clap::Args)]
+pub struct Inspect {
+    #[command(flatten)]
+    what: What,
+}
+
+/// Read all of a backup, check every byte, and build the state
+#[derive(clap::Args)]
+pub struct Verify {
+    #[command(flatten)]
+    what: What,
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// The backup
+    file: PathBuf,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Inspect {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let header =
+            file::inspect(Source::open(&self.what.file)?).map_err(|e| refused(&self.what.file, &e))?;
+        match self.what.output {
+            Output::Simple => print(told(&header).as_bytes())?,
+            Output::Json => print_json(&document(&header, &self.what.file))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Verify {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let read = file::read(Source::open(&self.what.file)?);
+        let (header, _) = read.map_err(|e| refused(&self.what.file, &e))?;
+        match self.what.output {
+            Output::Simple => {
+                print(format!("{}every byte is as it was written\n", told(&header)).as_bytes())?
+            }
+            Output::Json => print_json(&document(&header, &self.what.file))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The failure of reading a backup.
+pub(super) fn refused(path: &std::path::Path, error: &BackupError) -> Failure {
+    let code = if matches!(error, BackupError::Io(_)) { IO } else { REFUSED };
+    Failure::new(code, format!("{} {error}", path.display()))
+}

@@ -1,0 +1,146 @@
+//! `rowlock backup restore`: the data folders of a new cluster, made from a backup while no node runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_backup::file;
+use rowlock_backup::folder::{Member, NewCluster, Restored};
+use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
+use rowlock_env::rng;
+use rowlock_proto::{ClusterId, NodeId};
+use rowlock_wal::{Identity, StorageError};
+use serde_json::json;
+
+use super::file::Source;
+use super::inspect::refused;
+use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::moment;
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Make the data folders of a new cluster from a backup
+///
+/// The new cluster is another one than the old: it has a new id, so the old cluster's nodes and sessions are
+/// refused. Fencing tokens go on beyond all that the old cluster can have given. Sessions, ephemeral znodes
+/// and locks of the backup are ended. The new cluster opens no session for the longest session timeout, so
+/// that whoever held a lock of the old one has given up by then.
+///
+/// If the old cluster still runs, nothing stops its clients but fencing tokens: stop it first.
+///
+/// Every voter of cluster.toml needs a folder from the same backup with the same id. Learners join by
+/// themselves with empty folders.
+#[derive(clap::Args)]
+pub struct Restore {
+    /// The backup
+    file: PathBuf,
+    /// The new cluster's file
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
+    config: PathBuf,
+    /// Make the folder of this node, as on its own machine
+    #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    node: Option<u64>,
+    /// Make the folders of all voters on this machine
+    #[arg(long)]
+    all: bool,
+    /// The id that the first `restore` of this cluster has printed; for every further node
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<ClusterId>,
+    /// Open sessions at once: no client of the old cluster is left
+    #[arg(long)]
+    no_grace: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Restore {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        let voters: Vec<&NodeEntry> = config.nodes.iter().filter(|node| !node.learner).collect();
+        let chosen: Vec<&NodeEntry> =
+            voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();
+        if chosen.is_empty() {
+            let what = format!("{} has no voter {}", self.config.display(), self.node.unwrap_or_default());
+            return Err(Failure::new(USAGE, what));
+        }
+        let (header, machine) = file::read(Source::open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
+        let id = self.cluster_id.unwrap_or_else(new_id);
+        if header.id() == Some(id) {
+            let what = "--cluster-id is the id of the old cluster: leave it out for the first node";
+            return Err(Failure::new(USAGE, what));
+        }
+        let longest = config.session.max_timeout_ms.max(header.longest_timeout_ms);
+        let grace_ms = if self.no_grace { 0 } else { longest };
+        let restored =
+            Restored::new(machine, NewCluster { id, grace_ms }).map_err(|e| Failure::new(REFUSED, e))?;
+        let members: BTreeMap<NodeId, Member> = voters.iter().map(|node| (node.id, member(node))).collect();
+        for node in &chosen {
+            let identity = Identity { cluster: config.name.clone(), node: node.id };
+            let made = restored.make_folder(&node.data_dir, &identity, &members);
+            made.map_err(|e| not_made(&e))?;
+        }
+        match self.output {
+            Output::Simple => {
+                let ended = restored.ended();
+                let mut out = format!(
+                    "new cluster {} ({id}) of {} voters\nended: {} sessions with {} ephemeral znodes\nnext zxid {:#x}\n",
+                    config.name,
+                    voters.len(),
+                    ended.sessions,
+                    ended.ephemerals,
+                    restored.machine().last_zxid().0 + 1,
+                );
+                for node in &chosen {
+                    // Writing to a String cannot fail.
+                    let _ = writeln!(out, "made the folder of node {}: {}", node.id, node.data_dir.display());
+                }
+                if chosen.len() < voters.len() {
+                    let _ = writeln!(
+                        out,
+                        "on the other machines: rowlock backup restore FILE --node N --cluster-id {id}"
+                    );
+                }
+                let _ = writeln!(out, "{}", told_of_grace(grace_ms));
+                print(out.as_bytes())?;
+            }
+            Output::Json => {
+                let folders: Vec<_> =
+                    chosen.iter().map(|node| json!({ "node": node.id, "folder": node.data_dir })).collect();
+                print_json(&json!({
+                    "cluster": config.name,
+                    "cluster_id": id.to_string(),
+                    "zxid": restored.machine().last_zxid().0,
+                    "grace_ms": grace_ms,
+                    "sessions_ended": restored.ended().sessions,
+                    "folders": folders,
+                }))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn told_of_grace(grace_ms: u32) -> String {
+    if grace_ms == 0 {
+        return "sessions are opened at once: clients of the old cluster must be gone".to_owned();
+    }
+    let span = moment::span(grace_ms.into());
+    format!(
+        "sessions are opened {span} after the first leader is elected; --no-grace if no old client is left"
+    )
+}
+
+fn new_id() -> ClusterId {
+    ClusterId(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
+}
+
+fn member(node: &NodeEntry) -> Member {
+    Member { peer_addr: node.peer_addr.clone(), client_addr: node.any_client_addr().to_owned() }
+}
+
+fn not_made(error: &StorageError) -> Failure {
+    let code = if matches!(error, StorageError::Io { .. }) { IO } else { DATA_FOLDER };
+    Failure::new(code, error)
+}

@@ -1,0 +1,97 @@
+//! `rowlock backup save`: fetches the state from a node, piece by piece, and writes the file.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rowlock_backup::file::{Header, Writer};
+use rowlock_client::{Client, Error};
+use rowlock_proto::ErrorCode;
+use serde_json::Value;
+
+use super::file::Target;
+use super::{document, told};
+use crate::cluster::{Cluster, failed, leave};
+use crate::exit::{Failure, IO, LOST, REFUSED};
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Write the state of the cluster to a file
+///
+/// The file holds everything that was committed before the command began. Nothing waits for it: nodes go on
+/// serving. Needs a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
+#[derive(clap::Args)]
+pub struct Save {
+    /// The file to make; only its owner may read it
+    file: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Save {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let target = Target::create(&self.file, self.force)?;
+        let client = self.cluster.connect().await?;
+        let saved = save(&client, target).await;
+        leave(&client).await;
+        let header = saved?;
+        match self.output {
+            Output::Simple => {
+                print(format!("{}saved to  {}\n", told(&header), self.file.display()).as_bytes())?
+            }
+            Output::Json => print_json(&document(&header, &self.file))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn save(client: &Client, target: Target) -> Result<Header, Failure> {
+    // The node that is asked has everything that was committed before.
+    client.sync("/").await.map_err(|e| failed("sync", &e))?;
+    let begun = ask(client, "/v1/backup").await?;
+    let backup = begun["backup"].as_str().unwrap_or_default();
+    let header: Header = serde_json::from_value(begun["header"].clone())
+        .map_err(|e| Failure::new(LOST, format!("the node's answer cannot be read: {e}")))?;
+    let disk = |e| Failure::new(IO, format!("the file could not be written: {e}"));
+    let mut writer = Writer::begin(target, &header).map_err(disk)?;
+    let mut offset = 0;
+    while offset < header.state_bytes {
+        let piece = ask(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
+        let data = piece["data"].as_str().and_then(|text| STANDARD.decode(text).ok());
+        let data = data.filter(|data| !data.is_empty());
+        let data = data.ok_or_else(|| Failure::new(LOST, "the node's answer cannot be read"))?;
+        writer.write_all(&data).map_err(disk)?;
+        offset += data.len() as u64;
+    }
+    writer.finish().and_then(Target::keep).map_err(disk)?;
+    Ok(header)
+}
+
+async fn ask(client: &Client, question: &str) -> Result<Value, Failure> {
+    let text = client.report(question).await.map_err(|e| match e {
+        Error::Rejected(ErrorCode::NoAuth) => {
+            Failure::new(REFUSED, "only superusers may have a backup; set ROWLOCK_AUTH=digest:super:PASSWORD")
+        }
+        Error::Rejected(ErrorCode::ThrottledOp) => {
+            Failure::new(LOST, "the node makes other backups or reports just now; try again")
+        }
+        Error::Rejected(ErrorCode::NoNode) => Failure::new(
+            LOST,
+            "the connection has moved to another node, or the backup waited too long; try again",
+        ),
+        Error::Rejected(ErrorCode::BadArguments) => {
+            Failure::new(REFUSED, "the node knows no backups: it is of an older release")
+        }
+        e => failed("backup", &e),
+    })?;
+    serde_json::from_str(&text)
+        .map_err(|e| Failure::new(LOST, format!("the node's answer cannot be read: {e}")))
+}

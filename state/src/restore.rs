@@ -1,0 +1,234 @@
+//! What becomes of a state that another cluster goes on from: one that is restored from a backup, or the one
+//! that the last node of a lost majority has.
+//!
+//! Clients of the old cluster may still believe that they hold locks, and resources may have seen tokens that
+//! this state has never given. So, before the first command of the new cluster:
+//! 1. The cluster has a new id: nodes and clients of the old one are refused.
+//! 2. The zxid jumps beyond all that the old cluster can have given: tokens and session ids never go back.
+//! 3. Sessions end, with their ephemeral znodes, queues and remembered outcomes.
+//! 4. No session is opened before the grace is over. The leader measures it, from its own beginning: by then
+//!    every client of the old cluster has given up what it held.
+//!
+//! The fourth rule covers every recipe, since nothing can be held without a session.
+
+use rowlock_proto::{ClusterId, Zxid};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Command, Ordinal};
+use crate::digest::Hasher;
+use crate::machine::Machine;
+use crate::outcome::{Outcome, SessionEnd};
+
+/// Zxids are divided into spans of 2^40. The old cluster has gone on after the backup, and may be in the next
+/// span by now. A year of 35,000 commands per second fills one.
+const SPAN_BITS: u32 = 40;
+/// How many spans a restored state jumps: beyond the one after its own.
+const SPANS: i64 = 2;
+/// Session ids hold a zxid of so many bits.
+const ZXID_BITS: u32 = 56;
+
+/// What a new cluster begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewCluster {
+    /// Its id.
+    pub id: ClusterId,
+    /// For how long no session is opened, milliseconds. 0: sessions are opened at once.
+    pub grace_ms: u32,
+}
+
+/// What the old cluster had, and the new one has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Sessions.
+    pub sessions: u64,
+    /// Their znodes.
+    pub ephemerals: u64,
+}
+
+/// The zxids are used up: a state can be restored 16,000 times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("zxid {0} is too large: there is no room for another cluster's")]
+pub struct ZxidsUsedUp(pub Zxid);
+
+impl Machine {
+    /// Makes the state of a new cluster out of that of an old one. See the module for the rules.
+    ///
+    /// # Errors
+    /// [`ZxidsUsedUp`]; the state is as it was.
+    pub fn restore(&mut self, new: NewCluster) -> Result<Ended, ZxidsUsedUp> {
+        let before = self.last_zxid;
+        let floor = ((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS;
+        // The ends below take zxids of the new span, and it is to have room for commands besides.
+        if floor >= 1 << (ZXID_BITS - 1) {
+            return Err(ZxidsUsedUp(before));
+        }
+        let counts = self.counts();
+        self.cluster = Some(new);
+        self.last_zxid = Zxid(floor);
+        // The terms of the new cluster begin anew.
+        self.last_entry = Ordinal::default();
+        let sessions: Vec<_> = self.sessions().map(|(id, _)| id).collect();
+        for session in sessions {
+            self.end_session(session, SessionEnd::Closed, &mut ());
+        }
+        let delayed: Vec<String> = self.locks.iter().map(|(path, _)| path.to_owned()).collect();
+        for lock in delayed {
+            self.locks.delay(&lock, 0);
+        }
+        let left = self.counts();
+        assert_eq!((left.sessions, left.ephemerals, left.locks), (0, 0, 0), "nothing is held or waited for");
+        assert_eq!(left.znodes + counts.ephemerals, counts.znodes, "only ephemeral znodes go");
+        assert!(self.last_zxid > before && self.last_zxid.0 >> SPAN_BITS == floor >> SPAN_BITS);
+        Ok(Ended { sessions: counts.sessions, ephemerals: counts.ephemerals })
+    }
+
+    /// Which cluster this is the state of. `None`: it has only just been formed.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster.map(|known| known.id)
+    }
+
+    /// For how long the leader opens no session, milliseconds: the cluster has been restored, and clients of
+    /// the old one may believe that they hold locks. 0: sessions are opened.
+    pub fn grace_ms(&self) -> u32 {
+        self.cluster.map_or(0, |known| known.grace_ms)
+    }
+
+    /// The cluster gets its id, of which the first one stays; or the clients of the old one have given up.
+    pub(crate) fn begin(&mut self, command: &Command) -> Outcome {
+        match command {
+            Command::Found { cluster } => {
+                self.cluster.get_or_insert(NewCluster { id: *cluster, grace_ms: 0 });
+            }
+            Command::EndGrace => self.cluster.iter_mut().for_each(|known| known.grace_ms = 0),
+            _ => unreachable!("{command:?} is none of these"),
+        }
+        Outcome::Done
+    }
+
+    /// The part of the digest that says which cluster this is.
+    pub(crate) fn cluster_digest(&self) -> u64 {
+        let Some(NewCluster { id: ClusterId(id), grace_ms }) = self.cluster else { return 0 };
+        Hasher::new(10).word((id >> 64) as u64).word(id as u64).word(u64::from(grace_ms)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::lock::Acquire;
+    use rowlock_proto::request::Create;
+    use rowlock_proto::{ErrorCode, NodeId, SessionId};
+
+    use super::*;
+    use crate::command::{Attachment, Origin, Proposal};
+    use crate::proof::Proof;
+
+    const NEW: NewCluster = NewCluster { id: ClusterId(7), grace_ms: 40_000 };
+
+    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Result<Outcome, ErrorCode> {
+        let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
+        let (attachment, identities) = (Attachment(1), Default::default());
+        let proposal = Proposal { origin, session, attachment, identities, command };
+        let applied = machine.apply(1_000, &proposal, &mut ());
+        machine.check().unwrap();
+        applied.result
+    }
+
+    fn open() -> Command {
+        Command::OpenSession { proof: Proof::of(b"p"), timeout_ms: 4_000 }
+    }
+
+    fn session(machine: &mut Machine) -> SessionId {
+        match run(machine, SessionId::NONE, open()) {
+            Ok(Outcome::Session { session, .. }) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn znode(path: &str, flags: i32) -> Command {
+        let acl = Some(Acl::shared_open());
+        let create = Create { path: path.to_owned(), data: Some(Bytes::from_static(b"x")), acl, flags };
+        Command::Create { create, ttl_ms: None }
+    }
+
+    /// A holder that dies leaves a delay, another holds with somebody behind it, and a znode stays.
+    fn old() -> Machine {
+        let mut machine = Machine::new();
+        let (dead, holder, waiter) = (session(&mut machine), session(&mut machine), session(&mut machine));
+        run(&mut machine, holder, znode("/kept", 0)).unwrap();
+        let with_delay = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/locks/a", "x") };
+        run(&mut machine, dead, Command::Acquire(vec![with_delay])).unwrap();
+        for session in [holder, waiter] {
+            let acquire = Acquire { wait: true, ..Acquire::exclusive("/locks/b", "x") };
+            run(&mut machine, session, Command::Acquire(vec![acquire])).unwrap();
+        }
+        let end = Command::ExpireSession { session: dead, attachment: Attachment(1) };
+        run(&mut machine, SessionId::NONE, end).unwrap();
+        assert_eq!((machine.counts().locks, machine.counts().sessions), (2, 2));
+        machine
+    }
+
+    #[test]
+    fn nothing_is_held_in_a_restored_state_and_no_zxid_goes_back() {
+        let mut machine = old();
+        let before = machine.last_zxid();
+        let ended = machine.restore(NEW).unwrap();
+        assert_eq!(ended, Ended { sessions: 2, ephemerals: 2 });
+        machine.check().unwrap();
+        assert_eq!((machine.counts().locks, machine.cluster()), (0, Some(NEW.id)));
+        assert_eq!(machine.last_zxid().0 >> SPAN_BITS, (before.0 >> SPAN_BITS) + SPANS);
+        assert_eq!(machine.get_data("/kept", &[]).unwrap().0, Some(Bytes::from_static(b"x")));
+        assert_eq!(machine.get_children("/locks/b", &[]).unwrap().0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn no_session_is_opened_before_the_grace_is_over() {
+        let mut machine = old();
+        machine.restore(NEW).unwrap();
+        assert_eq!(run(&mut machine, SessionId::NONE, open()), Err(ErrorCode::ThrottledOp));
+        assert_eq!(machine.counts().sessions, 0);
+        run(&mut machine, SessionId::NONE, Command::EndGrace).unwrap();
+        let first = session(&mut machine);
+        assert!(first.0 & ((1 << ZXID_BITS) - 1) > machine.last_zxid().0 - 2, "its id has the new zxid");
+    }
+
+    #[test]
+    fn a_restored_state_is_written_and_read_again_and_differs_from_every_other_one() {
+        let restored = |new| {
+            let mut machine = old();
+            machine.restore(new).unwrap();
+            machine
+        };
+        let machine = restored(NEW);
+        let mut bytes = Vec::new();
+        machine.freeze().encode(&mut bytes).unwrap();
+        let again = Machine::decode(&mut bytes.as_slice()).unwrap();
+        assert_eq!((again.cluster(), again.grace_ms()), (Some(NEW.id), NEW.grace_ms));
+        assert_eq!(again.digest(), machine.digest());
+        assert_ne!(restored(NewCluster { id: ClusterId(8), ..NEW }).digest(), machine.digest());
+        assert_ne!(restored(NewCluster { grace_ms: 0, ..NEW }).digest(), machine.digest());
+    }
+
+    #[test]
+    fn the_first_id_of_a_cluster_counts() {
+        let mut machine = Machine::new();
+        for id in [3, 4] {
+            run(&mut machine, SessionId::NONE, Command::Found { cluster: ClusterId(id) }).unwrap();
+            assert_eq!(machine.cluster(), Some(ClusterId(3)));
+        }
+    }
+
+    #[test]
+    fn a_state_whose_zxids_are_used_up_is_not_restored() {
+        let mut machine = Machine::new();
+        let mut restores = 0;
+        while machine.restore(NEW).is_ok() {
+            restores += 1;
+        }
+        assert_eq!(restores, (1 << (ZXID_BITS - 1 - SPAN_BITS)) / SPANS - 1);
+        let before = machine.digest();
+        assert_eq!(machine.restore(NEW), Err(ZxidsUsedUp(machine.last_zxid())));
+        assert_eq!(machine.digest(), before);
+    }
+}

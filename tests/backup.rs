@@ -1,0 +1,111 @@
+//! Backups of real clusters: what a restore means for those who held locks, and for the old nodes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Instant;
+
+use rowlock_client::{Acl, CreateMode};
+
+use crate::support::cluster::Cluster;
+use crate::support::command::{Said, finish, rowlock};
+use crate::support::{eventually, secs};
+
+/// The longest session timeout, and so the grace of a restored cluster.
+const LONGEST: std::time::Duration = secs(3);
+const SETTINGS: &str = "[session]\nmin_timeout_ms = 200\nmax_timeout_ms = 3000\n\
+                        [client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
+const SUPERUSER: &str = "digest:super:test";
+
+async fn run(cluster: &Cluster, arguments: &[&str], auth: Option<&str>) -> Said {
+    let mut command = rowlock(&cluster.folder, arguments);
+    command.env("ROWLOCK_ENDPOINTS", cluster.endpoints());
+    auth.map(|auth| command.env("ROWLOCK_AUTH", auth));
+    tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
+}
+
+async fn save(cluster: &Cluster, file: &str) {
+    let said = run(cluster, &["backup", "save", file], Some(SUPERUSER)).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_cluster_grants_a_lock_when_its_old_holder_has_given_up_and_with_a_larger_token() {
+    let mut cluster = Cluster::start(3, SETTINGS).await;
+    let client = cluster.client().await;
+    client.create("/kept", Some("before".into()), CreateMode::Persistent, Acl::open()).await.unwrap();
+    let held = client.mutex("job").lock().await.unwrap();
+    save(&cluster, "state.backup").await;
+    assert_eq!(
+        fs::metadata(cluster.folder.join("state.backup")).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    // What comes after the backup is lost, but for the order of tokens.
+    client.create("/later", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let old_token = held.token().0;
+
+    cluster.kill_all();
+    let old_disk = cluster.folder.join("old");
+    fs::rename(cluster.folder.join("data"), &old_disk).unwrap();
+    let said = run(&cluster, &["backup", "restore", "state.backup", "--all"], None).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.out.contains("ended: 2 sessions with 1 ephemeral znodes"), "{}", said.out);
+    let restarted = Instant::now();
+    cluster.ids().into_iter().for_each(|id| cluster.start_node(id));
+    cluster.wait_until_serving().await;
+
+    let lost = tokio::spawn(async move { (held.lost().await, Instant::now()) });
+    let next = cluster.client().await;
+    let granted = next.mutex("job").lock().await.unwrap();
+    let granted_at = Instant::now();
+    assert!(granted_at - restarted >= LONGEST, "a session was opened before the grace was over");
+    assert!(granted.token().0 > old_token && granted.token().0 >> 40 == 2, "{}", granted.token());
+    let (_, lost_at) = lost.await.unwrap();
+    assert!(lost_at <= granted_at, "the old holder believed in its lock when it was granted anew");
+    assert_eq!(next.get("/kept").await.unwrap().data, Some("before".into()));
+    assert_eq!(next.exists("/later").await.unwrap(), None);
+    cluster.wait_for_equal_digests().await;
+
+    // An old node with its old disk is none of this cluster.
+    cluster.stop(3).await;
+    cluster.wipe(3);
+    fs::rename(old_disk.join("node-3"), cluster.data(3)).unwrap();
+    cluster.start_node(3);
+    let refused = || async { cluster.log(3).contains("another cluster of the same name").then_some(()) };
+    eventually("the old node is refused", secs(30), refused).await;
+    granted.release().await.unwrap();
+    assert!(cluster.status(3).await.is_none_or(|status| status["serving"] == false));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_for_superusers_and_a_bad_file_makes_no_folder() {
+    let mut cluster = Cluster::start(1, SETTINGS).await;
+    let said = run(&cluster, &["backup", "save", "state.backup"], None).await;
+    assert_eq!((said.code, cluster.folder.join("state.backup").exists()), (1, false), "{}", said.err);
+    assert!(said.err.contains("only superusers"), "{}", said.err);
+    assert!(!cluster.folder.join("state.backup.part").exists(), "a part is left");
+    save(&cluster, "state.backup").await;
+    let said = run(&cluster, &["backup", "save", "state.backup"], Some(SUPERUSER)).await;
+    assert_eq!(said.code, 73, "{}", said.err);
+    assert!(said.err.contains("is there already"), "{}", said.err);
+    let said = run(&cluster, &["backup", "verify", "state.backup"], None).await;
+    assert!(said.code == 0 && said.out.contains("every byte is as it was written"), "{}", said.err);
+
+    let restore = ["backup", "restore", "state.backup", "--all", "--no-grace"];
+    let said = run(&cluster, &restore, None).await;
+    assert!(said.code == 73 && said.err.contains("has content already"), "{}", said.err);
+    cluster.kill_all();
+    cluster.forget_everything();
+    let file = cluster.folder.join("state.backup");
+    let good = fs::read(&file).unwrap();
+    let mut damaged = good.clone();
+    damaged[good.len() / 2] ^= 4;
+    fs::write(&file, damaged).unwrap();
+    let said = run(&cluster, &restore, None).await;
+    assert!(said.code == 1 && said.err.contains("is damaged"), "{}", said.err);
+    assert!(!cluster.data(1).exists());
+    fs::write(&file, good).unwrap();
+    assert_eq!(run(&cluster, &restore, None).await.code, 0);
+    cluster.start_node(1);
+    // Without a grace a session is opened at once.
+    cluster.client().await.mutex("job").lock().await.unwrap().release().await.unwrap();
+}
