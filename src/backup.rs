@@ -2,7 +2,7 @@
 
 mod file;
 mod inspect;
-mod restore;
+pub mod restore;
 mod save;
 
 use std::process::ExitCode;

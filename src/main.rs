@@ -15,11 +15,13 @@ mod http_get;
 mod import;
 mod lock;
 mod logging;
+mod member;
 mod moment;
 mod name;
 mod open_files;
 mod paint;
 mod print;
+mod recover;
 mod report;
 mod serve;
 mod signals;
@@ -73,6 +75,8 @@ enum Command {
     Stat(znode::stat::Stat),
     Import(import::Import),
     Backup(backup::Backup),
+    Recover(recover::Recover),
+    Member(member::Member),
     Tls(tls::Tls),
     Token(token::TokenCommand),
     Sim(sim::Sim),
@@ -156,6 +160,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Stat(stat) => stat.run().await,
             Command::Import(import) => import.run().await,
             Command::Backup(backup) => backup.run().await,
+            Command::Recover(recover) => recover.run(),
+            Command::Member(member) => member.run().await,
             Command::Tls(tls) => tls.run(),
             Command::Token(token) => token.run(),
             Command::Sim(sim) => sim.run().await,

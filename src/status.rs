@@ -141,7 +141,8 @@ async fn by_word(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
     lines
 }
 
-async fn srvr(addr: &str, secure: Option<Secure>) -> std::io::Result<String> {
+/// What the node at this address for clients answers to ZooKeeper's word `srvr`.
+pub async fn srvr(addr: &str, secure: Option<Secure>) -> std::io::Result<String> {
     let exchange = async {
         let mut stream = Stream::connect(addr, ANSWER_DEADLINE).await?;
         if let Some(secure) = secure {

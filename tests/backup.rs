@@ -109,3 +109,43 @@ async fn a_backup_is_for_superusers_and_a_bad_file_makes_no_folder() {
     // Without a grace a session is opened at once.
     cluster.client().await.mutex("job").lock().await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_node_becomes_a_cluster_of_one_that_has_all_it_had_and_grants_no_lock_twice() {
+    let mut cluster = Cluster::start(3, SETTINGS).await;
+    let client = cluster.client().await;
+    for number in 0..20 {
+        let path = format!("/w{number}");
+        client.create(&path, None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    }
+    cluster.wait_for_equal_digests().await;
+    let held = client.mutex("job").lock().await.unwrap();
+    let old_token = held.token().0;
+    cluster.wait_for_equal_digests().await;
+    cluster.kill_all();
+
+    let recover = ["recover", "--node", "3", "--others-are-gone"];
+    let said = run(&cluster, &recover, None).await;
+    assert!(said.code == 64 && said.err.contains("must be the only voter"), "{}", said.err);
+    cluster.lose(1);
+    cluster.lose(2);
+    let said = run(&cluster, &recover[..3], None).await;
+    assert!(said.code == 64 && said.err.contains("--others-are-gone"), "{}", said.err);
+    let said = run(&cluster, &recover, None).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.out.contains("ended: 1 sessions with 1 ephemeral znodes"), "{}", said.out);
+
+    cluster.start_node(3);
+    cluster.wait_until_serves(3).await;
+    let lost = tokio::spawn(async move { (held.lost().await, Instant::now()) });
+    let next = cluster.client_of(cluster.endpoint(3)).await;
+    let granted = next.mutex("job").lock().await.unwrap();
+    let granted_at = Instant::now();
+    assert!(granted.token().0 > old_token);
+    let (_, lost_at) = lost.await.unwrap();
+    assert!(lost_at <= granted_at, "the old holder believed in its lock when it was granted anew");
+    for number in 0..20 {
+        assert!(next.exists(&format!("/w{number}")).await.unwrap().is_some(), "/w{number}");
+    }
+    granted.release().await.unwrap();
+}

@@ -33,6 +33,7 @@ mod import;
 mod largest_frames;
 mod leader_kill_rounds;
 mod log_bound;
+mod members;
 mod mixed_queue;
 mod partition;
 mod protocol_rules;

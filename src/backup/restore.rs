@@ -122,7 +122,8 @@ impl Restore {
     }
 }
 
-fn told_of_grace(grace_ms: u32) -> String {
+/// Says when sessions are opened.
+pub fn told_of_grace(grace_ms: u32) -> String {
     if grace_ms == 0 {
         return "sessions are opened at once: clients of the old cluster must be gone".to_owned();
     }
@@ -132,15 +133,18 @@ fn told_of_grace(grace_ms: u32) -> String {
     )
 }
 
-fn new_id() -> ClusterId {
+/// The id of a cluster that begins.
+pub fn new_id() -> ClusterId {
     ClusterId(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
-fn member(node: &NodeEntry) -> Member {
+/// A voter as its cluster's file has it.
+pub fn member(node: &NodeEntry) -> Member {
     Member { peer_addr: node.peer_addr.clone(), client_addr: node.any_client_addr().to_owned() }
 }
 
-fn not_made(error: &StorageError) -> Failure {
+/// The failure of making a data folder.
+pub fn not_made(error: &StorageError) -> Failure {
     let code = if matches!(error, StorageError::Io { .. }) { IO } else { DATA_FOLDER };
     Failure::new(code, error)
 }

@@ -257,6 +257,13 @@ impl Cluster {
         fs::remove_dir_all(self.data(id)).unwrap();
     }
 
+    /// A node, which must not run, is no more: its data is gone, and the cluster's file does not know it.
+    pub fn lose(&mut self, id: u64) {
+        self.wipe(id);
+        self.nodes.remove(&id);
+        self.write_file();
+    }
+
     /// The data folder of a node.
     pub fn data(&self, id: u64) -> PathBuf {
         self.folder.join("data").join(format!("node-{id}"))

@@ -4,9 +4,11 @@
 //! a checksum of everything at the end ([`mod@file`]). A node makes one from its frozen state and sends it in
 //! pieces; apply goes on meanwhile. Restoring is done while no node runs ([`mod@folder`]): it makes data
 //! folders of a **new** cluster, since clients and nodes of the old one may still be alive. The rules of that
-//! are `rowlock_state::Machine::restore`.
+//! are `rowlock_state::Machine::restore`. When a majority is lost for good, the state of a node that is left
+//! takes the place of the file ([`survivor`]).
 //!
 //! Knows no network and no Raft beyond what a data folder holds.
 
 pub mod file;
 pub mod folder;
+pub mod survivor;

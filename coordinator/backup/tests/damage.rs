@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rowlock_backup::file::{self, BackupError, Header};
 use rowlock_backup::folder::{Member, NewCluster, Restored};
+use rowlock_backup::survivor;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
 use rowlock_proto::{ClusterId, NodeId, SessionId};
@@ -103,8 +104,10 @@ fn a_folder_is_made_once_and_one_with_content_is_not_touched() {
     let again = restored.make_folder(&path, &identity, &voters);
     assert!(matches!(again, Err(StorageError::NotEmpty(_))));
     assert_eq!(fingerprint(&path), before);
-    let (found, report) = rowlock_wal::verify(&path).unwrap();
-    assert_eq!((found, report.snapshot.map(|end| end.index)), (identity, Some(1)));
+    let stopped = rowlock_wal::verify(&path).unwrap();
+    assert_eq!((&stopped.identity, stopped.report.snapshot.map(|end| end.index)), (&identity, Some(1)));
+    drop(stopped);
+    assert_eq!(survivor::read(&path).unwrap().machine.digest(), restored.machine().digest());
 }
 
 /// Names, lengths and content of all files.

@@ -29,6 +29,12 @@ pub fn begin_with_state(
     membership: Membership,
     body: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), StorageError> {
+    assert_eq!(membership.configs.len(), 1, "a cluster does not begin in the middle of a change");
+    assert!(membership.configs[0].contains(&identity.node.0), "{identity} is made a voter");
+    assert!(
+        membership.configs[0].iter().all(|voter| membership.nodes.contains_key(voter)),
+        "every voter has addresses"
+    );
     let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
     if !dir.list().map_err(StorageError::io("listing", path))?.is_empty() {
         return Err(StorageError::NotEmpty(path.to_owned()));
@@ -43,7 +49,8 @@ pub fn begin_with_state(
     let last_membership = StoredMembership { log_id: Some(BEGINNING), membership };
     let meta = SnapshotMeta { last_log_id: Some(BEGINNING), last_membership };
     let (store, _) = SnapshotStore::open(snapshots, identity.clone(), None)?;
-    store.write(meta, body, |written| written.state().map(drop))?;
+    let written = store.write(meta, body, |written| written.state().map(drop))?;
+    assert_eq!(written.meta().last_log_id, Some(BEGINNING), "the snapshot is where the log begins");
     dir.sync().map_err(StorageError::io("flushing", path))?;
     let (incarnation, state) = (identity::new_incarnation(), FolderState::Member);
     identity::write(&dir, identity, Claim { log: LogState::New, incarnation, state, cluster: Some(cluster) })

@@ -158,7 +158,8 @@ impl Inner {
         if let Some((dir, identity)) = &self.place {
             identity::write(dir, identity, self.claim(*self.state.lock(), Some(id)))?;
         }
-        *self.cluster.lock() = Some(id);
+        let before = self.cluster.lock().replace(id);
+        assert!(before.is_none(), "the cluster of a folder is noted once");
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::log::recover::{self, Recovered};
 use super::log::worker::{self as wal_worker, OnFatal};
 use super::log::writer::{Writer, into_storage_error};
 use super::memlog::MemLog;
-use super::snapshot::SnapshotStore;
+use super::snapshot::{SnapshotFile, SnapshotStore};
 use super::{SNAPSHOT_DIR, WAL_DIR};
 use crate::entry::{LogId, Vote};
 
@@ -122,15 +122,28 @@ impl Storage {
     }
 }
 
+/// What is in a folder whose node does not run. The folder stays locked for as long as this lives.
+pub struct Stopped {
+    /// Whose folder it is.
+    pub identity: Identity,
+    /// The log.
+    pub log: MemLog,
+    /// The newest snapshot whose state can be read.
+    pub snapshot: Option<SnapshotFile>,
+    /// What a start would say.
+    pub report: RecoveryReport,
+    _lock: DirLock,
+}
+
 /// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing.
 /// Blocks.
 ///
 /// The errors are those that the node would refuse to start with.
-pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
+pub fn verify(path: &Path) -> Result<Stopped, StorageError> {
     let begun = time::now();
     let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
     let (identity, claim) = identity::read(&dir)?;
-    let _lock = lock(&dir)?;
+    let lock = lock(&dir)?;
     let open = |name: &str| {
         let path = path.join(name);
         Dir::open(&path).map_err(StorageError::io("opening", &path))
@@ -139,10 +152,10 @@ pub fn verify(path: &Path) -> Result<(Identity, RecoveryReport), StorageError> {
     let (snapshot, damaged) =
         SnapshotStore::inspect(&open(SNAPSHOT_DIR)?, &identity, found.log.checkpoint().purged)?;
     let mut report = report(&found);
-    report.snapshot = snapshot.and_then(|snapshot| snapshot.meta().last_log_id);
+    report.snapshot = snapshot.as_ref().and_then(|snapshot| snapshot.meta().last_log_id);
     report.damaged_snapshots = damaged;
     report.took = begun.elapsed();
-    Ok((identity, report))
+    Ok(Stopped { identity, log: found.log, snapshot, report, _lock: lock })
 }
 
 fn lock(dir: &Dir) -> Result<DirLock, StorageError> {

@@ -4,7 +4,7 @@ use rowlock_state::Machine;
 
 use super::*;
 use crate::log::segment::FIRST_RECORD_AT;
-use crate::open::verify;
+use crate::open::{Stopped, verify};
 use crate::testing::{log_id, vote};
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn a_stopped_nodes_folder_can_be_verified_without_changing_it() {
     let content =
         |dir: &Path| segments(dir).iter().map(|path| std::fs::read(path).expect("reads")).collect::<Vec<_>>();
     let before = content(dir.path());
-    let (found, report) = verify(dir.path()).expect("is whole");
+    let Stopped { identity: found, report, .. } = verify(dir.path()).expect("is whole");
     assert_eq!(found, identity());
     assert_eq!(
         (report.purged, report.last, report.snapshot),
@@ -337,5 +337,5 @@ async fn rot_in_the_last_batch_of_a_log_that_was_closed_is_damage() {
 
 /// What a process that is killed now leaves behind.
 fn verify_copy(dir: &Path) -> crate::RecoveryReport {
-    verify(killed(dir).path()).expect("is whole").1
+    verify(killed(dir).path()).expect("is whole").report
 }

@@ -1,0 +1,62 @@
+//! `rowlock member`: who belongs to the cluster, and changes of that while it serves.
+//!
+//! Every change is one `reconfig` under the version of the membership that the command has seen, so two
+//! operators cannot undo each other's changes.
+
+mod change;
+mod list;
+mod server;
+mod state;
+mod wait;
+
+use std::process::ExitCode;
+
+use rowlock_client::Client;
+
+use self::server::Membership;
+use crate::cluster::failed;
+use crate::exit::{Failure, LOST};
+
+/// Show the members of the cluster, and change them while it serves
+///
+/// Changes need a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
+#[derive(clap::Args)]
+pub struct Member {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Ls(list::Ls),
+    Add(change::Add),
+    Promote(change::Promote),
+    Demote(change::Demote),
+    Set(change::Set),
+    Remove(change::Remove),
+    Wait(wait::Wait),
+}
+
+impl Member {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Ls(ls) => ls.run().await,
+            Command::Add(add) => add.run().await,
+            Command::Promote(promote) => promote.run().await,
+            Command::Demote(demote) => demote.run().await,
+            Command::Set(set) => set.run().await,
+            Command::Remove(remove) => remove.run().await,
+            Command::Wait(wait) => wait.run().await,
+        }
+    }
+}
+
+/// The members as the cluster knows them now.
+async fn membership(client: &Client) -> Result<Membership, Failure> {
+    const PATH: &str = "/zookeeper/config";
+    client.sync(PATH).await.map_err(|e| failed("members", &e))?;
+    let found = client.get(PATH).await.map_err(|e| failed("members", &e))?;
+    let text = found.data.map(|data| String::from_utf8_lossy(&data).into_owned()).unwrap_or_default();
+    Membership::parse(&text).ok_or_else(|| Failure::new(LOST, format!("{PATH} cannot be read: {text:?}")))
+}

@@ -1,0 +1,281 @@
+//! `rowlock member add`, `promote`, `demote`, `set` and `remove`: one change of the members each.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_client::{Client, Error, NodeId, Reconfig};
+use rowlock_env::time;
+use rowlock_proto::ErrorCode;
+
+use super::membership;
+use super::server::{Membership, Server};
+use super::state::ask_all;
+use crate::cluster::{Cluster, failed, leave};
+use crate::exit::{Failure, LOST, REFUSED, USAGE};
+use crate::member::list::voters_up;
+use crate::print::print;
+
+/// For how long it is looked whether a change has happened whose answer was lost.
+const LOOK_MAX: Duration = Duration::from_secs(15);
+/// How often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Take a node in as a learner: it gets the log and does not vote. Prints its part of cluster.toml
+#[derive(clap::Args)]
+pub struct Add {
+    /// Its number, which no node has had before
+    node: u64,
+    /// Where the other nodes find it
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: String,
+    /// Where clients find it
+    #[arg(long, value_name = "HOST:PORT")]
+    client: String,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Let a learner vote. It must run and have caught up
+#[derive(clap::Args)]
+pub struct Promote {
+    /// Its number
+    node: u64,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Make a learner of a voter
+#[derive(clap::Args)]
+pub struct Demote {
+    /// Its number
+    node: u64,
+    /// Also if the voters that are left and answer could not lose one more
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Give a member other addresses
+#[derive(clap::Args)]
+pub struct Set {
+    /// Its number
+    node: u64,
+    /// Where the other nodes find it
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: Option<String>,
+    /// Where clients find it
+    #[arg(long, value_name = "HOST:PORT")]
+    client: Option<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Take a member out for good. Its number is not to be used again; its process may be stopped afterwards
+#[derive(clap::Args)]
+pub struct Remove {
+    /// Its number
+    node: u64,
+    /// Also if the voters that are left and answer could not lose one more
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Add {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let (node, peer, client) = (self.node, self.peer, self.client);
+        let server = Server { peer: address(&peer)?, client: address(&client)?, votes: false };
+        change(&self.cluster, async |members| {
+            if members.servers.contains_key(&node) {
+                return Err(Failure::new(REFUSED, format!("node {node} is a member already")));
+            }
+            joined(members, node, server.clone())
+        })
+        .await?;
+        let text = format!(
+            "node {node} is a learner. In cluster.toml of all nodes:\n\n[[node]]\nid = {node}\nclient = {client:?}\npeer = \
+             {peer:?}\nlearner = true\n\nStart it with an empty data folder, then: rowlock member promote {node}\n"
+        );
+        print(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Promote {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let node = self.node;
+        change(&self.cluster, async |members| {
+            joined(members, node, Server { votes: true, ..member(members, node)? })
+        })
+        .await?;
+        said(&format!("node {node} votes"))
+    }
+}
+
+impl Demote {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let (node, force, cluster) = (self.node, self.force, &self.cluster);
+        change(cluster, async |members| {
+            let server = Server { votes: false, ..member(members, node)? };
+            may_go(cluster, members, node, force).await?;
+            joined(members, node, server)
+        })
+        .await?;
+        said(&format!("node {node} is a learner"))
+    }
+}
+
+impl Set {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let node = self.node;
+        if self.peer.is_none() && self.client.is_none() {
+            return Err(Failure::new(
+                USAGE,
+                "say which address is another: --peer HOST:PORT or --client HOST:PORT",
+            ));
+        }
+        let (peer, client) = (self.peer.as_deref().map(address), self.client.as_deref().map(address));
+        let (peer, client) = (peer.transpose()?, client.transpose()?);
+        change(&self.cluster, async |members| {
+            let old = member(members, node)?;
+            let (peer, client) = (peer.clone().unwrap_or(old.peer), client.clone().unwrap_or(old.client));
+            joined(members, node, Server { peer, client, votes: old.votes })
+        })
+        .await?;
+        said(&format!("node {node} has new addresses; write them into cluster.toml, and restart it there"))
+    }
+}
+
+impl Remove {
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let (node, force, cluster) = (self.node, self.force, &self.cluster);
+        change(cluster, async |members| {
+            member(members, node)?;
+            may_go(cluster, members, node, force).await?;
+            let mut then = members.servers.clone();
+            then.remove(&node);
+            Ok(Wanted { change: Reconfig::new().leave(NodeId(node)), then })
+        })
+        .await?;
+        said(&format!("node {node} is no member any more; stop it, and take it out of cluster.toml"))
+    }
+}
+
+fn said(text: &str) -> Result<ExitCode, Failure> {
+    print(format!("{text}\n").as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn member(members: &Membership, node: u64) -> Result<Server, Failure> {
+    let found = members.servers.get(&node).cloned();
+    found.ok_or_else(|| {
+        Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
+    })
+}
+
+fn joined(members: &Membership, node: u64, server: Server) -> Result<Wanted, Failure> {
+    let line = server.line(node);
+    let line = line.ok_or_else(|| Failure::new(USAGE, format!("{} is no HOST:PORT", server.peer)))?;
+    let mut then = members.servers.clone();
+    then.insert(node, server);
+    Ok(Wanted { change: Reconfig::new().join(line), then })
+}
+
+fn address(text: &str) -> Result<String, Failure> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        // What would end the address in the text of the membership.
+        Some(Ok(1..)) if !text.contains([',', ';', '=', ' ', '\n']) => Ok(text.to_owned()),
+        _ => Err(Failure::new(USAGE, format!("{text:?} is no address; say HOST:PORT"))),
+    }
+}
+
+/// Refuses what leaves voters of which none may fail, though one may today.
+async fn may_go(cluster: &Cluster, members: &Membership, node: u64, force: bool) -> Result<(), Failure> {
+    if force || !members.servers[&node].votes {
+        return Ok(());
+    }
+    let mut left = members.clone();
+    left.servers.remove(&node);
+    let states = ask_all(cluster, members).await?;
+    let now = members.tolerates(voters_up(members, &states));
+    let then = left.tolerates(voters_up(&left, &states));
+    if then.unwrap_or(0) == 0 && now.unwrap_or(0) > 0 {
+        let what = format!(
+            "without node {node} the cluster tolerates no failure; add another voter first, or say --force"
+        );
+        return Err(Failure::new(REFUSED, what));
+    }
+    Ok(())
+}
+
+/// A change, and the members when it is done.
+struct Wanted {
+    change: Reconfig,
+    then: BTreeMap<u64, Server>,
+}
+
+/// Asks for the change that `decide` makes of the members as they are.
+async fn change(
+    cluster: &Cluster,
+    decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
+) -> Result<(), Failure> {
+    let client = cluster.connect().await?;
+    let changed = ask(&client, decide).await;
+    leave(&client).await;
+    changed
+}
+
+async fn ask(
+    client: &Client,
+    decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
+) -> Result<(), Failure> {
+    let members = membership(client).await?;
+    let wanted = decide(&members).await?;
+    match client.reconfig(&wanted.change.if_version(members.version)).await {
+        Ok(_) => Ok(()),
+        // The node that was asked may be the one that goes, and closes its connections then.
+        Err(Error::ConnectionLoss) => look(client, &wanted.then).await,
+        Err(e) => Err(refused(&e)),
+    }
+}
+
+/// Whether the change has happened: the cluster knows, as soon as another node is reached.
+async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
+    let deadline = time::now() + LOOK_MAX;
+    while time::now() < deadline {
+        if membership(client).await.is_ok_and(|members| members.servers == *then) {
+            return Ok(());
+        }
+        time::sleep(LOOK_EVERY).await;
+    }
+    Err(Failure::new(
+        LOST,
+        "the connection was lost: the change may have happened; rowlock member ls shows it",
+    ))
+}
+
+fn refused(error: &Error) -> Failure {
+    let Error::Rejected(code) = error else { return failed("members", error) };
+    let (exit, text) = match code {
+        ErrorCode::NoAuth => {
+            (REFUSED, "only superusers may change the members; set ROWLOCK_AUTH=digest:super:PASSWORD")
+        }
+        ErrorCode::ReconfigDisabled => {
+            (REFUSED, "changes of the members are switched off: client.reconfig = false in cluster.toml")
+        }
+        ErrorCode::NewConfigNoQuorum => {
+            (REFUSED, "no majority of the new voters answers and has caught up; nothing was changed")
+        }
+        ErrorCode::BadVersion => {
+            (LOST, "the members have been changed by another meanwhile; look at them, and try again")
+        }
+        ErrorCode::ReconfigInProgress => (LOST, "another change of the members is not done yet; try again"),
+        _ => return failed("members", error),
+    };
+    Failure::new(exit, text)
+}

@@ -1,0 +1,78 @@
+//! `rowlock member ls`: who belongs to the cluster, who answers, and how many more may fail.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::membership;
+use super::server::Membership;
+use super::state::{State, ask_all};
+use crate::cluster::{Cluster, leave};
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::print::print;
+use crate::table::table;
+use crate::znode::{Output, print_json};
+
+/// List the members: role, state, addresses; and how many more voters may fail
+#[derive(clap::Args)]
+pub struct Ls {
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Ls {
+    /// Exit code 0 if all members serve, 69 otherwise.
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let found = membership(&client).await;
+        leave(&client).await;
+        let members = found?;
+        let states = ask_all(&self.cluster, &members).await?;
+        match self.output {
+            Output::Simple => print(shown(&members, &states).as_bytes())?,
+            Output::Json => {
+                let all: Vec<_> = members
+                    .servers
+                    .iter()
+                    .map(|(id, server)| {
+                        json!({ "node": id, "votes": server.votes, "up": states[id].is_up(),
+                                "state": states[id].text(), "peer": server.peer, "client": server.client })
+                    })
+                    .collect();
+                let tolerates = members.tolerates(voters_up(&members, &states));
+                print_json(&json!({ "members": all, "version": members.version, "tolerates": tolerates }))?;
+            }
+        }
+        let all_up = states.values().all(State::is_up);
+        Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
+    }
+}
+
+/// How many of those that vote serve.
+pub(super) fn voters_up(members: &Membership, states: &BTreeMap<u64, State>) -> usize {
+    members.servers.iter().filter(|(id, server)| server.votes && states[id].is_up()).count()
+}
+
+fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
+    let rows: Vec<[String; 5]> = members
+        .servers
+        .iter()
+        .map(|(id, server)| {
+            let role = if server.votes { "voter" } else { "learner" };
+            let (peer, client) = (server.peer.clone(), server.client.clone());
+            [id.to_string(), role.to_owned(), states[id].text(), peer, client]
+        })
+        .collect();
+    let up = voters_up(members, states);
+    let verdict = match members.tolerates(up) {
+        None => format!("{up} of {} voters answer: no majority", members.voters()),
+        Some(0) => "tolerates no failure".to_owned(),
+        Some(1) => "tolerates 1 failure".to_owned(),
+        Some(more) => format!("tolerates {more} failures"),
+    };
+    format!("{}{verdict}\n", table(["node", "role", "state", "peer", "client"], &rows))
+}

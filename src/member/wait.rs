@@ -1,0 +1,52 @@
+//! `rowlock member wait`: until every member serves.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_env::time;
+
+use super::membership;
+use super::state::ask_all;
+use crate::cluster::{Cluster, leave, seconds};
+use crate::exit::{Failure, UNAVAILABLE};
+
+/// How often the members are asked.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Wait until every member serves
+#[derive(clap::Args)]
+pub struct Wait {
+    /// Give up after so long
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "60")]
+    timeout: Duration,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Wait {
+    /// Exit code 69 if some do not in time.
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let deadline = time::now() + self.timeout;
+        loop {
+            let missing = match self.missing().await {
+                Ok(missing) if missing.is_empty() => return Ok(ExitCode::SUCCESS),
+                Ok(missing) => missing.join(", "),
+                Err(failure) if failure.code == UNAVAILABLE => failure.message,
+                Err(failure) => return Err(failure),
+            };
+            if time::now() + EVERY > deadline {
+                return Err(Failure::new(UNAVAILABLE, format!("not all members serve: {missing}")));
+            }
+            time::sleep(EVERY).await;
+        }
+    }
+
+    async fn missing(&self) -> Result<Vec<String>, Failure> {
+        let client = self.cluster.connect().await?;
+        let found = membership(&client).await;
+        leave(&client).await;
+        let states = ask_all(&self.cluster, &found?).await?;
+        let missing = states.iter().filter(|(_, state)| !state.is_up());
+        Ok(missing.map(|(id, state)| format!("node {id}: {}", state.text())).collect())
+    }
+}

@@ -1,0 +1,151 @@
+//! `rowlock recover`: a cluster of one from the last node that is left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rowlock_backup::folder::{NewCluster, Restored};
+use rowlock_backup::survivor::{self, Survivor, SurvivorError};
+use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
+use rowlock_env::disk::Dir;
+use rowlock_proto::NodeId;
+use rowlock_wal::{Identity, StorageError};
+use serde_json::json;
+
+use crate::backup::restore::{member, new_id, not_made, told_of_grace};
+use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Make a cluster of one from the last node that is left
+///
+/// For the day on which a majority is lost for good: its disks are gone, and no backup is newer than what one
+/// stopped node has. What this node had not heard of is lost. What follows is a new cluster, as after
+/// `rowlock backup restore`: a new id, tokens that never go back, no old session, and no new one before every
+/// old client has given up. Nodes that were thought dead are refused if they come back.
+///
+/// The file must have this node as its only voter; others join later with empty folders as learners.
+#[derive(clap::Args)]
+pub struct Recover {
+    /// The new cluster's file
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
+    config: PathBuf,
+    /// The node that is left
+    #[arg(long, value_name = "ID")]
+    node: u64,
+    /// Confirm that no other node has its data any more, or ever will again
+    #[arg(long)]
+    others_are_gone: bool,
+    /// Open sessions at once: no client of the old cluster is left
+    #[arg(long)]
+    no_grace: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Recover {
+    /// Makes the new folder beside the old one, and changes their names when it is whole.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        let node = self.only_voter(&config)?;
+        if !self.others_are_gone {
+            let what = "the other nodes may know of writes that this one has not: say --others-are-gone if they and their \
+                        disks are lost for good";
+            return Err(Failure::new(USAGE, what));
+        }
+        let (beside, before) =
+            (with_suffix(&node.data_dir, "recovered"), with_suffix(&node.data_dir, "before"));
+        if before.exists() {
+            let what =
+                format!("{} is there already, from an earlier recovery: move it away", before.display());
+            return Err(Failure::new(DATA_FOLDER, what));
+        }
+        let Survivor { machine, last, stopped } =
+            survivor::read(&node.data_dir).map_err(|e| unreadable(&e))?;
+        if stopped.identity.node != node.id {
+            let (dir, found) = (node.data_dir.display(), &stopped.identity);
+            return Err(Failure::new(DATA_FOLDER, format!("{dir} is the folder of {found}")));
+        }
+        let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
+        let longest = timeouts.max().unwrap_or(0).max(config.session.max_timeout_ms);
+        let grace_ms = if self.no_grace { 0 } else { longest };
+        let new = NewCluster { id: new_id(), grace_ms };
+        let restored = Restored::new(machine, new).map_err(|e| Failure::new(REFUSED, e))?;
+        let identity = Identity { cluster: config.name.clone(), node: node.id };
+        let voters = BTreeMap::from([(node.id, member(node))]);
+        restored.make_folder(&beside, &identity, &voters).map_err(|e| not_made(&e))?;
+        drop(stopped);
+        exchange(&node.data_dir, &beside, &before)?;
+        let (ended, last) = (restored.ended(), last.map_or(0, |last| last.index));
+        match self.output {
+            Output::Simple => print(
+                format!(
+                    "new cluster {} ({}) of node {}, from its log up to index {last}\nended: {} sessions with {} ephemeral \
+                     znodes\nthe old folder is {}\n{}\n",
+                    config.name,
+                    new.id,
+                    node.id,
+                    ended.sessions,
+                    ended.ephemerals,
+                    before.display(),
+                    told_of_grace(grace_ms),
+                )
+                .as_bytes(),
+            )?,
+            Output::Json => print_json(&json!({
+                "cluster": config.name,
+                "cluster_id": new.id.to_string(),
+                "log_index": last,
+                "zxid": restored.machine().last_zxid().0,
+                "grace_ms": grace_ms,
+                "sessions_ended": ended.sessions,
+                "folder": node.data_dir,
+                "old_folder": before,
+            }))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn only_voter<'a>(&self, config: &'a ClusterConfig) -> Result<&'a NodeEntry, Failure> {
+        let voters: Vec<&NodeEntry> = config.nodes.iter().filter(|node| !node.learner).collect();
+        match voters[..] {
+            [only] if only.id == NodeId(self.node) => Ok(only),
+            _ => {
+                let what = "the new cluster begins with one voter: leave the others out, or give them `learner = true`";
+                Err(Failure::new(
+                    USAGE,
+                    format!("{}: node {} must be the only voter; {what}", self.config.display(), self.node),
+                ))
+            }
+        }
+    }
+}
+
+fn with_suffix(folder: &Path, suffix: &str) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(format!(".{suffix}"));
+    name.into()
+}
+
+/// The old folder keeps its content under another name; the new one takes its place.
+fn exchange(folder: &Path, beside: &Path, before: &Path) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::new(IO, format!("{}: {e}", folder.display()));
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let names = name(folder).zip(name(beside)).zip(name(before));
+    let Some(((folder_name, beside_name), before_name)) = names else {
+        return Err(Failure::new(USAGE, format!("{} is no name of a folder", folder.display())));
+    };
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = Dir::open(above).map_err(failed)?;
+    dir.rename(&folder_name, &before_name)
+        .and_then(|()| dir.rename(&beside_name, &folder_name))
+        .map_err(failed)?;
+    dir.sync().map_err(failed)
+}
+
+fn unreadable(error: &SurvivorError) -> Failure {
+    let code =
+        if matches!(error, SurvivorError::Storage(StorageError::Io { .. })) { IO } else { DATA_FOLDER };
+    Failure::new(code, error)
+}
