@@ -5,6 +5,7 @@
 
 mod change;
 mod list;
+mod replace;
 mod server;
 mod state;
 mod wait;
@@ -34,6 +35,7 @@ enum Command {
     Demote(change::Demote),
     Set(change::Set),
     Remove(change::Remove),
+    Replace(replace::Replace),
     Wait(wait::Wait),
 }
 
@@ -47,6 +49,7 @@ impl Member {
             Command::Demote(demote) => demote.run().await,
             Command::Set(set) => set.run().await,
             Command::Remove(remove) => remove.run().await,
+            Command::Replace(replace) => replace.run().await,
             Command::Wait(wait) => wait.run().await,
         }
     }

@@ -58,6 +58,34 @@ async fn a_cluster_of_three_grows_to_five_and_shrinks_to_three_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_and_wiped_node_is_replaced_by_one_command_under_load() {
+    let mut cluster = Cluster::start(3, &format!("{FAST}{SUPER}")).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(cluster.client().await);
+    }
+    let cycling = Cycling::start(clients, 2);
+    let dead = cluster.leader().await;
+    cluster.kill(dead);
+    cluster.wipe(dead);
+    cluster.add_learner(4);
+    let (peer, client) = (cluster.peer(4).to_owned(), cluster.endpoint(4).to_owned());
+    let old = dead.to_string();
+    let mut command =
+        rowlock(&cluster.folder, &["member", "replace", &old, "4", "--peer", &peer, "--client", &client]);
+    command.env("ROWLOCK_ENDPOINTS", cluster.endpoints()).env("ROWLOCK_AUTH", "digest:super:test");
+    let replacing = tokio::task::spawn_blocking(move || finish(command.spawn().unwrap()));
+    // As an operator does, who reads what the command says.
+    cluster.start_node(4);
+    let said = replacing.await.unwrap();
+    assert!(said.code == 0 && said.err.contains("learner = true"), "{} {}", said.code, said.err);
+    cluster.lose(dead);
+    let listed = done(&cluster, &["ls"]).await;
+    assert!(listed.ends_with("tolerates 1 failure\n") && !listed.contains("learner"), "{listed}");
+    cycling.end(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_members_needs_a_superuser_a_member_and_an_address() {
     let cluster = Cluster::start(1, &format!("{FAST}{SUPER}")).await;
     for (arguments, code, words) in [

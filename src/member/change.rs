@@ -95,9 +95,10 @@ impl Add {
             joined(members, node, server.clone())
         })
         .await?;
+        let table = table_of(node, &server);
         let text = format!(
-            "node {node} is a learner. In cluster.toml of all nodes:\n\n[[node]]\nid = {node}\nclient = {client:?}\npeer = \
-             {peer:?}\nlearner = true\n\nStart it with an empty data folder, then: rowlock member promote {node}\n"
+            "node {node} is a learner. In cluster.toml of all nodes:\n{table}\nStart it with an empty data folder, then: \
+             rowlock member promote {node}\n"
         );
         print(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
@@ -164,12 +165,19 @@ impl Remove {
     }
 }
 
+/// What the file of the cluster says of a new learner.
+pub(super) fn table_of(node: u64, server: &Server) -> String {
+    let Server { peer, client, .. } = server;
+    format!("\n[[node]]\nid = {node}\nclient = {client:?}\npeer = {peer:?}\nlearner = true\n")
+}
+
 fn said(text: &str) -> Result<ExitCode, Failure> {
     print(format!("{text}\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn member(members: &Membership, node: u64) -> Result<Server, Failure> {
+/// The member of this number.
+pub(super) fn member(members: &Membership, node: u64) -> Result<Server, Failure> {
     let found = members.servers.get(&node).cloned();
     found.ok_or_else(|| {
         Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
@@ -184,7 +192,8 @@ fn joined(members: &Membership, node: u64, server: Server) -> Result<Wanted, Fai
     Ok(Wanted { change: Reconfig::new().join(line), then })
 }
 
-fn address(text: &str) -> Result<String, Failure> {
+/// Checks what is to be written into the text of the membership.
+pub(super) fn address(text: &str) -> Result<String, Failure> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
@@ -214,9 +223,9 @@ async fn may_go(cluster: &Cluster, members: &Membership, node: u64, force: bool)
 }
 
 /// A change, and the members when it is done.
-struct Wanted {
-    change: Reconfig,
-    then: BTreeMap<u64, Server>,
+pub(super) struct Wanted {
+    pub(super) change: Reconfig,
+    pub(super) then: BTreeMap<u64, Server>,
 }
 
 /// Asks for the change that `decide` makes of the members as they are.
@@ -230,7 +239,8 @@ async fn change(
     changed
 }
 
-async fn ask(
+/// The same on an open connection.
+pub(super) async fn ask(
     client: &Client,
     decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
 ) -> Result<(), Failure> {
@@ -245,7 +255,7 @@ async fn ask(
 }
 
 /// Whether the change has happened: the cluster knows, as soon as another node is reached.
-async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
+pub(super) async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
     let deadline = time::now() + LOOK_MAX;
     while time::now() < deadline {
         if membership(client).await.is_ok_and(|members| members.servers == *then) {
@@ -259,7 +269,8 @@ async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failu
     ))
 }
 
-fn refused(error: &Error) -> Failure {
+/// The failure of a change.
+pub(super) fn refused(error: &Error) -> Failure {
     let Error::Rejected(code) = error else { return failed("members", error) };
     let (exit, text) = match code {
         ErrorCode::NoAuth => {
