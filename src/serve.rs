@@ -137,6 +137,7 @@ fn not_started(e: &StartError) -> Failure {
     let code = match e {
         StartError::Storage(_) => DATA_FOLDER,
         StartError::Listen { .. } => UNAVAILABLE,
+        StartError::Audit(_) => DATA_FOLDER,
         StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
             CONFIG
         }

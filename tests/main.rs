@@ -7,6 +7,7 @@
 mod support;
 
 mod all_nodes_killed;
+mod audit;
 mod backup;
 mod bad_input;
 mod cli;

@@ -12,7 +12,7 @@ mod parse;
 mod secrets;
 mod security;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_wal::SEGMENT_BYTES;
+
+use crate::audit::{Event, Settings};
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 
 /// Everything `cluster.toml` says.
@@ -51,6 +53,8 @@ pub struct ClusterConfig {
     pub history: HistoryConfig,
     /// The HTTP listener.
     pub http: HttpConfig,
+    /// The audit log.
+    pub audit: AuditConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
@@ -179,6 +183,35 @@ impl HttpConfig {
     }
 }
 
+/// `[audit]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// The file, by a name in the node's data folder or an absolute path; `{id}` stands for the number of the
+    /// node. `None`: nothing is recorded.
+    pub file: Option<PathBuf>,
+    /// What is recorded.
+    pub events: BTreeSet<Event>,
+    /// Bytes of a file. Beyond: a new one is begun.
+    pub max_bytes: u64,
+    /// Older files that are kept.
+    pub keep: u32,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        let events = [Event::Auth, Event::Acl, Event::Admin, Event::Denied].into();
+        AuditConfig { file: None, events, max_bytes: 64 << 20, keep: 8 }
+    }
+}
+
+impl AuditConfig {
+    /// Where this node writes, if it does.
+    pub fn settings(&self, id: NodeId, data_dir: &Path) -> Option<Settings> {
+        let file = data_dir.join(security::numbered(self.file.as_deref()?, id));
+        Some(Settings { file, max_bytes: self.max_bytes, keep: self.keep })
+    }
+}
+
 /// `[limits]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -227,6 +260,8 @@ pub struct NodeConfig {
     pub history: HistoryConfig,
     /// The HTTP listener.
     pub http: HttpConfig,
+    /// The audit log.
+    pub audit: AuditConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
@@ -397,6 +432,7 @@ impl ClusterConfig {
             znodes: self.znodes,
             history: self.history,
             http: self.http.clone(),
+            audit: self.audit.clone(),
             limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
         })

@@ -62,6 +62,7 @@
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
 pub mod apply;
+pub mod audit;
 pub mod bootstrap;
 
 pub mod comparison;

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 
 use super::parse::{
-    RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
+    RawAudit, RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
     default_http, duration_ms,
 };
 use super::{ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, security};
@@ -26,6 +26,11 @@ const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
 
 /// The log of a large state alone may have so much in memory.
 const MEMORY_MIN_BYTES: u64 = 256 << 20;
+
+/// Below, a file would have a few seconds.
+const AUDIT_MIN_BYTES: u64 = 64 << 10;
+/// With each full file all older ones get another name.
+const AUDIT_KEEP_MAX: u32 = 1_000;
 
 /// Below, sled's own needs would be most of it.
 const HISTORY_MIN_BYTES: u64 = 64 << 20;
@@ -70,6 +75,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_znodes(source, &raw.znodes)?;
     check_history(source, &raw.history)?;
     check_http(source, &raw.http)?;
+    check_audit(source, &raw.audit)?;
     check_limits(source, &raw.limits)
 }
 
@@ -318,6 +324,24 @@ fn check_limits(source: &Source<'_>, raw: &RawLimits) -> Result<(), ConfigError>
             Err(source.at(bytes, what, "use at least 268435456 (256 MiB); 0 for no bound"))
         }
         _ => Ok(()),
+    }
+}
+
+fn check_audit(source: &Source<'_>, raw: &RawAudit) -> Result<(), ConfigError> {
+    if let Some(file) = raw.file.as_ref().filter(|file| file.get_ref().file_name().is_none()) {
+        let what = format!("file = \"{}\" in [audit] is not the name of a file", file.get_ref().display());
+        return Err(source.at(file, what, "use e.g. \"audit.log\", which is in the node's data folder"));
+    }
+    if let Some(bytes) = raw.max_bytes.as_ref().filter(|bytes| *bytes.get_ref() < AUDIT_MIN_BYTES) {
+        let what = format!("max_bytes = {} is too little for a file of the audit log", bytes.get_ref());
+        return Err(source.at(bytes, what, "use at least 65536"));
+    }
+    match raw.keep.as_ref().filter(|keep| *keep.get_ref() > AUDIT_KEEP_MAX) {
+        Some(keep) => {
+            let what = format!("keep = {} in [audit] is too much", keep.get_ref());
+            Err(source.at(keep, what, "use at most 1000"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in
 //! `check.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,11 @@ use toml::Spanned;
 use super::check::{self, Source};
 use super::secrets;
 use super::{
-    ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeEntry,
-    PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig, security,
+    AuditConfig, ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
+    LimitsConfig, NodeEntry, PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig,
+    security,
 };
+use crate::audit::Event;
 
 /// The file as written, each judged value with its place.
 #[derive(Deserialize)]
@@ -40,6 +42,8 @@ pub(super) struct RawCluster {
     pub history: RawHistory,
     #[serde(default)]
     pub http: RawHttp,
+    #[serde(default)]
+    pub audit: RawAudit,
     #[serde(default)]
     pub limits: RawLimits,
 }
@@ -137,6 +141,15 @@ pub(super) struct RawHttp {
     pub hosts: Vec<Spanned<String>>,
     pub tls: Option<Spanned<bool>>,
     pub token_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAudit {
+    pub file: Option<Spanned<PathBuf>>,
+    pub events: Option<BTreeSet<Event>>,
+    pub max_bytes: Option<Spanned<u64>>,
+    pub keep: Option<Spanned<u32>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -259,6 +272,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
             max_bytes: or(raw.history.max_bytes, history.max_bytes),
         },
         http: convert_http(raw.http, folder),
+        audit: convert_audit(raw.audit),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -283,6 +297,16 @@ fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
             None => root.join(format!("node-{id}")),
         },
         learner: node.learner,
+    }
+}
+
+fn convert_audit(audit: RawAudit) -> AuditConfig {
+    let default = AuditConfig::default();
+    AuditConfig {
+        file: audit.file.map(Spanned::into_inner),
+        events: audit.events.unwrap_or(default.events),
+        max_bytes: or(audit.max_bytes, default.max_bytes),
+        keep: or(audit.keep, default.keep),
     }
 }
 
@@ -365,6 +389,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let max_age = text(&duration_text(max_age_ms));
     let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
     print_http(&mut out, &config.http);
+    print_audit(&mut out, &config.audit);
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");
@@ -397,6 +422,15 @@ fn print_http(out: &mut String, HttpConfig { hosts, tls, token_file }: &HttpConf
     let _ = write!(out, "\n[http]\nhosts = [{}]\ntls = {tls}\n", hosts.join(", "));
     if let Some(file) = token_file {
         let _ = writeln!(out, "token_file = {}", quote(&file.to_string_lossy()));
+    }
+}
+
+fn print_audit(out: &mut String, AuditConfig { file, events, max_bytes, keep }: &AuditConfig) {
+    let events: Vec<String> = events.iter().map(|event| quote(event.as_str())).collect();
+    let _ =
+        write!(out, "\n[audit]\nevents = [{}]\nmax_bytes = {max_bytes}\nkeep = {keep}\n", events.join(", "));
+    if let Some(file) = file {
+        let _ = writeln!(out, "file = {}", quote(&file.to_string_lossy()));
     }
 }
 

@@ -213,11 +213,15 @@ impl RawTls {
 
 /// The files of one node.
 pub(super) fn of_node(files: &TlsFiles, id: NodeId) -> TlsFiles {
-    let number = id.to_string();
-    files.map(|path| match path.to_str() {
-        Some(path) => PathBuf::from(path.replace(ID, &number)),
+    files.map(|path| numbered(path, id))
+}
+
+/// The path with the number of the node in it.
+pub(super) fn numbered(path: &Path, id: NodeId) -> PathBuf {
+    match path.to_str() {
+        Some(path) => PathBuf::from(path.replace(ID, &id.to_string())),
         None => path.to_owned(),
-    })
+    }
 }
 
 /// Each path with its key.

@@ -21,6 +21,7 @@ use rowlock_types::metrics::Metrics;
 use super::HttpContext;
 use super::connection::Visitor;
 use super::problem::Problem;
+use crate::audit::{Audit, Client, Event, Record};
 use crate::complaints::Complaints;
 use crate::guesses::Guesses;
 use crate::report::Reader;
@@ -41,6 +42,7 @@ pub struct Access {
     pub superusers: Vec<String>,
     guesses: Guesses,
     complaints: Mutex<Complaints>,
+    audit: Audit,
 }
 
 /// What whoever asks has proven.
@@ -67,7 +69,13 @@ impl Access {
     /// For a listener of which everybody may read, unless `is_closed`.
     pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
         let (guesses, complaints) = (Guesses::default(), Mutex::default());
-        Access { is_closed, tokens, superusers, guesses, complaints }
+        Access { is_closed, tokens, superusers, guesses, complaints, audit: Audit::default() }
+    }
+
+    /// As it is, and what is refused is recorded here.
+    #[must_use]
+    pub fn recorded_in(self, audit: Audit) -> Self {
+        Access { audit, ..self }
     }
 
     fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
@@ -118,6 +126,23 @@ impl Access {
         }
     }
 
+    fn record(&self, refused: Refused, path: &str, visitor: &Visitor) {
+        let (event, result) = match refused {
+            Refused::WrongToken => (Event::Auth, "WrongToken"),
+            Refused::TooMany => (Event::Auth, "TooManyGuesses"),
+            Refused::Unproven => (Event::Denied, "Unproven"),
+            Refused::Forbidden => (Event::Denied, "Forbidden"),
+        };
+        if !self.audit.wants(event) {
+            return;
+        }
+        let who: Vec<Id> =
+            visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
+        let client = Client::new(&who, SessionId::NONE, visitor.address);
+        let paths = [crate::audit::text(path)];
+        self.audit.record(&Record { event, op: "http", paths: &paths, detail: "", result, client });
+    }
+
     fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {
         match refused {
             Refused::Forbidden => metrics.http_forbidden_total.inc(),
@@ -162,6 +187,7 @@ pub(super) async fn check(
         }
         Err(refused) => {
             context.access.count(refused, visitor.address, &context.metrics);
+            context.access.record(refused, request.uri().path(), &visitor);
             refused.into_response()
         }
     }

@@ -11,8 +11,8 @@ use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{
-    ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, NodeEntry,
-    PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
+    AuditConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig,
+    NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
 };
 use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
@@ -79,6 +79,7 @@ impl NodeConfig {
             znodes: ZnodesConfig::default(),
             history: HistoryConfig::default(),
             http: HttpConfig::default(),
+            audit: AuditConfig::default(),
             limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
         }

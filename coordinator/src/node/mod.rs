@@ -5,6 +5,7 @@
 //! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
 
 mod addresses;
+mod audit;
 mod embed;
 mod leave;
 mod parts;
@@ -22,6 +23,7 @@ use rowlock_consensus::raft::{OpenError, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
+use rowlock_env::time;
 use rowlock_tls::TlsError;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::{Hook, NodeHook};
@@ -37,7 +39,7 @@ use crate::proposer::Proposer;
 use crate::replica::Replica;
 pub use addresses::Addresses;
 pub use embed::{NotExpired, NotServing};
-use parts::Parts;
+use parts::{Parts, Trust};
 use tls::Tls;
 use tokens::Tokens;
 
@@ -68,6 +70,9 @@ pub enum StartError {
     /// The file of tokens cannot be used.
     #[error("token_file in [http]: {0}")]
     Tokens(String),
+    /// The audit log cannot be written.
+    #[error("[audit]: {0}; make the folder writable, or name another file")]
+    Audit(String),
     /// Whoever reaches the nodes' port would be believed, and nobody has written that this is meant.
     #[error(
         "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
@@ -194,9 +199,12 @@ impl Node {
             tls::refuse_open_port(&config, listeners.peer.local_addr())?;
             let tls = tls::open(&config).await?;
             let tokens = tokens::open(&config).await?;
+            let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
+            let audit = audit::open(&config, metrics.clone()).await?;
+            let trust = Trust { tls, tokens, audit, metrics };
             Addresses::of(&listeners).write_into(&mut config);
             let config = Arc::new(config);
-            let parts = Parts::open(&config, (tls, tokens), hook).await?;
+            let parts = Parts::open(&config, trust, hook).await?;
             Ok(parts.run(config, listeners))
         })
     }

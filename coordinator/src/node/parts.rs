@@ -9,12 +9,13 @@ use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::{self, Admission, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::{rng, time, worker};
+use rowlock_env::{rng, worker};
 use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Hook;
 use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
 
+use super::audit::AuditLog;
 use super::tls::{self, Tls};
 use super::tokens::Tokens;
 use super::{NodeError, StartError};
@@ -44,8 +45,7 @@ pub(super) struct Parts {
     pub(super) reports: Reports,
     pub(super) clock: Arc<LogClock>,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
-    pub(super) tls: Tls,
-    pub(super) tokens: Tokens,
+    pub(super) trust: Trust,
     pub(super) peers: PeerPool,
     pub(super) tasks: TaskGroup,
     pub(super) metrics: Arc<Metrics>,
@@ -53,13 +53,17 @@ pub(super) struct Parts {
     pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
 }
 
-/// The certificates of a node, and the tokens of its clients.
-pub(super) type Trust = (Tls, Tokens);
+/// Whom a node believes, and where it writes down who has done what.
+pub(super) struct Trust {
+    pub(super) tls: Tls,
+    pub(super) tokens: Tokens,
+    pub(super) audit: AuditLog,
+    pub(super) metrics: Arc<Metrics>,
+}
 
 impl Parts {
     pub(super) async fn open(config: &NodeConfig, trust: Trust, hook: Hook) -> Result<Parts, StartError> {
-        let (tls, tokens) = trust;
-        let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
+        let metrics = trust.metrics.clone();
         let failure = watch::channel(None);
         let replica = Arc::new(Replica::default());
         replica.memory.limit_to(config.limits.memory_bytes());
@@ -84,7 +88,7 @@ impl Parts {
         });
         let tasks = TaskGroup::new(Shutdown::new());
         let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
-        let peers = peers_of(config, &tls, &opened, &replica, &tasks);
+        let peers = peers_of(config, &trust.tls, &opened, &replica, &tasks);
         let backups = Backups::new(config.data_dir.clone(), config.cluster.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
@@ -114,8 +118,7 @@ impl Parts {
             history,
             clock,
             lock_rings,
-            tls,
-            tokens,
+            trust,
             peers,
             tasks,
             metrics,

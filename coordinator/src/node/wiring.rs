@@ -23,6 +23,7 @@ use rowlock_types::status::Status;
 use rowlock_wal::{Log, SnapshotStore};
 use tokio::sync::mpsc;
 
+use super::audit::Writing;
 use super::leave::Leave;
 use super::parts::{Parts, fail};
 use super::source::Source;
@@ -68,7 +69,7 @@ const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
 async fn stop_at(
     word: Shutdown,
     leave: Leave,
-    tasks: TaskGroup,
+    (tasks, audit): (TaskGroup, Writing),
     raft: Raft,
     history: History,
     (snapshots, log): (SnapshotStore, Log),
@@ -76,6 +77,7 @@ async fn stop_at(
     word.wait().await;
     leave.run().await;
     tasks.stop().await;
+    audit.finish().await;
     if time::timeout(RAFT_STOP_DEADLINE, raft.shutdown()).await.is_err() {
         tracing::warn!("Raft did not stop in time");
     }
@@ -122,7 +124,7 @@ impl Parts {
         self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), signs);
         self.start_status_publisher(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, heartbeat_acks, listeners.peer);
-        let tls = self.tls.clone();
+        let tls = self.trust.tls.clone();
         let secure =
             listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
         let doors = Doors { plain: listeners.client, secure };
@@ -145,7 +147,8 @@ impl Parts {
             peers: self.peers.clone(),
         };
         let folder = (self.snapshots, self.storage.log().clone());
-        let end = stop_at(word.clone(), leave, self.tasks, self.raft.clone(), self.history, folder);
+        let audit = self.trust.audit.start();
+        let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.history, folder);
         Node {
             raft: self.raft,
             word,
@@ -157,8 +160,8 @@ impl Parts {
             failure: self.failure.1,
             proposer: wires.proposer,
             metrics: self.metrics,
-            tls: self.tls,
-            tokens: self.tokens,
+            tls: self.trust.tls,
+            tokens: self.trust.tokens,
         }
     }
 
@@ -325,7 +328,7 @@ impl Parts {
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
         let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());
-        let server = server.secured_by(super::tls::security(&wires.config, &self.tls));
+        let server = server.secured_by(super::tls::security(&wires.config, &self.trust.tls));
         server.of_folder(self.peers.folder().clone()).start(listener);
     }
 
@@ -344,6 +347,7 @@ impl Parts {
             isolation: Arc::new(isolation),
             registry: self.registry.clone(),
             config: wires.config.clone(),
+            audit: self.trust.audit.door.clone(),
             metrics: self.metrics.clone(),
         };
         let shutdown = self.shutdown_word();
@@ -377,7 +381,7 @@ impl Parts {
             access: Arc::new(self.http_access(&wires.config)),
             started: time::now(),
         };
-        let keeper = self.tls.clone().filter(|_| wires.config.http.tls);
+        let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
         let shutdown = self.shutdown_word();
         self.tasks.spawn("http", async move {
             if let Err(error) = http::serve(listener, context, keeper, shutdown).await {
@@ -388,12 +392,13 @@ impl Parts {
 
     fn http_access(&self, config: &NodeConfig) -> Access {
         let superusers = config.client.x509_superusers.clone();
-        Access::new(config.http.is_closed(), self.tokens.clone(), superusers)
+        Access::new(config.http.is_closed(), self.trust.tokens.clone(), superusers)
+            .recorded_in(self.trust.audit.door.clone())
     }
 
     /// Reads the tokens again when their file changes.
     fn start_tokens(&self) {
-        let Some(keeper) = self.tokens.clone() else { return };
+        let Some(keeper) = self.trust.tokens.clone() else { return };
         let (metrics, of) = (self.metrics.clone(), keeper.clone());
         let told = move |look: &Look| super::tokens::tell(&of, &metrics, look);
         self.tasks.spawn("token-file", keeper.run(told, self.shutdown_word()));
@@ -448,7 +453,7 @@ impl Parts {
 
     /// Reads the certificates again when their files change.
     fn start_tls(&self, config: &NodeConfig) {
-        let Some(keeper) = self.tls.clone() else { return };
+        let Some(keeper) = self.trust.tls.clone() else { return };
         let expiry = Expiry::new(config, self.metrics.clone());
         expiry.show(&keeper.material());
         let told = move |material: &Material, reloaded: &Reloaded| expiry.tell(material, reloaded);

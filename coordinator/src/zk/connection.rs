@@ -316,7 +316,8 @@ impl Talk {
         Ok(())
     }
 
-    fn ended(&self, liveness: LivenessTimer, end: &EndReason) {
+    fn ended(&mut self, liveness: LivenessTimer, end: &EndReason) {
+        self.conversation.record_unanswered();
         if liveness.leave() == Order::Touch {
             self.touch();
         }

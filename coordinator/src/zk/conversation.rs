@@ -5,6 +5,7 @@
 //! Invariant: the events of every change that a reply shows are in `output` before that reply. Invariant: the
 //! zxid of replies never goes back, and is never beyond what the replies and events before it showed.
 
+pub(super) mod audit;
 mod buffer_release;
 mod ending;
 mod options;
@@ -39,6 +40,7 @@ use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
 use super::write::{Form, Route};
 use super::{read_only, sasl, write};
+use crate::audit::Note;
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
@@ -169,7 +171,7 @@ impl Conversation {
         self.note_first_requests();
         let read = decode::request(frame);
         if let Some(xid) = self.barred(&read) {
-            return self.bar(xid);
+            return self.bar(xid, read.ok());
         }
         match read {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
@@ -189,7 +191,7 @@ impl Conversation {
     }
 
     fn request(&mut self, xid: Xid, request: Request, now: Instant) {
-        let opcode = request.opcode();
+        let (opcode, note) = (request.opcode(), self.note(&request));
         if self.attached.access == Access::ReadOnly
             && !matches!(request, Request::Auth { .. } | Request::Sasl(_))
         {
@@ -220,7 +222,7 @@ impl Conversation {
             }
             other => self.routed(other),
         };
-        self.enqueue(xid, opcode, what, now);
+        self.enqueue(xid, opcode, what, note, now);
     }
 
     /// What a request waits for that is neither the connection's own business nor refused at once.
@@ -243,13 +245,13 @@ impl Conversation {
         }
     }
 
-    fn enqueue(&mut self, xid: Xid, opcode: OpCode, what: What, now: Instant) {
-        self.queue.push(Pending { xid, opcode, received: now, bytes: self.frame_bytes, what });
+    fn enqueue(&mut self, xid: Xid, opcode: OpCode, what: What, note: Option<Box<Note>>, now: Instant) {
+        self.queue.push(Pending { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
     }
 
     /// Nothing here asks a leader or goes into the log.
     fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
-        let opcode = request.opcode();
+        let (opcode, note) = (request.opcode(), self.note(&request));
         let what = match request {
             Request::Ping => {
                 let header = ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None };
@@ -270,7 +272,7 @@ impl Conversation {
                 Route::Refused(code) => What::Refusal(code),
             },
         };
-        self.enqueue(xid, opcode, what, now);
+        self.enqueue(xid, opcode, what, note, now);
     }
 
     /// What the client sends is a sign of life for the leader.
@@ -305,7 +307,7 @@ impl Conversation {
     }
 
     fn refuse(&mut self, xid: Xid, opcode: OpCode, code: ErrorCode, then: Then, now: Instant) {
-        self.enqueue(xid, opcode, What::Refusal(code), now);
+        self.enqueue(xid, opcode, What::Refusal(code), None, now);
         if then == Then::Close {
             self.phase = Phase::Finishing;
         }
@@ -424,6 +426,7 @@ impl Conversation {
         self.reply(&pending, result, now);
         if then == Then::Close {
             self.phase = Phase::Finishing;
+            self.record_unanswered();
             self.queue.clear();
         }
     }

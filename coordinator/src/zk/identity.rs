@@ -83,6 +83,15 @@ pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&st
     Some(same_secret(expected.as_bytes(), digest.id.as_bytes()))
 }
 
+/// What an auth packet tries to prove, without its secret.
+pub(super) fn attempted(scheme: &str, auth: &Bytes) -> String {
+    let text = String::from_utf8_lossy(auth);
+    match scheme {
+        "digest" => format!("digest:{}", text.split(':').next().unwrap_or_default()),
+        other => other.to_owned(),
+    }
+}
+
 /// The identities after a SASL negotiation that has proven a user.
 pub(super) fn with_sasl_user(identities: &Arc<[Id]>, user: String) -> Result<Arc<[Id]>, AuthFailed> {
     with(identities, vec![Id { scheme: "sasl".to_owned(), id: user }])

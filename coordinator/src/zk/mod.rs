@@ -39,6 +39,7 @@ use rowlock_types::status::Status;
 
 pub use listener::{Doors, Listener, SecureDoor};
 
+use crate::audit::Audit;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
@@ -69,6 +70,8 @@ pub struct ClientContext {
     pub registry: Arc<Registry>,
     /// Bounds of session timeouts, number of connections, words, superDigest.
     pub config: Arc<NodeConfig>,
+    /// Records who has done what.
+    pub audit: Audit,
     /// Counts what happens here.
     pub metrics: Arc<Metrics>,
 }

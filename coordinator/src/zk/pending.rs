@@ -17,6 +17,7 @@ use rowlock_state::outcome::Applied;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::write::Form;
+use crate::audit::Note;
 
 /// A request in its place.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Pending {
     /// Of its frame; counted until it is answered.
     pub(super) bytes: usize,
     pub(super) what: What,
+    /// For the audit log.
+    pub(super) note: Option<Box<Note>>,
 }
 
 /// What the request waits for.
@@ -217,6 +220,14 @@ impl Queue {
             What::Read(request) => Some((pending, request)),
             _ => unreachable!("read_is_next"),
         }
+    }
+
+    /// Takes what is to be recorded of requests that were given to the log or to a leader, and wait for their
+    /// answers.
+    pub(super) fn take_notes(&mut self) -> impl Iterator<Item = Box<Note>> {
+        let begun =
+            |pending: &&mut Pending| matches!(pending.what, What::Write { .. } | What::Reconfiguring { .. });
+        self.requests.iter_mut().filter(begun).filter_map(|pending| pending.note.take())
     }
 
     /// Forgets what waits.

@@ -9,6 +9,7 @@ use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
 use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls, refuse_plain};
 
+use super::conversation::audit::record_tls;
 use super::end_reason::EndReason;
 use super::handshake::next_message;
 use super::identity;
@@ -46,7 +47,14 @@ pub(super) async fn shake_hands(
     let metrics = &shared.context.metrics;
     let known = shaken.and_then(|secured| prove(shared, peer, secured));
     match &known {
-        Ok(_) => metrics.client_tls_handshakes_total.inc(),
+        Ok(_) => {
+            metrics.client_tls_handshakes_total.inc();
+            record_tls(shared, peer, None);
+        }
+        Err(EndReason::NoTls(why)) => {
+            metrics.client_tls_handshakes_failed_total.inc();
+            record_tls(shared, peer, Some(why));
+        }
         Err(EndReason::Told(_) | EndReason::Lost) => {}
         Err(_) => metrics.client_tls_handshakes_failed_total.inc(),
     }

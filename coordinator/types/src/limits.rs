@@ -90,6 +90,11 @@ pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
 pub const TOKENS_MAX: usize = 1_024;
 /// Bytes of that file. Beyond: likewise.
 pub const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
+/// Lines of the audit log that wait for their file. Beyond: dropped, counted and told.
+pub const AUDIT_QUEUE_MAX: usize = 8_192;
+/// Failures in the audit log in a second of those who have proven nothing. Beyond: dropped and counted, so
+/// that they cannot push what others have done out of the files.
+pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
 /// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections to the nodes' port that have not said yet who they are. Beyond: closed at once.

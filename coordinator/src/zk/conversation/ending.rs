@@ -23,6 +23,7 @@ impl Conversation {
     pub(super) fn over(&mut self, end: EndReason) {
         if !matches!(self.phase, Phase::Over(_)) {
             self.phase = Phase::Over(end);
+            self.record_unanswered();
             self.queue.clear();
         }
     }

@@ -35,8 +35,11 @@ impl Conversation {
 
     /// Answers as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a
     /// client that comes back and proves who it is.
-    pub(super) fn bar(&mut self, xid: Xid) {
+    pub(super) fn bar(&mut self, xid: Xid, read: Option<RequestFrame>) {
         tracing::debug!(peer = %self.peer.addr, "closed: it has not authenticated, and client.require_auth is on");
+        if let Some(frame) = read {
+            self.record_barred(&frame.request);
+        }
         let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
         self.phase = Phase::Finishing;
@@ -51,6 +54,12 @@ impl Conversation {
             _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
         };
         let err = self.take_on(proven).err();
+        let result = match (attempt, err) {
+            (Some(false), _) => Err("WrongSuperPassword"),
+            (_, Some(_)) => Err("AuthFailed"),
+            (_, None) => Ok(()),
+        };
+        self.record_auth(&identity::attempted(scheme, auth), result);
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
     }
 
@@ -59,6 +68,7 @@ impl Conversation {
         let users = &self.shared.context.config.client.sasl_users;
         let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
         let step = self.sasl.step(token, users, nonce);
+        let is_challenge = matches!(step, Ok(sasl::Step::Challenge(_)));
         let step = step.map_err(|sasl::Failed| identity::AuthFailed).and_then(|step| match step {
             sasl::Step::Challenge(challenge) => Ok((self.identities.clone(), challenge)),
             sasl::Step::Proven { user, token } => {
@@ -71,6 +81,9 @@ impl Conversation {
             Err(failed) => (Err(failed), String::new()),
         };
         let err = self.take_on(proven).err();
+        if !is_challenge {
+            self.record_auth("sasl", err.map_or(Ok(()), |_| Err("AuthFailed")));
+        }
         let header = ReplyHeader { xid, zxid: Zxid(0), err };
         let body = Response::Sasl(Some(token.into()));
         self.put_reply(header, err.is_none().then_some(&body));

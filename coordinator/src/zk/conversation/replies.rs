@@ -21,8 +21,14 @@ impl Conversation {
         self.seen(applied.zxid);
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
-            Err(ErrorCode::SessionExpired) => self.over(EndReason::Told(CloseReason::SessionEnded)),
-            Err(ErrorCode::SessionMoved) => self.over(EndReason::Told(CloseReason::SessionMoved)),
+            Err(code @ ErrorCode::SessionExpired) => {
+                self.record_answer(pending, None, Some(code));
+                self.over(EndReason::Told(CloseReason::SessionEnded));
+            }
+            Err(code @ ErrorCode::SessionMoved) => {
+                self.record_answer(pending, None, Some(code));
+                self.over(EndReason::Told(CloseReason::SessionMoved));
+            }
             Err(code) => self.reply(pending, Err(code), now),
         }
     }
@@ -36,6 +42,7 @@ impl Conversation {
             Ok(body) => (Some(body), None),
             Err(code) => (None, Some(code)),
         };
+        self.record_answer(pending, body.as_ref(), err);
         let (xid, zxid) = (pending.xid, self.last_zxid);
         self.put_reply(ReplyHeader { xid, zxid, err }, body.as_ref());
         let took = now.saturating_since(pending.received);

@@ -67,6 +67,7 @@ impl Stage {
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),
             registry: Arc::new(Registry::new()),
             config: Arc::new(config()),
+            audit: Default::default(),
             metrics: Arc::new(Metrics::default()),
         };
         // Room for three paths of two bytes.

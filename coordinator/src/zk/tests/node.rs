@@ -81,6 +81,7 @@ pub fn config() -> NodeConfig {
         znodes: ZnodesConfig::default(),
         history: HistoryConfig::default(),
         http: HttpConfig::default(),
+        audit: Default::default(),
         limits: LimitsConfig::default(),
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         client: ClientConfig {
@@ -127,6 +128,7 @@ impl Node {
             isolation: Arc::new(isolation),
             registry,
             config: Arc::new(config),
+            audit: Default::default(),
             metrics: Arc::new(Metrics::default()),
         };
         let (log, orders) = watch::channel(Log::Runs);

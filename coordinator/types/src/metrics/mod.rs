@@ -197,6 +197,10 @@ metrics! {
     http_tls_handshakes_failed_total: Counter,
     /// Changed files of tokens that could not be used: the old tokens count.
     token_reload_failures_total: Counter,
+    /// Records given to the audit log.
+    audit_records_total: Counter,
+    /// Records missing in the audit log (too many strangers' failures a second, queue full, disk full).
+    audit_dropped_total: Counter,
 }
 
 impl Metrics {

@@ -1,0 +1,257 @@
+//! What is to be known of a request when its answer is there.
+
+use rowlock_proto::acl::Acl;
+use rowlock_proto::request::{Op, ReadOp};
+use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::{ErrorCode, Request};
+
+use super::subject::{CUT, Client, text, who};
+use super::{Audit, Event, OK, Record};
+
+/// Paths that are recorded of one request. Beyond: the last one is `…`.
+const PATHS_MAX: usize = 8;
+/// Entries of an ACL that are recorded.
+const ACLS_MAX: usize = 16;
+
+/// A request, from when it comes to when it is answered.
+#[derive(Debug)]
+pub(crate) struct Note {
+    event: Option<Event>,
+    op: &'static str,
+    paths: Vec<String>,
+    detail: String,
+    client: Client,
+}
+
+impl Note {
+    /// Of a request of `client`, if anything that can come of it is recorded.
+    pub fn of(request: &Request, client: impl FnOnce() -> Client, audit: &Audit) -> Option<Box<Note>> {
+        if !audit.is_on() {
+            return None;
+        }
+        let request = untagged(request);
+        if matches!(request, Request::Ping | Request::Auth { .. } | Request::Sasl(_)) {
+            return None;
+        }
+        let event = event(request).filter(|event| audit.wants(*event));
+        if event.is_none() && !audit.wants(Event::Denied) {
+            return None;
+        }
+        let all = paths(request);
+        let mut paths: Vec<String> = all.iter().take(PATHS_MAX).map(|path| text(path)).collect();
+        paths.extend((all.len() > PATHS_MAX).then(|| CUT.to_string()));
+        let detail = text(&detail(request));
+        Some(Box::new(Note { event, op: request.opcode().as_str(), paths, detail, client: client() }))
+    }
+
+    /// Records the request, now that it is answered.
+    pub fn answered(&self, body: Option<&Response>, err: Option<ErrorCode>, audit: &Audit) {
+        let refusal = err.or_else(|| match body {
+            Some(Response::Multi(results)) => results.iter().find_map(error_of),
+            _ => None,
+        });
+        let is_denied = refusal.is_some_and(is_denial) && audit.wants(Event::Denied);
+        let event = if is_denied { Some(Event::Denied) } else { self.event };
+        let Some(event) = event else { return };
+        let result = refusal.map_or(OK.to_owned(), |code| format!("{code:?}"));
+        self.write(event, &result, audit);
+    }
+
+    /// Records the request, of which nobody knows whether it has happened: its answer did not come, or its
+    /// client did not wait for it.
+    pub fn unanswered(&self, audit: &Audit) {
+        if let Some(event) = self.event {
+            self.write(event, "unknown", audit);
+        }
+    }
+
+    fn write(&self, event: Event, result: &str, audit: &Audit) {
+        let Note { op, paths, detail, client, .. } = self;
+        audit.record(&Record { event, op, paths, detail, result, client: client.clone() });
+    }
+}
+
+/// Whether it was refused for lack of a permission or a proof.
+fn is_denial(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NoAuth | ErrorCode::AuthFailed | ErrorCode::SessionClosedRequireSaslAuth)
+}
+
+fn error_of(result: &OpResult) -> Option<ErrorCode> {
+    match result {
+        // What was not tried because another operation failed.
+        OpResult::Error(code) => code.filter(|code| *code != ErrorCode::RuntimeInconsistency),
+        _ => None,
+    }
+}
+
+fn untagged(request: &Request) -> &Request {
+    match request {
+        Request::Tagged { request, .. } => untagged(request),
+        other => other,
+    }
+}
+
+fn event(request: &Request) -> Option<Event> {
+    match request {
+        Request::SetAcl(_) => Some(Event::Acl),
+        Request::Reconfig { .. } | Request::ForceRelease(_) => Some(Event::Admin),
+        Request::Acquire(_) | Request::Release(_) | Request::Convert { .. } | Request::Abandon(_) => {
+            Some(Event::Locks)
+        }
+        Request::Create(_)
+        | Request::Create2(_)
+        | Request::CreateContainer(_)
+        | Request::CreateTtl(..)
+        | Request::Delete { .. }
+        | Request::SetData(_)
+        | Request::Multi(_) => Some(Event::Writes),
+        _ => None,
+    }
+}
+
+fn paths(request: &Request) -> Vec<&str> {
+    match request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create, _) => vec![&create.path],
+        Request::Delete { path, .. }
+        | Request::Check { path, .. }
+        | Request::CheckWatches { path, .. }
+        | Request::RemoveWatches { path, .. }
+        | Request::AddWatch { path, .. }
+        | Request::GetAcl(path)
+        | Request::Sync(path)
+        | Request::GetEphemerals(path)
+        | Request::GetAllChildrenNumber(path)
+        | Request::Report(path) => vec![path],
+        Request::Exists(watch)
+        | Request::GetData(watch)
+        | Request::GetChildren(watch)
+        | Request::GetChildren2(watch) => vec![&watch.path],
+        Request::SetData(set) => vec![&set.path],
+        Request::SetAcl(set) => vec![&set.path],
+        Request::Multi(ops) => ops.iter().map(path_of).collect(),
+        Request::MultiRead(ops) => {
+            ops.iter().map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| path.as_str()).collect()
+        }
+        Request::Acquire(all) => all.iter().map(|one| one.lock.as_str()).collect(),
+        Request::Abandon(all) => all.iter().map(|one| one.lock.as_str()).collect(),
+        Request::Release(claims) | Request::Verify(claims) => {
+            claims.iter().map(|claim| claim.path.as_str()).collect()
+        }
+        Request::Convert { claim, .. } | Request::ForceRelease(claim) => vec![&claim.path],
+        Request::Tagged { .. }
+        | Request::Ping
+        | Request::Reconfig { .. }
+        | Request::Auth { .. }
+        | Request::SetWatches(_)
+        | Request::SetWatches2(_)
+        | Request::Sasl(_)
+        | Request::WhoAmI
+        | Request::CloseSession
+        | Request::SessionOptions(_) => Vec::new(),
+    }
+}
+
+fn path_of(op: &Op) -> &str {
+    match op {
+        Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) | Op::CreateTtl(create, _) => {
+            &create.path
+        }
+        Op::Delete { path, .. } | Op::Check { path, .. } => path,
+        Op::SetData(set) => &set.path,
+    }
+}
+
+fn detail(request: &Request) -> String {
+    match request {
+        Request::Reconfig { joining, leaving, new_members, .. } => {
+            let parts = [("joining", joining), ("leaving", leaving), ("members", new_members)];
+            let said = parts.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_ref()?)));
+            said.collect::<Vec<_>>().join(" ")
+        }
+        Request::ForceRelease(claim) => format!("token={}", claim.token),
+        Request::SetAcl(set) => {
+            let acl = set.acl.iter().flat_map(|all| all.iter()).take(ACLS_MAX);
+            let one = |acl: &Acl| format!("{}={:#x}", who(std::slice::from_ref(&acl.id)).concat(), acl.perms);
+            acl.map(one).collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::Id;
+    use rowlock_proto::request::{Create, SetAcl};
+    use rowlock_proto::{SessionId, Version};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::audit::tests::{audit, next};
+
+    fn set_acl(path: &str) -> Request {
+        let acl = Acl { perms: 1, id: Id { scheme: "digest".to_owned(), id: "u:hash".to_owned() } };
+        Request::SetAcl(SetAcl { path: path.to_owned(), acl: Some([acl].into()), version: Version::ANY })
+    }
+
+    fn alice() -> Client {
+        let id = Id { scheme: "x509".to_owned(), id: "CN=alice".to_owned() };
+        Client::new(&[id], SessionId(7), "10.0.0.1:5".parse().unwrap())
+    }
+
+    fn written(request: &Request, result: Result<&Response, ErrorCode>) -> Option<serde_json::Value> {
+        let (body, err) = (result.ok(), result.err());
+        let (audit, mut lines) = audit(&[Event::Acl, Event::Admin, Event::Denied]);
+        Note::of(request, alice, &audit)?.answered(body, err, &audit);
+        next(&mut lines)
+    }
+
+    #[test]
+    fn a_changed_acl_is_recorded_with_who_and_on_what_and_without_hashes_of_passwords() {
+        let line = written(&set_acl("/a"), Ok(&Response::Empty)).unwrap();
+        assert_eq!((&line["event"], &line["op"]), (&"acl".into(), &"setACL".into()));
+        assert_eq!((&line["paths"][0], &line["result"]), (&"/a".into(), &"ok".into()));
+        assert_eq!(line["who"], serde_json::json!(["x509:CN=alice"]));
+        assert_eq!(line["detail"], "digest:u=0x1");
+        assert_eq!(line["address"], "10.0.0.1:5");
+    }
+
+    #[test]
+    fn a_refusal_for_lack_of_a_permission_is_denied_also_inside_a_multi_and_of_tagged_requests() {
+        let create = || Create { path: "/x".to_owned(), data: None, acl: None, flags: 0 };
+        let tagged = Request::Tagged { id: 1, acked: 0, request: Box::new(Request::Create(create())) };
+        let line = written(&tagged, Err(ErrorCode::NoAuth)).unwrap();
+        assert_eq!(
+            (&line["event"], &line["op"], &line["result"]),
+            (&"denied".into(), &"create".into(), &"NoAuth".into())
+        );
+        let failed = Response::Multi(vec![
+            OpResult::Error(None),
+            OpResult::Error(Some(ErrorCode::NoAuth)),
+            OpResult::Error(Some(ErrorCode::RuntimeInconsistency)),
+        ]);
+        let multi = Request::Multi(vec![Op::Create(create()), Op::Create(create())]);
+        let line = written(&multi, Ok(&failed)).unwrap();
+        assert_eq!((&line["event"], &line["paths"]), (&"denied".into(), &serde_json::json!(["/x", "/x"])));
+        // What is not wanted is not recorded, and what fails for another reason is no denial.
+        assert_eq!(written(&tagged, Err(ErrorCode::NodeExists)), None);
+        assert_eq!(written(&tagged, Ok(&Response::Empty)), None);
+    }
+
+    #[test]
+    fn whatever_a_client_calls_its_znodes_a_record_is_one_line_of_bounded_length() {
+        let hostile = "/a\n{\"event\":\"acl\"}\r\u{2028}\0\"\\".to_owned();
+        let (audit, mut lines) = audit(&[Event::Acl]);
+        for path in [hostile.clone(), format!("/{}", "é".repeat(100_000))] {
+            Note::of(&set_acl(&path), alice, &audit).unwrap().answered(Some(&Response::Empty), None, &audit);
+            let text = lines.try_recv().unwrap();
+            assert!(text.ends_with('\n') && text.lines().count() == 1 && text.len() < 4_096, "{text}");
+            let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let shown = line["paths"][0].as_str().unwrap();
+            assert!(shown == path || path.starts_with(shown.trim_end_matches(CUT)), "{shown}");
+        }
+        assert_eq!(lines.try_recv(), Err(mpsc::error::TryRecvError::Empty));
+    }
+}

@@ -1,0 +1,64 @@
+//! Who has done it, within bounds: what a client says of itself must not fill the disk.
+
+use std::net::SocketAddr;
+
+use rowlock_proto::SessionId;
+use rowlock_proto::acl::Id;
+use serde::Serialize;
+
+/// Bytes of a text of a client that are recorded. Beyond: it is cut, and ends in `…`.
+const TEXT_MAX_BYTES: usize = 1_024;
+/// Identities that are recorded. Beyond: the last one is `…`.
+const IDENTITIES_MAX: usize = 8;
+/// Stands for what was cut.
+pub(super) const CUT: char = '…';
+
+/// The client that has done it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Client {
+    /// Its identities as `scheme:id`; of a digest only the user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub who: Vec<String>,
+    /// Its session, as it is shown everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// From where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+}
+
+impl Client {
+    /// A client with these identities.
+    pub fn new(identities: &[Id], session: SessionId, address: SocketAddr) -> Client {
+        let session = (session != SessionId::NONE).then(|| session.to_string());
+        Client { who: who(identities), session, address: Some(address) }
+    }
+
+    /// Whether it comes from somewhere and has no identity but its address.
+    pub fn has_proven_nothing(&self) -> bool {
+        self.address.is_some() && self.who.iter().all(|one| one.starts_with("ip:"))
+    }
+}
+
+/// Identities as they are recorded.
+pub(super) fn who(identities: &[Id]) -> Vec<String> {
+    let mut all: Vec<String> = identities
+        .iter()
+        .take(IDENTITIES_MAX)
+        .map(|Id { scheme, id }| {
+            let shown = id.split(':').next().filter(|_| scheme == "digest").unwrap_or(id);
+            if shown.is_empty() { scheme.clone() } else { text(&format!("{scheme}:{shown}")) }
+        })
+        .collect();
+    all.extend((identities.len() > IDENTITIES_MAX).then(|| CUT.to_string()));
+    all
+}
+
+/// As much of a client's text as is recorded.
+pub(crate) fn text(of: &str) -> String {
+    if of.len() <= TEXT_MAX_BYTES {
+        return of.to_owned();
+    }
+    let end = (0..=TEXT_MAX_BYTES).rev().find(|at| of.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{CUT}", &of[..end])
+}

@@ -1,0 +1,65 @@
+//! The audit log of a node: opened at its start, and ended when nobody has anything to record any more.
+
+use std::sync::Arc;
+
+use rowlock_env::task::{Shutdown, Task, spawn};
+use rowlock_env::worker;
+use rowlock_types::metrics::Metrics;
+
+use super::StartError;
+use crate::audit::{Audit, Client, Event, OK, Record, Writer};
+use crate::config::NodeConfig;
+
+/// Where records go, and who writes them until it is told to end.
+#[derive(Default)]
+pub(super) struct AuditLog {
+    pub(super) door: Audit,
+    writer: Option<Writer>,
+}
+
+/// Opens the file, if there is one.
+pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<AuditLog, StartError> {
+    let Some(settings) = config.audit.settings(config.id, &config.data_dir) else {
+        return Ok(AuditLog::default());
+    };
+    let (events, id) = (config.audit.events.clone(), config.id);
+    let opened = worker::run_blocking("audit", move || Audit::open(settings, events, id, metrics)).await;
+    let (door, writer) = opened.map_err(StartError::Audit)?;
+    Ok(AuditLog { door, writer: Some(writer) })
+}
+
+/// Records what the node itself does.
+pub(super) fn record(door: &Audit, op: &str) {
+    let client = Client::default();
+    door.record(&Record { event: Event::Admin, op, paths: &[], detail: "", result: OK, client });
+}
+
+/// The running writer.
+pub(super) struct Writing {
+    door: Audit,
+    end: Shutdown,
+    task: Option<Task<()>>,
+}
+
+impl AuditLog {
+    /// Starts to write.
+    pub(super) fn start(self) -> Writing {
+        let end = Shutdown::new();
+        let task = self.writer.map(|writer| spawn("audit", writer.run(end.clone())));
+        record(&self.door, "start");
+        Writing { door: self.door, end, task }
+    }
+}
+
+impl Writing {
+    /// Writes what is left, and ends.
+    pub(super) async fn finish(self) {
+        record(&self.door, "stop");
+        self.end.trigger();
+        if let Some(task) = self.task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the audit log did not end in order");
+        }
+    }
+}
