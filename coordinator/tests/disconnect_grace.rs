@@ -1,5 +1,7 @@
 //! A client that is killed: how soon its session is over, on which node of a cluster ever it was connected.
 
+#[path = "support/session.rs"]
+mod session;
 mod support;
 
 use std::time::Duration;
@@ -9,8 +11,7 @@ use rowlock_coordinator::{Instant, Node};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::lock::SessionOptions;
-use rowlock_proto::request::ConnectRequest;
-use rowlock_proto::{Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame};
+use rowlock_proto::{Request, RequestFrame, SessionId, Xid, decode, encode, frame};
 use support::{SOON, cluster, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -29,16 +30,7 @@ async fn next(stream: &mut Stream, input: &mut BytesMut) -> Bytes {
 /// A connection with a session of 30 s that has asked for the grace, and has been answered.
 async fn connect(node: &Node) -> Stream {
     let mut stream = Stream::connect(&node.addresses().client.to_string(), SOON).await.expect("it listens");
-    let handshake = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: 30_000,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    };
-    let mut out = BytesMut::new();
-    encode::connect_request(&handshake, &mut out);
+    let mut out = session::connect_request();
     let options = SessionOptions { disconnect_grace_ms: GRACE.as_millis() as u32 };
     encode::request(&RequestFrame { xid: Xid(1), request: Request::SessionOptions(options) }, &mut out);
     stream.write_all(&out).await.expect("sent");

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/session.rs"]
+mod session;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,10 +15,9 @@ use rowlock_env::disk::Dir;
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::request::{ConnectRequest, Create, PathWatch, SetAcl};
+use rowlock_proto::request::{Create, PathWatch, SetAcl};
 use rowlock_proto::{
-    CreateMode, ErrorCode, Request, RequestFrame, Response, SessionId, Version, Xid, Zxid, decode, encode,
-    frame,
+    CreateMode, ErrorCode, Request, RequestFrame, Response, Version, Xid, decode, encode, frame,
 };
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientKeeper, ClientTls, Connector, Pem};
@@ -106,17 +108,7 @@ struct Session {
 impl Session {
     async fn open(stream: Stream) -> std::io::Result<Session> {
         let mut session = Session { stream, input: BytesMut::new(), xid: 0 };
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: Zxid(0),
-            timeout_ms: 30_000,
-            session_id: SessionId::NONE,
-            password: Bytes::from_static(&[0; 16]),
-            read_only: Some(false),
-        };
-        let mut out = BytesMut::new();
-        encode::connect_request(&request, &mut out);
-        session.stream.write_all(&out).await?;
+        session.stream.write_all(&session::connect_request()).await?;
         decode::connect_response(session.frame().await?).unwrap();
         Ok(session)
     }

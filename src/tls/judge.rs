@@ -19,7 +19,7 @@ pub struct Candidate {
 
 /// What a file is needed for.
 pub enum Role {
-    /// Nobody has said.
+    /// No option and no file says what it is needed for.
     Any,
     /// As the certificate of this node of this cluster, with all its files.
     Node { id: u64, cluster: String, files: TlsFiles },

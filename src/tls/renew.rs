@@ -39,7 +39,7 @@ impl Renew {
                 if self.names.is_empty() {
                     continue;
                 }
-                let what = format!("{} is an authority, whose successor nobody would know", cert.display());
+                let what = format!("{} is an authority: nobody would believe a new one", cert.display());
                 return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
             };
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {

@@ -236,10 +236,10 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
             return Ok(());
         }
         let ours = self.raft.metrics().borrow_watched().current_term;
-        match term.saturating_sub(ours) > TERM_AHEAD_MAX {
-            true => Err(format!("the term {term} is too far ahead of {ours} to be one of this cluster")),
-            false => Ok(()),
+        if term.saturating_sub(ours) > TERM_AHEAD_MAX {
+            return Err(format!("the term {term} is too far ahead of {ours} to be one of this cluster"));
         }
+        Ok(())
     }
 
     fn judge_entries(&self, request: &AppendRequest) -> Result<(), String> {
