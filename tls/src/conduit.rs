@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rowlock_env::net::Stream;
 use rowlock_env::world::Conduit;
 use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use crate::frames::Frames;
@@ -25,6 +26,8 @@ use crate::words;
 /// See the module.
 pub(crate) struct TlsConduit {
     peer: SocketAddr,
+    /// Of the other side's certificate; the greatest number: it has none.
+    expires_ms: i64,
     both: Mutex<Both>,
 }
 
@@ -36,6 +39,10 @@ pub(crate) struct Both {
     taken: usize,
     /// For a server: each frame is a record of its own.
     frames: Option<Frames>,
+    /// Who waits for bytes.
+    reader: Option<Waker>,
+    /// The certificate of the other side does not count any more.
+    is_over: bool,
 }
 
 /// How long the socket may be waited for.
@@ -83,7 +90,15 @@ impl io::Write for Socket<'_, '_, '_> {
 
 impl Both {
     pub(crate) fn new(io: Stream, tls: Connection, frames: Option<Frames>) -> Self {
-        Both { io, tls, taken: 0, frames }
+        Both { io, tls, taken: 0, frames, reader: None, is_over: false }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.is_over {
+            let why = "the certificate of the other side does not count any more";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
+        Ok(())
     }
 
     pub(crate) fn tls(&self) -> &Connection {
@@ -180,8 +195,36 @@ fn pending<T>(error: io::Error) -> Poll<io::Result<T>> {
 }
 
 impl TlsConduit {
-    pub(crate) fn new(both: Both) -> Self {
-        TlsConduit { peer: both.io.peer_addr(), both: Mutex::new(both) }
+    /// `expires_ms`: of the other side's certificate.
+    pub(crate) fn new(both: Both, expires_ms: Option<i64>) -> Self {
+        let expires_ms = expires_ms.unwrap_or(i64::MAX);
+        TlsConduit { peer: both.io.peer_addr(), expires_ms, both: Mutex::new(both) }
+    }
+
+    pub(crate) fn expires_ms(&self) -> i64 {
+        self.expires_ms
+    }
+
+    /// What the other side has shown.
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        let both = self.both.lock();
+        both.tls.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect()
+    }
+
+    /// Ends it: reading and writing fail from now on. False: it was over already.
+    pub(crate) fn end(&self) -> bool {
+        let reader = {
+            let mut both = self.both.lock();
+            if std::mem::replace(&mut both.is_over, true) {
+                return false;
+            }
+            both.reader.take()
+        };
+        self.close_write();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        true
     }
 }
 
@@ -197,20 +240,32 @@ impl Conduit for TlsConduit {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.both.lock().read(&mut How::Wait(cx), buf).map_or_else(pending, |read| Poll::Ready(Ok(read)))
+        let both = &mut *self.both.lock();
+        both.check()?;
+        let read = both.read(&mut How::Wait(cx), buf).map_or_else(pending, |read| Poll::Ready(Ok(read)));
+        if read.is_pending() && both.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
+            both.reader = Some(cx.waker().clone());
+        }
+        read
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.both.lock().write(&mut How::Wait(cx), buf);
+        let both = &mut *self.both.lock();
+        both.check()?;
+        let written = both.write(&mut How::Wait(cx), buf);
         written.map_or_else(pending, |written| Poll::Ready(Ok(written)))
     }
 
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.both.lock().read(&mut How::Try, buf)
+        let both = &mut *self.both.lock();
+        both.check()?;
+        both.read(&mut How::Try, buf)
     }
 
     fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        self.both.lock().write(&mut How::Try, buf)
+        let both = &mut *self.both.lock();
+        both.check()?;
+        both.write(&mut How::Try, buf)
     }
 
     fn close_read(&self) {}

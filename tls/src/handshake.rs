@@ -13,6 +13,7 @@ use crate::certificate::Certificate;
 use crate::conduit::{Both, TlsConduit};
 use crate::error::TlsError;
 use crate::frames::Frames;
+use crate::watched::Book;
 
 /// What the first record of TLS begins with. No frame of Rowlock or ZooKeeper does.
 const HANDSHAKE_RECORD: u8 = 0x16;
@@ -25,11 +26,16 @@ pub struct Acceptor {
     config: Arc<ServerConfig>,
     /// What is written are frames of ZooKeeper's protocol, each to be a record of its own.
     writes_frames: bool,
+    /// Where connections are noted, to be closed when their certificates do not count any more.
+    book: Option<Book>,
 }
 
 /// The dialing side of handshakes.
 #[derive(Clone)]
-pub struct Connector(Arc<ClientConfig>);
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    book: Option<Book>,
+}
 
 /// A connection after its handshake.
 #[derive(Debug)]
@@ -56,16 +62,17 @@ pub fn refuse_plain(stream: &Stream) {
 }
 
 impl Acceptor {
-    pub(crate) fn of_peers(config: ServerConfig) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: false }
+    pub(crate) fn of_peers(config: ServerConfig, book: Book) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: false, book: Some(book) }
     }
 
-    pub(crate) fn of_clients(config: ServerConfig) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: true }
+    pub(crate) fn of_clients(config: ServerConfig, book: Book) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: true, book: Some(book) }
     }
 
+    /// Its connections live for seconds: they are not noted.
     pub(crate) fn of_http(config: ServerConfig) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: false }
+        Acceptor { config: Arc::new(config), writes_frames: false, book: None }
     }
 
     /// Does the handshake with whoever has connected. Waits for ever: the caller sets a deadline.
@@ -77,13 +84,18 @@ impl Acceptor {
     pub async fn accept(&self, stream: Stream) -> Result<Secured, TlsError> {
         let tls = ServerConnection::new(self.config.clone());
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
-        shake_hands(stream, tls.into(), self.writes_frames.then(Frames::default)).await
+        let frames = self.writes_frames.then(Frames::default);
+        shake_hands(stream, tls.into(), frames, self.book.as_ref()).await
     }
 }
 
 impl Connector {
     pub(crate) fn new(config: ClientConfig) -> Self {
-        Connector(Arc::new(config))
+        Connector { config: Arc::new(config), book: None }
+    }
+
+    pub(crate) fn to_peers(config: ClientConfig, book: Book) -> Self {
+        Connector { config: Arc::new(config), book: Some(book) }
     }
 
     /// Does the handshake with a server whose certificate must be for `host`: a name or an IP address. Waits
@@ -115,13 +127,18 @@ impl Connector {
     }
 
     async fn dial(&self, stream: Stream, name: ServerName<'static>) -> Result<Secured, TlsError> {
-        let tls = ClientConnection::new(self.0.clone(), name);
+        let tls = ClientConnection::new(self.config.clone(), name);
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
-        shake_hands(stream, tls.into(), None).await
+        shake_hands(stream, tls.into(), None, self.book.as_ref()).await
     }
 }
 
-async fn shake_hands(stream: Stream, tls: Connection, frames: Option<Frames>) -> Result<Secured, TlsError> {
+async fn shake_hands(
+    stream: Stream,
+    tls: Connection,
+    frames: Option<Frames>,
+    book: Option<&Book>,
+) -> Result<Secured, TlsError> {
     let mut both = Both::new(stream, tls, frames);
     poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
     let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
@@ -131,7 +148,14 @@ async fn shake_hands(stream: Stream, tls: Connection, frames: Option<Frames>) ->
         return Err(TlsError::Identity("the certificate has expired".to_owned()));
     }
     let is_resumed = both.tls().handshake_kind() == Some(HandshakeKind::Resumed);
-    Ok(Secured { stream: Stream::through(Arc::new(TlsConduit::new(both))), certificate, is_resumed })
+    let expires_ms = certificate.as_ref().map(|certificate| certificate.expires_ms);
+    let conduit = Arc::new(TlsConduit::new(both, expires_ms));
+    if let Some(book) = book.filter(|_| expires_ms.is_some())
+        && !book.note(&conduit)
+    {
+        return Err(TlsError::Handshake("the files of certificates have changed meanwhile".to_owned()));
+    }
+    Ok(Secured { stream: Stream::through(conduit), certificate, is_resumed })
 }
 
 fn failed(error: &io::Error) -> TlsError {

@@ -11,7 +11,7 @@ use rowlock_env::{time, worker};
 
 use crate::error::TlsError;
 use crate::files::{Contents, Files};
-use crate::material::{ClientAuth, Material};
+use crate::material::{AllWatched, ClientAuth, Material};
 
 /// How often the files are looked at. With what reading takes, a change counts within ten seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -39,6 +39,7 @@ pub struct Keeper {
     /// What the current material, or the last that failed, was made of.
     seen: Mutex<Seen>,
     ask: watch::Sender<u64>,
+    watched: AllWatched,
 }
 
 struct Seen {
@@ -57,7 +58,8 @@ impl Keeper {
         check: impl Fn(&Material) -> Result<(), TlsError> + Send + Sync + 'static,
     ) -> Result<Keeper, TlsError> {
         let contents = files.read()?;
-        let material = Material::of(&files, &contents, client_auth)?;
+        let watched = AllWatched::default();
+        let material = Material::of(&files, &contents, client_auth, watched.books())?;
         check(&material)?;
         let seen = Seen { contents: Some(contents), failed: None };
         Ok(Keeper {
@@ -67,6 +69,7 @@ impl Keeper {
             current: RwLock::new(Arc::new(material)),
             seen: Mutex::new(seen),
             ask: watch::channel(0).0,
+            watched,
         })
     }
 
@@ -94,12 +97,13 @@ impl Keeper {
         if seen.contents.as_ref() == Some(&contents) {
             return Reloaded::Same;
         }
-        let read = Material::of(&self.files, &contents, self.client_auth);
+        let read = Material::of(&self.files, &contents, self.client_auth, self.watched.books());
         let read = read.and_then(|material| (self.check)(&material).map(|()| material));
         seen.contents = Some(contents);
         match read {
             Ok(material) => {
-                *self.current.write() = Arc::new(material);
+                let old = std::mem::replace(&mut *self.current.write(), Arc::new(material));
+                old.is_replaced();
                 seen.failed = None;
                 Reloaded::New
             }
@@ -110,8 +114,16 @@ impl Keeper {
         }
     }
 
-    /// Looks at the files again and again until `shutdown`, and tells `told` what became of each look.
-    pub async fn run(self: Arc<Self>, told: impl Fn(&Material, &Reloaded), shutdown: Shutdown) {
+    /// After a look at the files: closes the connections whose certificates have expired, and with new files
+    /// also those whose certificates do not count any more. Gives how many. Blocks.
+    pub fn close_outdated(&self, reloaded: &Reloaded) -> usize {
+        let material = self.material();
+        self.watched.close_outdated((*reloaded == Reloaded::New).then_some(&material))
+    }
+
+    /// Looks at the files again and again until `shutdown`, closes connections whose certificates do not
+    /// count any more, and tells `told` what became of each look and how many were closed.
+    pub async fn run(self: Arc<Self>, told: impl Fn(&Material, &Reloaded, usize), shutdown: Shutdown) {
         let mut asked = self.ask.subscribe();
         loop {
             tokio::select! {
@@ -121,8 +133,13 @@ impl Keeper {
                 () = time::sleep(LOOK_EVERY) => {}
             }
             let keeper = self.clone();
-            let reloaded = worker::run_blocking("tls-files", move || keeper.look()).await;
-            told(&self.material(), &reloaded);
+            let (reloaded, closed) = worker::run_blocking("tls-files", move || {
+                let reloaded = keeper.look();
+                let closed = keeper.close_outdated(&reloaded);
+                (reloaded, closed)
+            })
+            .await;
+            told(&self.material(), &reloaded, closed);
         }
     }
 }

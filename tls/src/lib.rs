@@ -16,6 +16,8 @@
 //!   revoked certificates, before a byte of the application is read.
 //! - Whoever reads a [`Certificate`] knows that its owner has the key for it.
 //! - New files take the place of old ones all together or not at all: bad ones leave everything as it was.
+//! - A connection is closed when the certificate of its other side does not count any more: at once after new
+//!   files were read, and within seconds when it has expired.
 //! - A refusal tells the other side nothing but an alert of TLS.
 //!
 //! Must never do: decide who may do what. That is for those who accept connections.
@@ -34,6 +36,7 @@ mod keeper;
 mod material;
 mod subject;
 mod verify;
+mod watched;
 mod words;
 
 pub use certificate::{Certificate, node_uri};

@@ -15,6 +15,7 @@ use crate::error::TlsError;
 use crate::files::{self, Contents, Files};
 use crate::handshake::{Acceptor, Connector};
 use crate::verify::{self, NodeVerifier};
+use crate::watched::{Book, Watched};
 
 /// Old clients of ZooKeeper (Netty in Java 8) know no newer one.
 pub(crate) const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
@@ -46,6 +47,40 @@ pub struct Material {
     pub clients: Acceptor,
     /// For HTTP. Clients may show a certificate where `client_ca` is there, and need none.
     pub http: Acceptor,
+    books: Books,
+    /// Who counts as a node, and as a client.
+    verifiers: [Option<Arc<dyn ClientCertVerifier>>; 2],
+}
+
+/// Where the connections with nodes and those with clients are noted.
+#[derive(Clone, Default)]
+pub(crate) struct Books {
+    peers: Book,
+    clients: Book,
+}
+
+/// The connections of all materials of a keeper.
+#[derive(Default)]
+pub(crate) struct AllWatched {
+    peers: Arc<Watched>,
+    clients: Arc<Watched>,
+}
+
+impl AllWatched {
+    /// For new material.
+    pub(crate) fn books(&self) -> Books {
+        Books { peers: Book::of(self.peers.clone()), clients: Book::of(self.clients.clone()) }
+    }
+
+    /// Closes connections whose certificates have expired, and with `new` material also those whose
+    /// certificates it does not let in. Gives how many.
+    pub(crate) fn close_outdated(&self, new: Option<&Material>) -> usize {
+        let refused = new.map_or(0, |new| {
+            let [peers, clients] = &new.verifiers;
+            self.peers.close_refused(peers.as_deref()) + self.clients.close_refused(clients.as_deref())
+        });
+        refused + self.peers.close_expired() + self.clients.close_expired()
+    }
 }
 
 impl Material {
@@ -54,13 +89,14 @@ impl Material {
     /// # Errors
     /// The file, what is wrong with it, and what to do.
     pub fn read(files: &Files, client_auth: ClientAuth) -> Result<Material, TlsError> {
-        Self::of(files, &files.read()?, client_auth)
+        Self::of(files, &files.read()?, client_auth, Books::default())
     }
 
     pub(crate) fn of(
         files: &Files,
         contents: &Contents,
         client_auth: ClientAuth,
+        books: Books,
     ) -> Result<Material, TlsError> {
         let own = Own {
             chain: files::certificates(&files.cert, &contents.cert)?,
@@ -75,14 +111,27 @@ impl Material {
             (Some(path), Some(pem)) => roots(path, pem).map(Some),
             _ => Ok(None),
         };
-        let peers = roots(&files.peer_ca, &contents.peer_ca)?.map(|roots| own.peers(roots, crls.clone()));
-        let client_roots = roots(&files.client_ca, &contents.client_ca)?;
+        let (peer_roots, client_roots) =
+            (roots(&files.peer_ca, &contents.peer_ca)?, roots(&files.client_ca, &contents.client_ca)?);
+        let verifier = |roots: &Option<RootCertStore>| {
+            roots.as_ref().map(|roots| verify::of_clients(roots.clone(), crls.clone(), false)).transpose()
+        };
+        let verifiers = [verifier(&peer_roots)?, verifier(&client_roots)?];
+        let peers =
+            verifiers[0].clone().map(|verifier| own.peers(verifier, books.peers.clone())).transpose()?;
         let http = own.http(client_roots.clone(), crls.clone())?;
-        let clients = own.clients(client_roots, crls, client_auth)?;
+        let clients = own.with_tickets(client_roots, crls, client_auth)?;
+        let clients = Acceptor::of_clients(clients, books.clients.clone());
         let leaf = own.chain.first().expect("a file without certificates was refused");
         let certificate =
             Certificate::of(leaf).map_err(|error| TlsError::file(&files.cert, error.to_string()))?;
-        Ok(Material { certificate, peers: peers.transpose()?, clients, http })
+        Ok(Material { certificate, peers, clients, http, books, verifiers })
+    }
+
+    /// Newer material has taken its place: what is still in its handshake fails.
+    pub(crate) fn is_replaced(&self) {
+        self.books.peers.close();
+        self.books.clients.close();
     }
 }
 
@@ -96,10 +145,9 @@ struct Own<'a> {
 impl Own<'_> {
     fn peers(
         &self,
-        roots: RootCertStore,
-        crls: Vec<CertificateRevocationListDer<'static>>,
+        verifier: Arc<dyn ClientCertVerifier>,
+        book: Book,
     ) -> Result<(Acceptor, Connector), TlsError> {
-        let verifier = verify::of_clients(roots, crls, false)?;
         let mut server = self.server(PEER_VERSIONS, verifier.clone())?;
         // Nodes connect seldom, and each time their certificates are looked at anew.
         server.send_tls13_tickets = 0;
@@ -112,16 +160,7 @@ impl Own<'_> {
             .map_err(|error| mismatch(&self.of.key, &self.of.cert, &error))?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok((Acceptor::of_peers(server), Connector::new(client)))
-    }
-
-    fn clients(
-        &self,
-        roots: Option<RootCertStore>,
-        crls: Vec<CertificateRevocationListDer<'static>>,
-        auth: ClientAuth,
-    ) -> Result<Acceptor, TlsError> {
-        Ok(Acceptor::of_clients(self.with_tickets(roots, crls, auth)?))
+        Ok((Acceptor::of_peers(server, book.clone()), Connector::to_peers(client, book)))
     }
 
     fn http(

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests
 
+#[path = "connections/closing.rs"]
+mod closing;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

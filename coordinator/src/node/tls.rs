@@ -106,7 +106,7 @@ impl Expiry {
     }
 
     /// After a look at the files.
-    pub(super) fn tell(&self, material: &Material, reloaded: &Reloaded) {
+    pub(super) fn tell(&self, material: &Material, reloaded: &Reloaded, closed: usize) {
         match reloaded {
             Reloaded::Same => {}
             Reloaded::New => {
@@ -117,6 +117,10 @@ impl Expiry {
                 self.metrics.tls_reload_failures_total.inc();
                 tracing::error!(%error, "changed files of [tls] cannot be used, the old ones count: correct them");
             }
+        }
+        if closed > 0 {
+            self.metrics.tls_connections_closed_total.add(closed as u64);
+            tracing::info!(closed, "closed connections whose certificates do not count any more");
         }
         self.show(material);
     }

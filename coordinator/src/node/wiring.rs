@@ -456,7 +456,8 @@ impl Parts {
         let Some(keeper) = self.trust.tls.clone() else { return };
         let expiry = Expiry::new(config, self.metrics.clone());
         expiry.show(&keeper.material());
-        let told = move |material: &Material, reloaded: &Reloaded| expiry.tell(material, reloaded);
+        let told =
+            move |material: &Material, reloaded: &Reloaded, closed| expiry.tell(material, reloaded, closed);
         self.tasks.spawn("tls-files", keeper.run(told, self.shutdown_word()));
     }
 

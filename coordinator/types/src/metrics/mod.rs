@@ -80,6 +80,8 @@ metrics! {
     tls_cert_expiry_seconds: ExpiryGauge,
     /// Changed files of certificates that could not be used: the old ones count.
     tls_reload_failures_total: Counter,
+    /// Connections with nodes and clients closed because the other side's certificate counts no more.
+    tls_connections_closed_total: Counter,
 
     /// Client connections.
     connections: Gauge,
