@@ -244,13 +244,19 @@ pub(super) async fn ask(
     client: &Client,
     decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
 ) -> Result<(), Failure> {
-    let members = membership(client).await?;
-    let wanted = decide(&members).await?;
-    match client.reconfig(&wanted.change.if_version(members.version)).await {
-        Ok(_) => Ok(()),
-        // The node that was asked may be the one that goes, and closes its connections then.
-        Err(Error::ConnectionLoss) => look(client, &wanted.then).await,
-        Err(e) => Err(refused(&e)),
+    let deadline = time::now() + LOOK_MAX;
+    loop {
+        let members = membership(client).await?;
+        let Wanted { change, then } = decide(&members).await?;
+        match client.reconfig(&change.if_version(members.version)).await {
+            Ok(_) => return Ok(()),
+            // The node that was asked may be the one that goes, and closes its connections then.
+            Err(Error::ConnectionLoss) => return look(client, &then).await,
+            // The text may be a moment behind the members. What is wanted is decided anew.
+            Err(Error::Rejected(ErrorCode::BadVersion)) if time::now() < deadline => {}
+            Err(e) => return Err(refused(&e)),
+        }
+        time::sleep(LOOK_EVERY).await;
     }
 }
 

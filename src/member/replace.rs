@@ -77,8 +77,9 @@ impl Replace {
                     Ok(_) => return Ok(()),
                     Err(Error::ConnectionLoss) => return look(&client, &then).await,
                     // It has not caught up yet, or another change is not done.
-                    Err(Error::Rejected(ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress))
-                        if time::now() < deadline => {}
+                    Err(Error::Rejected(
+                        ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress | ErrorCode::BadVersion,
+                    )) if time::now() < deadline => {}
                     Err(e) => return Err(refused(&e)),
                 }
                 time::sleep(EVERY).await;

@@ -259,7 +259,9 @@ impl Cluster {
 
     /// A node, which must not run, is no more: its data is gone, and the cluster's file does not know it.
     pub fn lose(&mut self, id: u64) {
-        self.wipe(id);
+        if self.data(id).exists() {
+            self.wipe(id);
+        }
         self.nodes.remove(&id);
         self.write_file();
     }
