@@ -10,6 +10,8 @@ use super::{Audit, Event, OK, Record};
 
 /// Paths that are recorded of one request. Beyond: the last one is `…`.
 const PATHS_MAX: usize = 8;
+/// The report with which a backup begins.
+const BACKUP: &str = "/v1/backup";
 /// Entries of an ACL that are recorded.
 const ACLS_MAX: usize = 16;
 
@@ -95,6 +97,8 @@ fn event(request: &Request) -> Option<Event> {
     match request {
         Request::SetAcl(_) => Some(Event::Acl),
         Request::Reconfig { .. } | Request::ForceRelease(_) => Some(Event::Admin),
+        // Of the pieces that follow each would be a line more.
+        Request::Report(what) if what == BACKUP => Some(Event::Admin),
         Request::Acquire(_) | Request::Release(_) | Request::Convert { .. } | Request::Abandon(_) => {
             Some(Event::Locks)
         }
@@ -216,6 +220,16 @@ mod tests {
         assert_eq!(line["who"], serde_json::json!(["x509:CN=alice"]));
         assert_eq!(line["detail"], "digest:u=0x1");
         assert_eq!(line["address"], "10.0.0.1:5");
+    }
+
+    #[test]
+    fn who_takes_a_backup_is_recorded_once_and_other_reports_are_not() {
+        let ask = |what: &str| {
+            written(&Request::Report(what.to_owned()), Ok(&Response::Report(String::new())))
+                .map(|line| (line["event"].clone(), line["paths"][0].clone()))
+        };
+        assert_eq!(ask("/v1/backup"), Some(("admin".into(), "/v1/backup".into())));
+        assert_eq!((ask("/v1/backup?backup=1&offset=0"), ask("/v1/locks")), (None, None));
     }
 
     #[test]
