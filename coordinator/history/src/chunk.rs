@@ -31,12 +31,13 @@
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
+use rowlock_state::outcome::LockEventKind;
 
 use super::block::{BLOCK_MAX_BYTES, Wanted};
 use super::error::HistoryError;
 use super::name::Name;
 use super::readers::Readers;
-use super::record::{Entry, Key, Record, What};
+use super::record::{Entry, Key, Record};
 use super::table::Range;
 use super::varint::Reader;
 
@@ -340,24 +341,24 @@ fn moment(reader: &mut Reader<'_>, before: Option<Key>, first: Key, place: Optio
         key.ordinal = key.ordinal.checked_add(1)?;
     }
     let place = if tag & tag::SAME_PLACE == 0 { reader.length()? } else { place? };
-    let what = match tag & tag::KIND {
-        tag::REQUESTED => What::Requested { ahead: u32::try_from(reader.unsigned()?).ok()? },
-        tag::GRANTED => What::Granted { waited_ms: reader.signed()? },
-        tag::CONVERTED => What::Converted,
+    let kind = match tag & tag::KIND {
+        tag::REQUESTED => LockEventKind::Requested { ahead: u32::try_from(reader.unsigned()?).ok()? },
+        tag::GRANTED => LockEventKind::Granted { waited_ms: reader.signed()? },
+        tag::CONVERTED => LockEventKind::Converted,
         _ => {
             let waited_ms = reader.signed()?;
             let held_ms = if tag & tag::HELD == 0 { None } else { Some(reader.signed()?) };
-            What::Gone { held_ms, waited_ms, why: tag::why(tag)? }
+            LockEventKind::Gone { held_ms, waited_ms, why: tag::why(tag)? }
         }
     };
-    Some(Moment { key, place, what })
+    Some(Moment { key, place, kind })
 }
 
 /// An event of a chunk.
 pub(super) struct Moment {
     pub key: Key,
     place: usize,
-    what: What,
+    kind: LockEventKind,
 }
 
 /// What of a chunk is wanted.
@@ -388,7 +389,7 @@ impl Found<'_> {
             mode: party.mode,
             is_acquired: party.is_acquired,
             readers: party.readers.clone(),
-            what: moment.what,
+            kind: moment.kind,
         }))
     }
 }

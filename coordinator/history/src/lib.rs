@@ -59,7 +59,7 @@ use tokio::sync::oneshot;
 pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
-pub use record::{Entry, Gap, GapReason, Key, Record, What};
+pub use record::{Entry, Gap, GapReason, Key, Record};
 
 use queue::Backlog;
 use store::{Bounds, Found};

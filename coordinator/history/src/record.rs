@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::LockEventKind;
 use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
@@ -116,33 +116,7 @@ pub struct Record<'a> {
     /// Who could read it then.
     pub readers: Readers,
     /// What happened.
-    pub what: What,
-}
-
-/// See [`Record`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It came into the queue.
-    Requested {
-        /// How many were before it.
-        ahead: u32,
-    },
-    /// It got the lock.
-    Granted {
-        /// Since the request, milliseconds.
-        waited_ms: i64,
-    },
-    /// It went on holding in another mode.
-    Converted,
-    /// It left.
-    Gone {
-        /// How long it held the lock, milliseconds; `None`: it never did.
-        held_ms: Option<i64>,
-        /// How long it waited, milliseconds.
-        waited_ms: i64,
-        /// Why.
-        why: Why,
-    },
+    pub kind: LockEventKind,
 }
 
 /// Records may be missing behind `from` and up to the gap's own key.

@@ -1,9 +1,9 @@
 //! `/v1/history`: what happened to locks.
 
 use rowlock_env::time;
-use rowlock_history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable, What};
+use rowlock_history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable};
 use rowlock_state::Frozen;
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::{LockEventKind, Why};
 use rowlock_types::limits::HISTORY_READ_MAX;
 use serde_json::{Map, Value, json};
 
@@ -78,17 +78,17 @@ fn add_record(item: &mut Map<String, Value>, record: &Record<'_>) {
     let mut put = |name: &str, value: Value| {
         item.insert(name.to_owned(), value);
     };
-    match record.what {
-        What::Requested { ahead } => {
+    match record.kind {
+        LockEventKind::Requested { ahead } => {
             put("event", "requested".into());
             put("ahead", ahead.into());
         }
-        What::Granted { waited_ms } => {
+        LockEventKind::Granted { waited_ms } => {
             put("event", "granted".into());
             put("waited_ms", waited_ms.into());
         }
-        What::Converted => put("event", "converted".into()),
-        What::Gone { held_ms, waited_ms, why } => {
+        LockEventKind::Converted => put("event", "converted".into()),
+        LockEventKind::Gone { held_ms, waited_ms, why } => {
             put("event", end_of(held_ms.is_some(), why).into());
             put("reason", reason(why).into());
             put("waited_ms", waited_ms.into());

@@ -221,12 +221,6 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             ..event(lock, &path, made.kind)
         };
         assert_eq!(builder.put(key, &event), Put::Done);
-        let what = match made.kind {
-            LockEventKind::Requested { ahead } => What::Requested { ahead },
-            LockEventKind::Granted { waited_ms } => What::Granted { waited_ms },
-            LockEventKind::Converted => What::Converted,
-            LockEventKind::Gone { held_ms, waited_ms, why } => What::Gone { held_ms, waited_ms, why },
-        };
         let record = Record {
             lock: lock.to_owned().into(),
             name: name.into(),
@@ -237,7 +231,7 @@ fn write(events: &[Made], bytes: &mut Vec<u8>) -> Vec<(Key, Entry<'static>)> {
             mode: made.mode,
             is_acquired: made.who % 2 == 0,
             readers,
-            what,
+            kind: made.kind,
         };
         assert_eq!(record.path(), path);
         expected.push((key, Entry::Lock(record)));
