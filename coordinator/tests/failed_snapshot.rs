@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rowlock_client::{Acl, Client, CreateMode};
-use rowlock_consensus::raft::compaction::{NoSnapshot, take_snapshot};
 use rowlock_coordinator::{Instant, Node, NodeConfig};
 use rowlock_env::time;
 
@@ -79,22 +78,18 @@ async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later(
 }
 
 #[tokio::test]
-async fn raft_builds_no_snapshot_itself_and_hears_of_those_that_are_written() {
+async fn a_snapshot_that_fails_is_told_and_raft_hears_of_those_that_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let (node, client) = start(NodeConfig::single(folder.path())).await;
     let blocked = Blocked::new(folder.path());
     for round in 0..2 {
-        match take_snapshot(node.raft()).await {
-            Err(NoSnapshot::Failed(error)) => assert!(error.to_string().contains(".tmp"), "{error}"),
-            other => panic!("{other:?}"),
-        }
-        // What openraft builds when it is asked to is what is there: nothing.
-        node.raft().trigger().snapshot().await.unwrap();
+        let error = node.take_snapshot().await.unwrap_err().to_string();
+        assert!(error.contains(".tmp"), "{error}");
         create(&client, &format!("/after-{round}")).await;
     }
     assert_eq!(node.status().borrow().snapshot_index, 0);
     drop(blocked);
-    let written = take_snapshot(node.raft()).await.unwrap();
+    let written = node.take_snapshot().await.unwrap();
     let status = node.status();
     until("Raft hears of the snapshot", || status.borrow().snapshot_index >= written).await;
     create(&client, "/at-last").await;

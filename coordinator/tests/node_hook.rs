@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_client::{Acl, Client, CreateMode};
-use rowlock_consensus::raft::compaction::take_snapshot;
 use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeHook, NodeId, Position, SessionId};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
@@ -182,7 +181,7 @@ async fn a_hook_is_told_of_the_snapshot_that_a_node_begins_with() {
     client.create("/a", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     client.close().await.unwrap();
     let digest = diary.applied().last().unwrap().2;
-    take_snapshot(node.raft()).await.unwrap();
+    node.take_snapshot().await.unwrap();
     let deadline = Instant::now() + SOON;
     while node.status().borrow().snapshot_index == 0 {
         assert!(Instant::now() < deadline, "no snapshot");

@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rowlock_consensus::raft::compaction::take_snapshot;
+use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
@@ -41,6 +43,11 @@ pub enum NotExpired {
     #[error("whether the session has ended is not known")]
     Unknown,
 }
+
+/// No snapshot was written, for this reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SnapshotFailed(String);
 
 impl NodeConfig {
     /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells
@@ -124,6 +131,25 @@ impl Node {
                 Ok(Err(_)) | Err(_) => Err(NotServing::NoQuorum),
             },
         }
+    }
+
+    /// Asks a voter to lead in the place of this node. Whether it does shows in [`Node::status`]. Nothing
+    /// happens if this node does not lead, or the other one is no voter: a learner would never take over.
+    pub async fn hand_over(&self, to: NodeId) {
+        if self.status().borrow().voters.contains(&to) {
+            facts::hand_over(&self.raft, to).await;
+        }
+    }
+
+    /// Writes a snapshot of what is applied now, as the node does by itself every `raft.snapshot_every`
+    /// entries. Gives the index of the last log entry in it.
+    ///
+    /// # Errors
+    /// [`SnapshotFailed`]; the node goes on, and the log is kept.
+    /// # Cancel safety
+    /// A snapshot that has been begun is written to its end, or leaves nothing.
+    pub async fn take_snapshot(&self) -> Result<u64, SnapshotFailed> {
+        take_snapshot(&self.raft).await.map_err(|error| SnapshotFailed(error.to_string()))
     }
 
     /// Ends a session now, whatever its client does: through the log, as the leader ends one that has fallen

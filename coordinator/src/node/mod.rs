@@ -38,7 +38,7 @@ use crate::delivery::registry::Registry;
 use crate::proposer::Proposer;
 use crate::replica::Replica;
 pub use addresses::Addresses;
-pub use embed::{NotExpired, NotServing};
+pub use embed::{NotExpired, NotServing, SnapshotFailed};
 use parts::{Parts, Trust};
 use tls::Tls;
 use tokens::Tokens;
@@ -214,19 +214,17 @@ impl Node {
         self.status.clone()
     }
 
-    /// The door for writes, for programs that embed the node, and for its benchmarks.
+    /// The door for writes, past ZooKeeper's protocol: for the benchmarks of this repository, not for
+    /// embedders.
+    #[doc(hidden)]
     pub fn proposer(&self) -> Proposer {
         self.proposer.clone()
     }
 
-    /// What this node counts and measures.
+    /// What this node counts and measures: for tests of this repository. Others read `/metrics`.
+    #[doc(hidden)]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
-    }
-
-    /// Raft's handle, for operators' tools and tests.
-    pub fn raft(&self) -> &Raft {
-        &self.raft
     }
 
     /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there

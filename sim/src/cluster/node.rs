@@ -88,13 +88,7 @@ pub async fn process(
                 return statuses.end(place, Process::Failed { why, differs });
             }
             order = orders.recv() => match order {
-                // As wherever nodes do it themselves: a learner would never take over, and this node lead no
-                // more.
-                Some(Order::HandOver(to)) if status.borrow().voters.contains(&to) => {
-                    // Refused if it does not lead (any more).
-                    let _ = node.raft().trigger().transfer_leader(to.0).await;
-                }
-                Some(Order::HandOver(_)) => {}
+                Some(Order::HandOver(to)) => node.hand_over(to).await,
                 Some(Order::Stop) | None => {
                     node.shutdown().await;
                     return statuses.end(place, Process::Stopped);
