@@ -40,7 +40,12 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
             found.extend(upward.map(|one| format!("{name}/Cargo.toml: must not know rowlock-{one}")));
         }
     }
-    let circles = circles(&imports(tree));
+    let imports = imports(tree);
+    let wires = imports.iter().filter(|(module, other)| other == "node" && module != "lib");
+    found.extend(
+        wires.map(|(module, _)| format!("coordinator: {module} must not know node, which wires all")),
+    );
+    let circles = circles(&imports);
     found.extend(circles.iter().map(|(a, b)| format!("coordinator: {a} and {b} import each other")));
     found
 }
@@ -106,5 +111,16 @@ mod tests {
             ("coordinator/src/other.rs", "use crate::upper;\n"),
         ];
         assert_eq!(breaches(&Tree::with(&files)), ["coordinator: lower and upper import each other"]);
+    }
+
+    #[test]
+    fn a_module_that_knows_the_node_is_found() {
+        let files = [
+            ("coordinator/src/lib.rs", "pub use crate::node::Node;\n"),
+            ("coordinator/src/node/mod.rs", "use crate::part::Part;\n"),
+            ("coordinator/src/part.rs", "use crate::node::Node;\n"),
+        ];
+        let found = breaches(&Tree::with(&files));
+        assert_eq!(found, ["coordinator: part must not know node, which wires all"]);
     }
 }
