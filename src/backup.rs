@@ -1,6 +1,5 @@
 //! `rowlock backup`: the state of a cluster as a file, and a new cluster from such a file.
 
-mod file;
 mod inspect;
 pub mod restore;
 mod save;

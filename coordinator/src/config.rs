@@ -7,6 +7,7 @@
 //! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is
 //! found at the worst moment.
 
+mod backup;
 mod check;
 mod parse;
 mod secrets;
@@ -26,6 +27,7 @@ use rowlock_proto::NodeId;
 use rowlock_wal::SEGMENT_BYTES;
 
 use crate::audit::{Event, Settings};
+pub use backup::BackupConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 
 /// Everything `cluster.toml` says.
@@ -55,6 +57,8 @@ pub struct ClusterConfig {
     pub http: HttpConfig,
     /// The audit log.
     pub audit: AuditConfig,
+    /// Backups that the leader makes by itself.
+    pub backup: BackupConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
@@ -262,6 +266,8 @@ pub struct NodeConfig {
     pub http: HttpConfig,
     /// The audit log.
     pub audit: AuditConfig,
+    /// Backups that the leader makes by itself.
+    pub backup: BackupConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
@@ -433,6 +439,7 @@ impl ClusterConfig {
             history: self.history,
             http: self.http.clone(),
             audit: self.audit.clone(),
+            backup: self.backup.clone(),
             limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
         })

@@ -1,6 +1,8 @@
 //! What the leader sees to without being asked: the cluster's id, the end of a restored cluster's grace, and
-//! the text in `/zookeeper/config`. And what every node does with the id: it notes it in its data folder.
+//! the text in `/zookeeper/config`, scheduled backups. And what every node does with the id: it notes it in
+//! its data folder.
 
+mod backups;
 mod founding;
 mod zk_config;
 
@@ -19,6 +21,7 @@ use rowlock_wal::{Folder, StorageError};
 use tokio::sync::mpsc;
 
 use crate::replica::Replica;
+pub use backups::Backups;
 use founding::Founding;
 
 /// How often a node looks. What is due is rare, and a proposal that got lost is made again.

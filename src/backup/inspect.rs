@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_backup::file::{self, BackupError};
+use rowlock_backup::place::Source;
 
-use super::file::Source;
 use super::{document, told};
 use crate::exit::{Failure, IO, REFUSED};
 use crate::print::print;
@@ -36,8 +36,7 @@ struct What {
 
 impl Inspect {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let header =
-            file::inspect(Source::open(&self.what.file)?).map_err(|e| refused(&self.what.file, &e))?;
+        let header = file::inspect(open(&self.what.file)?).map_err(|e| refused(&self.what.file, &e))?;
         match self.what.output {
             Output::Simple => print(told(&header).as_bytes())?,
             Output::Json => print_json(&document(&header, &self.what.file))?,
@@ -48,7 +47,7 @@ impl Inspect {
 
 impl Verify {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let read = file::read(Source::open(&self.what.file)?);
+        let read = file::read(open(&self.what.file)?);
         let (header, _) = read.map_err(|e| refused(&self.what.file, &e))?;
         match self.what.output {
             Output::Simple => {
@@ -58,6 +57,11 @@ impl Verify {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Opens the file of a backup.
+pub(super) fn open(path: &std::path::Path) -> Result<Source, Failure> {
+    Source::open(path).map_err(|e| Failure::new(IO, format!("{}: {e}", path.display())))
 }
 
 /// The failure of reading a backup.

@@ -13,8 +13,7 @@ use rowlock_proto::{ClusterId, NodeId};
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
 
-use super::file::Source;
-use super::inspect::refused;
+use super::inspect::{open, refused};
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::moment;
 use crate::print::print;
@@ -65,7 +64,7 @@ impl Restore {
             let what = format!("{} has no voter {}", self.config.display(), self.node.unwrap_or_default());
             return Err(Failure::new(USAGE, what));
         }
-        let (header, machine) = file::read(Source::open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
+        let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
         let id = self.cluster_id.unwrap_or_else(new_id);
         if header.id() == Some(id) {
             let what = "--cluster-id is the id of the old cluster: leave it out for the first node";

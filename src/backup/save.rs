@@ -1,20 +1,20 @@
 //! `rowlock backup save`: fetches the state from a node, piece by piece, and writes the file.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rowlock_backup::file::{Header, Writer};
+use rowlock_backup::place::Target;
 use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::file::Target;
 use super::{document, told};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::{Failure, IO, LOST, REFUSED};
+use crate::exit::{DATA_FOLDER, Failure, IO, LOST, REFUSED};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
@@ -38,7 +38,14 @@ pub struct Save {
 
 impl Save {
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
-        let target = Target::create(&self.file, self.force)?;
+        let target = Target::create(&self.file, self.force).map_err(|e| {
+            let hint = if e.kind() == ErrorKind::AlreadyExists {
+                "; name another, or replace it with --force"
+            } else {
+                ""
+            };
+            Failure::new(DATA_FOLDER, format!("{}: {e}{hint}", self.file.display()))
+        })?;
         let client = self.cluster.connect().await?;
         let saved = save(&client, target).await;
         leave(&client).await;

@@ -11,4 +11,5 @@
 
 pub mod file;
 pub mod folder;
+pub mod place;
 pub mod survivor;

@@ -58,7 +58,7 @@ impl Source<'_> {
         }
     }
 
-    fn at<T>(&self, value: &Spanned<T>, what: String, remedy: &str) -> ConfigError {
+    pub(super) fn at<T>(&self, value: &Spanned<T>, what: String, remedy: &str) -> ConfigError {
         self.error(Some(value.span().start), what, remedy)
     }
 }
@@ -76,6 +76,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_history(source, &raw.history)?;
     check_http(source, &raw.http)?;
     check_audit(source, &raw.audit)?;
+    raw.backup.check(source)?;
     check_limits(source, &raw.limits)
 }
 

@@ -9,6 +9,7 @@ use rowlock_proto::NodeId;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::backup::{self, RawBackup};
 use super::check::{self, Source};
 use super::secrets;
 use super::{
@@ -44,6 +45,8 @@ pub(super) struct RawCluster {
     pub http: RawHttp,
     #[serde(default)]
     pub audit: RawAudit,
+    #[serde(default)]
+    pub backup: RawBackup,
     #[serde(default)]
     pub limits: RawLimits,
 }
@@ -171,7 +174,7 @@ pub(super) fn duration_ms(text: &str) -> Option<u64> {
 }
 
 /// The text that [`duration_ms`] reads so. Milliseconds below a second are lost: none can be written.
-fn duration_text(duration_ms: u64) -> String {
+pub(super) fn duration_text(duration_ms: u64) -> String {
     let fits = |(_, ms): &&(&str, u64)| duration_ms.is_multiple_of(*ms);
     let (unit, ms) = UNITS.iter().find(fits).unwrap_or(&("s", 1_000));
     format!("{}{unit}", duration_ms / ms)
@@ -273,6 +276,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         },
         http: convert_http(raw.http, folder),
         audit: convert_audit(raw.audit),
+        backup: raw.backup.config(),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -328,7 +332,7 @@ fn or<T>(given: Option<Spanned<T>>, default: T) -> T {
 }
 
 /// A TOML basic string.
-fn quote(value: &str) -> String {
+pub(super) fn quote(value: &str) -> String {
     let mut out = String::from("\"");
     for c in value.chars() {
         match c {
@@ -390,6 +394,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
     print_http(&mut out, &config.http);
     print_audit(&mut out, &config.audit);
+    backup::print(&mut out, &config.backup);
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");

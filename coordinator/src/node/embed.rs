@@ -13,8 +13,8 @@ use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{
-    AuditConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, LimitsConfig,
-    NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
+    AuditConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
+    LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
 };
 use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
@@ -87,6 +87,7 @@ impl NodeConfig {
             history: HistoryConfig::default(),
             http: HttpConfig::default(),
             audit: AuditConfig::default(),
+            backup: BackupConfig::default(),
             limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
         }

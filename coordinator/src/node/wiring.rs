@@ -33,7 +33,7 @@ use crate::bootstrap::{Bootstrap, BootstrapError};
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::{self, Access, HttpContext};
-use crate::leader_duties::LeaderDuties;
+use crate::leader_duties::{Backups, LeaderDuties};
 use crate::lock_sweep::LockSweep;
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
@@ -425,12 +425,29 @@ impl Parts {
             folder: self.peers.folder().clone(),
             proposals: wires.batcher.clone(),
         };
+        self.start_backups(wires);
         let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
         self.tasks.spawn("leader-duties", async move {
             if let Err(error) = duties.run(shutdown).await {
                 fail(&failure, BootstrapError::Storage(error.to_string()).into());
             }
         });
+    }
+
+    fn start_backups(&self, wires: &Wires) {
+        let config = &wires.config;
+        let Some(every_ms) = config.backup.every_ms else { return };
+        let backups = Backups {
+            me: config.id,
+            cluster: config.cluster.clone(),
+            folder: config.backup.folder(config.id, &config.data_dir),
+            every: Duration::from_millis(every_ms),
+            keep: config.backup.keep as usize,
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("backups", backups.run(self.shutdown_word()));
     }
 
     fn start_comparison(&self, wires: &Wires) {

@@ -82,6 +82,7 @@ pub fn config() -> NodeConfig {
         history: HistoryConfig::default(),
         http: HttpConfig::default(),
         audit: Default::default(),
+        backup: Default::default(),
         limits: LimitsConfig::default(),
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         client: ClientConfig {

@@ -203,6 +203,12 @@ metrics! {
     audit_records_total: Counter,
     /// Records missing in the audit log (too many strangers' failures a second, queue full, disk full).
     audit_dropped_total: Counter,
+    /// Backups that this node has made by itself.
+    backups_made_total: Counter,
+    /// Backups that this node could not make.
+    backups_failed_total: Counter,
+    /// Bytes of the last backup that this node has made by itself.
+    backup_bytes: Gauge,
 }
 
 impl Metrics {

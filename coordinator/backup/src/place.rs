@@ -5,22 +5,22 @@ use std::path::Path;
 
 use rowlock_env::disk::{Dir, File};
 
-use crate::exit::{DATA_FOLDER, Failure, IO, USAGE};
-
 /// Bytes that are read or written at once.
 const CHUNK_BYTES: usize = 256 << 10;
+/// What the name of a file ends with until it is whole.
+const PART: &str = ".part";
 
 /// The folder of a file, and the file's name in it.
-fn place(path: &Path) -> Result<(Dir, &str), Failure> {
+fn place(path: &Path) -> io::Result<(Dir, &str)> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::new(USAGE, format!("{} is no name of a file", path.display())))?;
+    let name =
+        name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is no name of a file"))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = Dir::open(folder).map_err(|e| Failure::new(IO, format!("{}: {e}", folder.display())))?;
-    Ok((dir, name))
+    Ok((Dir::open(folder)?, name))
 }
 
 /// A file that is there.
-pub(super) struct Source {
+pub struct Source {
     file: File,
     length: u64,
     at: u64,
@@ -29,11 +29,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Source, Failure> {
+    /// Opens the file.
+    pub fn open(path: &Path) -> io::Result<Source> {
         let (dir, name) = place(path)?;
-        let failed = |e: io::Error| Failure::new(IO, format!("{}: {e}", path.display()));
-        let file = dir.open_to_read(name).map_err(failed)?;
-        let length = file.len().map_err(failed)?;
+        let file = dir.open_to_read(name)?;
+        let length = file.len()?;
         Ok(Source { file, length, at: 0, chunk: Vec::new(), used: 0 })
     }
 }
@@ -54,46 +54,62 @@ impl Read for Source {
 }
 
 /// A file in the making. Until it is kept it has another name; dropped before, it leaves nothing.
-pub(super) struct Target {
+pub struct Target {
     dir: Dir,
     name: String,
     file: File,
     len: u64,
     buffer: Vec<u8>,
+    /// After each chunk that is written: where other writes of the disk are not to wait.
+    pause: fn(),
     is_kept: bool,
 }
 
 impl Target {
-    /// For the file at `path`, which must not exist unless it is to be replaced. Only its owner may read it.
-    pub(super) fn create(path: &Path, replace: bool) -> Result<Target, Failure> {
+    /// For the file at `path`. Only its owner may read it.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one, unless it is to be replaced.
+    pub fn create(path: &Path, replace: bool) -> io::Result<Target> {
         let (dir, name) = place(path)?;
-        if !replace && dir.exists(name) {
-            let what =
-                format!("{} is there already; name another file, or replace it with --force", path.display());
-            return Err(Failure::new(DATA_FOLDER, what));
-        }
-        let part = part_of(name);
-        // What a command that was killed has left.
-        if dir.exists(&part) {
-            dir.remove(&part).map_err(|e| Failure::new(IO, format!("{part}: {e}")))?;
-        }
-        let file = dir.create_new(&part);
-        let file = file.map_err(|e| Failure::new(DATA_FOLDER, format!("{}: {e}", path.display())))?;
-        Ok(Target { dir, name: name.to_owned(), file, len: 0, buffer: Vec::new(), is_kept: false })
+        Self::create_in(dir, name, replace)
     }
 
-    /// Gives the file its name, durably.
-    pub(super) fn keep(mut self) -> io::Result<()> {
+    /// The same in a folder that is open.
+    pub fn create_in(dir: Dir, name: &str, replace: bool) -> io::Result<Target> {
+        if !replace && dir.exists(name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is there already"));
+        }
+        let part = format!("{name}{PART}");
+        // What was left by somebody who was killed.
+        if dir.exists(&part) {
+            dir.remove(&part)?;
+        }
+        let file = dir.create_new(&part)?;
+        let name = name.to_owned();
+        Ok(Target { dir, name, file, len: 0, buffer: Vec::new(), pause: || (), is_kept: false })
+    }
+
+    /// With this pause after each 256 KiB.
+    #[must_use]
+    pub fn with_pause(mut self, pause: fn()) -> Target {
+        self.pause = pause;
+        self
+    }
+
+    /// Gives the file its name, durably. Gives its length.
+    pub fn keep(mut self) -> io::Result<u64> {
         self.flush()?;
         self.file.sync_all()?;
-        self.dir.rename(&part_of(&self.name), &self.name)?;
+        self.dir.rename(&self.part(), &self.name)?;
         self.is_kept = true;
-        self.dir.sync()
+        self.dir.sync()?;
+        Ok(self.len)
     }
-}
 
-fn part_of(name: &str) -> String {
-    format!("{name}.part")
+    fn part(&self) -> String {
+        format!("{}{PART}", self.name)
+    }
 }
 
 impl Write for Target {
@@ -101,12 +117,14 @@ impl Write for Target {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= CHUNK_BYTES {
             self.flush()?;
+            (self.pause)();
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.write_all_at(&self.buffer, self.len)?;
+        self.file.begin_writing_out(self.len, self.buffer.len() as u64);
         self.len += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -116,7 +134,7 @@ impl Write for Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.is_kept {
-            let _ = self.dir.remove(&part_of(&self.name)); // the next one that is made removes what is left
+            let _ = self.dir.remove(&self.part()); // the next one that is made removes what is left
         }
     }
 }
