@@ -14,6 +14,8 @@ fuzz_target!(|input: &[u8]| {
     let asked = String::from_utf8_lossy(input);
     let Ok(question) = within_worth(input, 16 << 10, 64, || Question::parse(&asked)) else { return };
     let (limit, lock) = match &question {
+        // It has no limit: its pieces have.
+        Question::Backup { .. } => return,
         Question::Locks { limit } | Question::Sessions { limit, .. } => (*limit, None),
         Question::Queue { lock, limit, .. } => (*limit, Some(lock)),
         Question::History(HistoryQuestion { lock, limit, .. }) => (*limit, lock.as_ref()),

@@ -17,7 +17,7 @@ use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, Snapsh
 use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
-use rowlock_proto::{NodeId, OpCode, SessionId};
+use rowlock_proto::{ClusterId, NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::handshake::{self, Hello};
@@ -161,7 +161,7 @@ fn requests() -> [Request; 13] {
     let begin = SnapshotStep::Begin { vote: vote(), meta: meta(), len: 1_000 };
     [
         Request::Raft(RaftRequest::Append(append.clone())),
-        Request::Raft(RaftRequest::AppendSpared(append)),
+        Request::Raft(RaftRequest::AppendLazy(append)),
         Request::Raft(RaftRequest::Vote(ask.clone())),
         Request::Raft(RaftRequest::PreVote(ask)),
         Request::Raft(RaftRequest::Snapshot(begin)),
@@ -172,7 +172,7 @@ fn requests() -> [Request; 13] {
         Request::ReadIndex,
         Request::AddLearner { node: NodeId(4), member: member() },
         Request::ChangeVoters { voters: [NodeId(1), NodeId(4)].into() },
-        Request::Meet,
+        Request::Introduce,
     ]
 }
 
