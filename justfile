@@ -4,7 +4,7 @@ default:
     @just --list
 
 # All that must hold before a change lands.
-verify: fmt lint docs test simulate deterministic
+verify: fmt lint fuzz-targets docs test simulate deterministic
 
 # Formatting, checked and not changed.
 fmt:
@@ -12,6 +12,10 @@ fmt:
 
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
+
+# They are no part of the workspace, and compile all the same.
+fuzz-targets:
+    cargo check --manifest-path fuzz/Cargo.toml --target-dir target --bins --locked
 
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
