@@ -112,7 +112,12 @@ fn series(dir: &Dir) -> io::Result<Vec<(i64, String)>> {
 }
 
 fn is_due(folder: &std::path::Path, every: Duration, now_ms: i64) -> io::Result<bool> {
-    let newest = series(&Dir::create(folder)?)?.pop().map(|(at_ms, _)| at_ms);
+    // Looked at every second: a folder that is made is flushed, so it is only made with the first backup.
+    let dir = match Dir::open(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        opened => opened?,
+    };
+    let newest = series(&dir)?.pop().map(|(at_ms, _)| at_ms);
     let every_ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
     // One from the future: the clock was set back.
     Ok(newest.is_none_or(|at_ms| at_ms > now_ms || at_ms.saturating_add(every_ms) <= now_ms))
