@@ -64,6 +64,9 @@ async fn a_restored_cluster_grants_a_lock_when_its_old_holder_has_given_up_and_w
     assert_eq!(next.get("/kept").await.unwrap().data, Some("before".into()));
     assert_eq!(next.exists("/later").await.unwrap(), None);
     cluster.wait_for_equal_digests().await;
+    let state = cluster.status(1).await.unwrap()["state"].clone();
+    let id = state["cluster_id"].as_str().unwrap();
+    assert!(said.out.contains(id) && state["grace_ms"] == 0, "{state} {}", said.out);
 
     // An old node with its old disk is none of this cluster.
     cluster.stop(3).await;

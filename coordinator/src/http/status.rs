@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use rowlock_proto::Zxid;
+use rowlock_proto::{ClusterId, Zxid};
 use rowlock_state::Frozen;
 use rowlock_types::status::Role;
 use serde_json::{Value, json};
@@ -18,6 +18,10 @@ pub struct StateView {
     pub zxid: Zxid,
     /// The state's digest in hex: equal on every node with the same `applied_index`.
     pub digest: String,
+    /// Which cluster it is. `None`: it has only just been formed.
+    pub cluster: Option<ClusterId>,
+    /// For how long sessions are not opened after a restore, milliseconds; 0: they are opened.
+    pub grace_ms: u32,
     /// Open sessions.
     pub sessions: u64,
     /// Znodes.
@@ -68,6 +72,8 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
             "applied_index": state.applied_index,
             "zxid": state.zxid.0,
             "digest": state.digest,
+            "cluster_id": state.cluster.map(|id| id.to_string()),
+            "grace_ms": state.grace_ms,
             "sessions": state.sessions,
             "znodes": state.znodes,
             "ephemerals": state.ephemerals,

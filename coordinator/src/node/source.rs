@@ -26,6 +26,8 @@ impl StatusSource for Source {
             applied_index: self.replica.applied_index(),
             zxid: machine.last_zxid(),
             digest: format!("{:016x}", machine.digest()),
+            cluster: machine.cluster(),
+            grace_ms: machine.grace_ms(),
             sessions: counts.sessions,
             znodes: counts.znodes,
             ephemerals: counts.ephemerals,
