@@ -1,8 +1,8 @@
 //! The audit log: who has done what at this node, one JSON document a line.
 //!
-//! In the flow: whoever serves a client tells [`Audit`] what happened; the line waits in a bounded queue, and
-//! a task of its own writes it (`writer`). Nobody waits for the file: where the queue or the disk is full,
-//! records are missing, which is counted and told, and the node goes on.
+//! In the flow: the task that serves a client tells [`Audit`] what happened; the line waits in a bounded
+//! queue, and a task of its own writes it (`writer`). No task waits for the file: where the queue or the disk
+//! is full, records are missing, which is counted and told, and the node goes on.
 //!
 //! Invariant: a line is made by `serde_json`, so that no name, path or label of a client can end it or add a
 //! second one. Must never do: record data of znodes, passwords or tokens.
@@ -33,7 +33,7 @@ pub use writer::{Settings, Writer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// Somebody proves who it is, or fails to.
+    /// A client proves who it is, or fails to.
     Auth,
     /// An ACL is changed.
     Acl,

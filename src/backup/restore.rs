@@ -24,7 +24,7 @@ use crate::znode::{Output, print_json};
 /// The new cluster is another one than the old: it has a new id, so the old cluster's nodes and sessions are
 /// refused. Fencing tokens go on beyond all that the old cluster can have given. Sessions, ephemeral znodes
 /// and locks of the backup are ended. The new cluster opens no session for the longest session timeout, so
-/// that whoever held a lock of the old one has given up by then.
+/// that every holder of a lock of the old one has given up by then.
 ///
 /// If the old cluster still runs, nothing stops its clients but fencing tokens: stop it first.
 ///

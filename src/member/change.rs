@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rowlock_client::{Client, Error, NodeId, Reconfig};
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
 use super::membership;
@@ -184,7 +184,8 @@ pub(super) fn member(members: &Membership, node: u64) -> Result<Server, Failure>
     })
 }
 
-fn joined(members: &Membership, node: u64, server: Server) -> Result<Wanted, Failure> {
+/// The change by which a server comes in, or becomes another.
+pub(super) fn joined(members: &Membership, node: u64, server: Server) -> Result<Wanted, Failure> {
     let line = server.line(node);
     let line = line.ok_or_else(|| Failure::new(USAGE, format!("{} is no HOST:PORT", server.peer)))?;
     let mut then = members.servers.clone();
@@ -234,17 +235,19 @@ async fn change(
     decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
 ) -> Result<(), Failure> {
     let client = cluster.connect().await?;
-    let changed = ask(&client, decide).await;
+    // The text may be a moment behind the members.
+    let again = (&[ErrorCode::BadVersion][..], time::now() + LOOK_MAX);
+    let changed = ask(&client, again, decide).await;
     leave(&client).await;
     changed
 }
 
-/// The same on an open connection.
+/// The same on an open connection. Until `deadline` what is refused with one of `again` is decided anew.
 pub(super) async fn ask(
     client: &Client,
+    (again, deadline): (&[ErrorCode], Instant),
     decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
 ) -> Result<(), Failure> {
-    let deadline = time::now() + LOOK_MAX;
     loop {
         let members = membership(client).await?;
         let Wanted { change, then } = decide(&members).await?;
@@ -252,8 +255,7 @@ pub(super) async fn ask(
             Ok(_) => return Ok(()),
             // The node that was asked may be the one that goes, and closes its connections then.
             Err(Error::ConnectionLoss) => return look(client, &then).await,
-            // The text may be a moment behind the members. What is wanted is decided anew.
-            Err(Error::Rejected(ErrorCode::BadVersion)) if time::now() < deadline => {}
+            Err(Error::Rejected(code)) if again.contains(&code) && time::now() < deadline => {}
             Err(e) => return Err(refused(&e)),
         }
         time::sleep(LOOK_EVERY).await;
@@ -261,7 +263,7 @@ pub(super) async fn ask(
 }
 
 /// Whether the change has happened: the cluster knows, as soon as another node is reached.
-pub(super) async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
+async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
     let deadline = time::now() + LOOK_MAX;
     while time::now() < deadline {
         if membership(client).await.is_ok_and(|members| members.servers == *then) {
@@ -275,8 +277,7 @@ pub(super) async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Resul
     ))
 }
 
-/// The failure of a change.
-pub(super) fn refused(error: &Error) -> Failure {
+fn refused(error: &Error) -> Failure {
     let Error::Rejected(code) = error else { return failed("members", error) };
     let (exit, text) = match code {
         ErrorCode::NoAuth => {

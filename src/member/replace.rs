@@ -3,20 +3,24 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_client::{Error, NodeId, Reconfig};
-use rowlock_env::time;
+use rowlock_client::{Client, NodeId};
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
-use super::change::{Wanted, address, ask, look, member, refused, table_of};
+use super::change::{Wanted, address, ask, joined, member, table_of};
 use super::membership;
-use super::server::Server;
+use super::server::{Membership, Server};
 use super::state::ask_all;
 use crate::cluster::{Cluster, leave, seconds};
-use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::{errln, print};
 
 /// How often the new node is asked whether it serves.
 const EVERY: Duration = Duration::from_millis(500);
+
+/// With these it has not caught up yet, or another change is not done.
+const AGAIN: [ErrorCode; 3] =
+    [ErrorCode::NewConfigNoQuorum, ErrorCode::ReconfigInProgress, ErrorCode::BadVersion];
 
 /// Put a new node in the place of one that is lost: takes it in, waits until it runs and has caught up, lets
 /// it vote and takes the old one out in one change
@@ -45,57 +49,36 @@ impl Replace {
         let server = Server { peer: address(&self.peer)?, client: address(&self.client)?, votes: false };
         let deadline = time::now() + self.timeout;
         let client = self.cluster.connect().await?;
-        let replaced = async {
-            let members = membership(&client).await?;
-            let votes = member(&members, self.old)?.votes;
-            if !members.servers.contains_key(&self.new) {
-                let line =
-                    server.line(self.new).ok_or_else(|| Failure::new(REFUSED, "the address has no port"))?;
-                let mut then = members.servers.clone();
-                then.insert(self.new, server.clone());
-                ask(&client, async |_| {
-                    Ok(Wanted { change: Reconfig::new().join(line.clone()), then: then.clone() })
-                })
-                .await?;
-            }
-            errln!(
-                "rowlock: start node {} with an empty data folder and this in cluster.toml:{}",
-                self.new,
-                table_of(self.new, &server)
-            );
-            self.wait_until_it_serves(deadline).await?;
-            let server = Server { votes, ..server.clone() };
-            loop {
-                let members = membership(&client).await?;
-                let line =
-                    server.line(self.new).ok_or_else(|| Failure::new(REFUSED, "the address has no port"))?;
-                let mut then = members.servers.clone();
-                then.remove(&self.old);
-                then.insert(self.new, server.clone());
-                let change = Reconfig::new().join(line).leave(NodeId(self.old)).if_version(members.version);
-                match client.reconfig(&change).await {
-                    Ok(_) => return Ok(()),
-                    Err(Error::ConnectionLoss) => return look(&client, &then).await,
-                    // It has not caught up yet, or another change is not done.
-                    Err(Error::Rejected(
-                        ErrorCode::NewConfigNoQuorum | ErrorCode::ReconfigInProgress | ErrorCode::BadVersion,
-                    )) if time::now() < deadline => {}
-                    Err(e) => return Err(refused(&e)),
-                }
-                time::sleep(EVERY).await;
-            }
-        }
-        .await;
+        let replaced = self.replace(&client, server, deadline).await;
         leave(&client).await;
         replaced?;
         print(format!("node {} is in the place of node {}\n", self.new, self.old).as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn wait_until_it_serves(&self, deadline: time::Instant) -> Result<(), Failure> {
+    async fn replace(&self, client: &Client, server: Server, deadline: Instant) -> Result<(), Failure> {
+        let votes = member(&membership(client).await?, self.old)?.votes;
+        let again = (&AGAIN[..], deadline);
+        ask(client, again, async |members| {
+            let server = members.servers.get(&self.new).unwrap_or(&server);
+            joined(members, self.new, server.clone())
+        })
+        .await?;
+        let table = table_of(self.new, &server);
+        errln!("rowlock: start node {} with an empty data folder and this in cluster.toml:{table}", self.new);
+        self.wait_until_it_serves(&server, deadline).await?;
+        let server = Server { votes, ..server };
+        ask(client, again, async |members| {
+            let Wanted { change, mut then } = joined(members, self.new, server.clone())?;
+            then.remove(&self.old);
+            Ok(Wanted { change: change.leave(NodeId(self.old)), then })
+        })
+        .await
+    }
+
+    async fn wait_until_it_serves(&self, server: &Server, deadline: Instant) -> Result<(), Failure> {
+        let alone = Membership { servers: [(self.new, server.clone())].into(), version: 0 };
         loop {
-            let server = Server { peer: self.peer.clone(), client: self.client.clone(), votes: false };
-            let alone = super::server::Membership { servers: [(self.new, server)].into(), version: 0 };
             let states = ask_all(&self.cluster, &alone).await?;
             if states[&self.new].is_up() {
                 return Ok(());

@@ -14,7 +14,7 @@ use crate::status::srvr;
 pub enum State {
     /// It serves: `leader`, `follower`, `observer`.
     Serves(String),
-    /// It answers, and serves nobody.
+    /// It answers, and serves no clients.
     Stands,
     /// It does not answer, for this reason.
     Silent(String),

@@ -24,7 +24,7 @@ use crate::outcome::{Outcome, SessionEnd};
 const SPAN_BITS: u32 = 40;
 /// How many spans a restored state jumps: beyond the one after its own.
 const SPANS: i64 = 2;
-/// Session ids hold a zxid of so many bits.
+/// Bits of a zxid that fit into a session id.
 const ZXID_BITS: u32 = 56;
 
 /// What a new cluster begins with.
@@ -152,7 +152,7 @@ mod tests {
         Command::Create { create, ttl_ms: None }
     }
 
-    /// A holder that dies leaves a delay, another holds with somebody behind it, and a znode stays.
+    /// A holder that dies leaves a delay, another holds with a waiter behind it, and a znode stays.
     fn old() -> Machine {
         let mut machine = Machine::new();
         let (dead, holder, waiter) = (session(&mut machine), session(&mut machine), session(&mut machine));

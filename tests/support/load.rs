@@ -15,7 +15,7 @@ pub struct Cycling {
 }
 
 impl Cycling {
-    /// Sets these clients going, on so many locks.
+    /// Sets these clients going, on `locks` locks.
     pub fn start(clients: Vec<Client>, locks: usize) -> Cycling {
         let mut it = Cycling { stop: Arc::default(), clients: JoinSet::new() };
         for (n, client) in clients.into_iter().enumerate() {

@@ -53,66 +53,30 @@ impl Read for Source {
     }
 }
 
-/// A file in the making. Until it is kept it has another name; dropped before, it leaves nothing.
-pub struct Target {
-    dir: Dir,
-    name: String,
+/// Bytes on their way into a file, in order. Written out as it goes: the disk has little left to do at
+/// the end.
+pub struct Spool {
     file: File,
     len: u64,
     buffer: Vec<u8>,
     /// After each chunk that is written: where other writes of the disk are not to wait.
     pause: fn(),
-    is_kept: bool,
 }
 
-impl Target {
-    /// For the file at `path`. Only its owner may read it.
-    ///
-    /// # Errors
-    /// `AlreadyExists` if there is one, unless it is to be replaced.
-    pub fn create(path: &Path, replace: bool) -> io::Result<Target> {
-        let (dir, name) = place(path)?;
-        Self::create_in(dir, name, replace)
+impl Spool {
+    /// From the beginning of this file on, with this pause after each 256 KiB.
+    pub fn new(file: File, pause: fn()) -> Spool {
+        Spool { file, len: 0, buffer: Vec::new(), pause }
     }
 
-    /// The same in a folder that is open.
-    pub fn create_in(dir: Dir, name: &str, replace: bool) -> io::Result<Target> {
-        if !replace && dir.exists(name) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is there already"));
-        }
-        let part = format!("{name}{PART}");
-        // What was left by somebody who was killed.
-        if dir.exists(&part) {
-            dir.remove(&part)?;
-        }
-        let file = dir.create_new(&part)?;
-        let name = name.to_owned();
-        Ok(Target { dir, name, file, len: 0, buffer: Vec::new(), pause: || (), is_kept: false })
-    }
-
-    /// With this pause after each 256 KiB.
-    #[must_use]
-    pub fn with_pause(mut self, pause: fn()) -> Target {
-        self.pause = pause;
-        self
-    }
-
-    /// Gives the file its name, durably. Gives its length.
-    pub fn keep(mut self) -> io::Result<u64> {
+    /// The file, and how many bytes it has. Not flushed to the disk.
+    pub fn finish(mut self) -> io::Result<(File, u64)> {
         self.flush()?;
-        self.file.sync_all()?;
-        self.dir.rename(&self.part(), &self.name)?;
-        self.is_kept = true;
-        self.dir.sync()?;
-        Ok(self.len)
-    }
-
-    fn part(&self) -> String {
-        format!("{}{PART}", self.name)
+        Ok((self.file, self.len))
     }
 }
 
-impl Write for Target {
+impl Write for Spool {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= CHUNK_BYTES {
@@ -128,6 +92,63 @@ impl Write for Target {
         self.len += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+/// A file in the making. Until it is kept it has another name; dropped before, it leaves nothing.
+pub struct Target {
+    dir: Dir,
+    name: String,
+    spool: Spool,
+    is_kept: bool,
+}
+
+impl Target {
+    /// For the file at `path`. Only its owner may read it.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one, unless it is to be replaced.
+    pub fn create(path: &Path, replace: bool) -> io::Result<Target> {
+        let (dir, name) = place(path)?;
+        Self::create_in(dir, name, replace, || ())
+    }
+
+    /// The same in a folder that is open, with this pause after each 256 KiB.
+    pub fn create_in(dir: Dir, name: &str, replace: bool, pause: fn()) -> io::Result<Target> {
+        if !replace && dir.exists(name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is there already"));
+        }
+        let part = format!("{name}{PART}");
+        // A process that was killed has left it.
+        if dir.exists(&part) {
+            dir.remove(&part)?;
+        }
+        let spool = Spool::new(dir.create_new(&part)?, pause);
+        Ok(Target { dir, name: name.to_owned(), spool, is_kept: false })
+    }
+
+    /// Gives the file its name, durably. Gives its length.
+    pub fn keep(mut self) -> io::Result<u64> {
+        self.spool.flush()?;
+        self.spool.file.sync_all()?;
+        self.dir.rename(&self.part(), &self.name)?;
+        self.is_kept = true;
+        self.dir.sync()?;
+        Ok(self.spool.len)
+    }
+
+    fn part(&self) -> String {
+        format!("{}{PART}", self.name)
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.spool.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.spool.flush()
     }
 }
 

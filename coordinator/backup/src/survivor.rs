@@ -1,7 +1,7 @@
 //! The state that the folder of a stopped node leads to: its snapshot, and every entry of its log after it.
 //!
 //! Entries at the end of the log may not be committed. A leader that is lost may have acknowledged them, and
-//! nobody is left to ask: all of them count.
+//! no node is left to ask: all of them count.
 
 use std::path::Path;
 

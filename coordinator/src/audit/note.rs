@@ -59,7 +59,7 @@ impl Note {
         self.write(event, &result, audit);
     }
 
-    /// Records the request, of which nobody knows whether it has happened: its answer did not come, or its
+    /// Records the request, of which it is not known whether it has happened: its answer did not come, or its
     /// client did not wait for it.
     pub fn unanswered(&self, audit: &Audit) {
         if let Some(event) = self.event {

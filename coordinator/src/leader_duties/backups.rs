@@ -137,8 +137,7 @@ fn make(
     let moment = moment::rfc3339(second_ms).replace(".000Z", "Z").replace(':', ".");
     let plain: String = cluster.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let name = format!("{plain}_{moment}{SUFFIX}");
-    let target =
-        Target::create_in(dir.clone(), &name, true)?.with_pause(|| worker::pause(SNAPSHOT_PIECE_PAUSE));
+    let target = Target::create_in(dir.clone(), &name, true, || worker::pause(SNAPSHOT_PIECE_PAUSE))?;
     let bytes = file::write(frozen, cluster, target)?.keep()?;
     // Only now: a disk that is full loses no older one.
     let mut all = series(&dir)?;

@@ -1,11 +1,11 @@
 //! `/v1/backup`: the whole state, for superusers. The first question has it written to a file without a name,
 //! and gets the header of the backup; each further one gets a piece of it.
 //!
-//! Bounds: so many files at once, each no larger than the state; one of which nobody asks for a while is
-//! dropped, and with it its room on the disk.
+//! Bounds: two files at once, each no larger than the state. A file is dropped, and with it its room on the
+//! disk, when no client has asked for a piece of it for a minute.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use rowlock_backup::file::Header;
+use rowlock_backup::place::Spool;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{rng, worker};
 use rowlock_state::Frozen;
-use rowlock_types::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX, SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
+use rowlock_types::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX, SNAPSHOT_PIECE_PAUSE};
 use serde_json::{Value, json};
 
 use super::{Reader, Refusal};
@@ -105,10 +106,10 @@ impl Backups {
         let name = format!("backup-{backup:016x}.tmp");
         let file = dir.create_new(&name)?;
         dir.remove(&name)?;
-        let mut spool = Spool { file, len: 0, buffer: Vec::new() };
+        // As slowly as a snapshot: other writes of this disk are not held up for long.
+        let mut spool = Spool::new(file, || worker::pause(SNAPSHOT_PIECE_PAUSE));
         frozen.encode(&mut spool)?;
-        spool.flush()?;
-        Ok((spool.file, spool.len))
+        spool.finish()
     }
 
     fn piece(&self, Piece { backup, offset }: Piece) -> Result<Value, Refusal> {
@@ -130,31 +131,5 @@ impl Backups {
             self.open.lock().remove(&backup);
         }
         Ok(json!({ "data": STANDARD.encode(data) }))
-    }
-}
-
-/// Writes as a snapshot is written: other writes of this disk are not held up for long.
-struct Spool {
-    file: File,
-    len: u64,
-    buffer: Vec<u8>,
-}
-
-impl Write for Spool {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= SNAPSHOT_PIECE_BYTES {
-            self.flush()?;
-            worker::pause(SNAPSHOT_PIECE_PAUSE);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all_at(&self.buffer, self.len)?;
-        self.file.begin_writing_out(self.len, self.buffer.len() as u64);
-        self.len += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
     }
 }

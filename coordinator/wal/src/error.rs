@@ -57,7 +57,7 @@ pub enum StorageError {
     InUse(PathBuf),
     /// The state is another cluster's.
     #[error(
-        "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}.          Somebody has mixed files of two clusters, one of them restored from a backup. {REJOIN_ADVICE}",
+        "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}.          Files of two clusters were mixed, one of them restored from a backup. {REJOIN_ADVICE}",
         path.display()
     )]
     OtherCluster {
