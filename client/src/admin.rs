@@ -108,22 +108,6 @@ impl Client {
         }
     }
 
-    /// A report of the node that we are attached to, as JSON: what its HTTP listener answers to GET of the
-    /// same path and query, for instance `/v1/queue?lock=/locks/x`. Paths of znodes are the server's, without
-    /// this client's chroot.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] on plain ZooKeeper; [`Error::Rejected`] (NoNode: no such report; BadArguments);
-    /// the end of the session.
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn report(&self, path: &str) -> Result<String, Error> {
-        match self.call(Request::Report(path.to_owned())).await?.response {
-            Response::Report(json) => Ok(json),
-            _ => Err(Error::Protocol("a report was answered with something else")),
-        }
-    }
-
     /// Changes the members of the cluster, and returns the configuration that is in force then: what
     /// `/zookeeper/config` holds. For a superuser ([`crate::ClientBuilder::auth`]). New members must run
     /// already; who has left is stopped afterwards. It may take some seconds, and calls issued behind it wait

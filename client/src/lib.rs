@@ -99,6 +99,7 @@ mod limits;
 mod party;
 mod path;
 mod recipes;
+mod reports;
 mod servers;
 mod session;
 #[cfg(feature = "tls")]
@@ -129,6 +130,7 @@ pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use recipes::semaphore::{Permits, Semaphore};
+pub use reports::HistoryQuery;
 #[cfg(feature = "tls")]
 pub use rowlock_tls::Pem;
 pub use session::extensions::Extensions;
@@ -143,6 +145,7 @@ pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::path::PathError;
+pub use rowlock_proto::report;
 pub use rowlock_proto::{
     Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent,
     Zxid, perms,

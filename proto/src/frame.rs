@@ -47,6 +47,7 @@ pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError
     let whole = LENGTH_BYTES + length;
     if buf.len() < whole {
         buf.reserve((whole - buf.len()).min(RESERVE_STEP_BYTES));
+        debug_assert!(buf.capacity() > buf.len(), "a read into a full buffer would be the end of the stream");
         return Ok(None);
     }
     buf.advance(LENGTH_BYTES);

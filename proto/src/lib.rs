@@ -22,6 +22,7 @@ pub mod ids;
 pub mod lock;
 pub mod opcode;
 pub mod path;
+pub mod report;
 pub mod request;
 pub mod response;
 pub mod stat;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{SessionId, lock};
+use rowlock_proto::{SessionId, lock, report};
 
 use super::caller::Caller;
 use super::handle::{Handle, calls};
@@ -15,6 +15,7 @@ use crate::admin::{Members, Reconfig};
 use crate::builder::ClientBuilder;
 use crate::connect_error::ConnectError;
 use crate::error::Error;
+use crate::reports::HistoryQuery;
 use crate::session::SessionState;
 use crate::session::extensions::Extensions;
 
@@ -80,6 +81,10 @@ impl Client {
         ask fn extensions() -> Extensions;
         ask fn force_release(claim: &lock::Claim) -> bool;
         ask fn report(path: &str) -> String;
+        ask fn report_locks(limit: u32) -> report::Locks;
+        ask fn report_queue(lock: &str, limit: u32) -> report::Queue;
+        ask fn report_sessions(limit: u32) -> report::Sessions;
+        ask fn report_history(query: &HistoryQuery) -> report::History;
         /// An operation timeout should be half a minute or more. After [`Error::NoAnswer`], look at
         /// `/zookeeper/config`.
         ///

@@ -13,6 +13,7 @@ mod members;
 mod opposite_orders;
 mod portable;
 mod recipes;
+mod reports;
 mod support;
 mod switches;
 #[cfg(feature = "tls")]

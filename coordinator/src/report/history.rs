@@ -2,14 +2,14 @@
 
 use rowlock_env::time;
 use rowlock_history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable};
+use rowlock_proto::report::{self as shown, HistoryEnd, HistoryEntry, HistoryEvent, HistoryPlace};
 use rowlock_state::Frozen;
 use rowlock_state::outcome::{LockEventKind, Why};
 use rowlock_types::limits::HISTORY_READ_MAX;
-use serde_json::{Map, Value, json};
 
 use super::access::Known;
 use super::list::List;
-use super::locks::{address, label, mode, permits, session};
+use super::locks::{address, label, permits};
 use super::question::{HistoryQuestion, cursor_text};
 use super::{Reader, Refusal};
 
@@ -19,7 +19,7 @@ pub(super) async fn collect(
     frozen: &Frozen,
     question: &HistoryQuestion,
     reader: &Reader,
-) -> Result<(Vec<Value>, Option<Key>), Refusal> {
+) -> Result<(Vec<HistoryEntry>, Option<Key>), Refusal> {
     let deadline = time::now() + HISTORY_READ_MAX;
     let (mut list, mut known, mut before) = (List::new(question.limit), Known::default(), question.before);
     loop {
@@ -58,60 +58,49 @@ pub(super) async fn collect(
 }
 
 /// The newest comes last, as in a log.
-pub(super) fn document(newest_first: &[Value], more_before: Option<Key>) -> Value {
-    let entries: Vec<&Value> = newest_first.iter().rev().collect();
-    json!({ "entries": entries, "more": more_before.is_some(), "before": more_before.map(cursor_text) })
-}
-
-fn item(key: Key, entry: &Entry<'_>) -> Value {
-    let mut item = Map::new();
-    item.insert("time_ms".to_owned(), key.time_ms.into());
-    item.insert("zxid".to_owned(), key.zxid.0.into());
-    match entry {
-        Entry::Lock(record) => add_record(&mut item, record),
-        Entry::Gap(gap) => add_gap(&mut item, gap),
+pub(super) fn document(mut newest_first: Vec<HistoryEntry>, more_before: Option<Key>) -> shown::History {
+    newest_first.reverse();
+    shown::History {
+        entries: newest_first,
+        more: more_before.is_some(),
+        before: more_before.map(cursor_text),
     }
-    item.into()
 }
 
-fn add_record(item: &mut Map<String, Value>, record: &Record<'_>) {
-    let mut put = |name: &str, value: Value| {
-        item.insert(name.to_owned(), value);
+fn item(key: Key, entry: &Entry<'_>) -> HistoryEntry {
+    let event = match entry {
+        Entry::Lock(record) => happened(record),
+        Entry::Gap(gap) => missing(gap),
+    };
+    HistoryEntry { time_ms: key.time_ms, zxid: key.zxid, event }
+}
+
+fn happened(record: &Record<'_>) -> HistoryEvent {
+    let place = HistoryPlace {
+        lock: record.lock.to_string(),
+        path: record.path(),
+        token: record.token,
+        session: record.session,
+        label: label(&record.label),
+        address: address(&record.address),
+        mode: record.mode.into(),
+        permits: permits(record.mode),
+        acquired: record.is_acquired,
     };
     match record.kind {
-        LockEventKind::Requested { ahead } => {
-            put("event", "requested".into());
-            put("ahead", ahead.into());
-        }
-        LockEventKind::Granted { waited_ms } => {
-            put("event", "granted".into());
-            put("waited_ms", waited_ms.into());
-        }
-        LockEventKind::Converted => put("event", "converted".into()),
+        LockEventKind::Requested { ahead } => HistoryEvent::Requested { ahead, place },
+        LockEventKind::Granted { waited_ms } => HistoryEvent::Granted { waited_ms, place },
+        LockEventKind::Converted => HistoryEvent::Converted(place),
         LockEventKind::Gone { held_ms, waited_ms, why } => {
-            put("event", end_of(held_ms.is_some(), why).into());
-            put("reason", reason(why).into());
-            put("waited_ms", waited_ms.into());
-            put("held_ms", held_ms.into());
+            let end = HistoryEnd { reason: reason(why).to_owned(), waited_ms, held_ms, place };
+            match (held_ms, why) {
+                (None, _) => HistoryEvent::Abandoned(end),
+                (Some(_), Why::Released | Why::SessionClosed) => HistoryEvent::Released(end),
+                (Some(_), Why::SessionExpired | Why::Deleted | Why::Forced | Why::Revoked) => {
+                    HistoryEvent::Lost(end)
+                }
+            }
         }
-    }
-    put("lock", (&*record.lock).into());
-    put("path", record.path().into());
-    put("token", record.token.0.into());
-    put("session", session(record.session));
-    put("label", label(&record.label));
-    put("address", address(&record.address));
-    put("mode", mode(record.mode).into());
-    put("permits", permits(record.mode));
-    put("acquired", record.is_acquired.into());
-}
-
-/// What the end of a place was to whoever had it.
-fn end_of(held: bool, why: Why) -> &'static str {
-    match (held, why) {
-        (false, _) => "abandoned",
-        (true, Why::Released | Why::SessionClosed) => "released",
-        (true, Why::SessionExpired | Why::Deleted | Why::Forced | Why::Revoked) => "lost",
     }
 }
 
@@ -126,15 +115,12 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-fn add_gap(item: &mut Map<String, Value>, gap: &Gap) {
+fn missing(gap: &Gap) -> HistoryEvent {
     let reason = match gap.why {
         GapReason::TooFast => "too-fast",
         GapReason::Snapshot => "snapshot",
         GapReason::Lost => "lost",
         GapReason::NoSpace => "no-space",
     };
-    item.insert("event".to_owned(), "gap".into());
-    item.insert("reason".to_owned(), reason.into());
-    item.insert("from_zxid".to_owned(), gap.from.0.into());
-    item.insert("missing".to_owned(), gap.missing.into());
+    HistoryEvent::Gap { reason: reason.to_owned(), from_zxid: gap.from, missing: gap.missing }
 }

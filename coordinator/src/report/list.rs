@@ -1,28 +1,28 @@
-//! The list that every report is: so many items, and so many bytes, and whether there are more.
+//! The list that every report is: a bounded number of items and bytes, and whether there are more.
 
 use rowlock_types::limits::REPORT_MAX_BYTES;
-use serde_json::Value;
+use serde::Serialize;
 
 /// Items of a document.
-pub(super) struct List {
+pub(super) struct List<T> {
     /// So far.
-    pub items: Vec<Value>,
+    pub items: Vec<T>,
     /// There was no room for all.
     pub more: bool,
     limit: usize,
     bytes: usize,
 }
 
-impl List {
+impl<T: Serialize> List<T> {
     /// None, of at most `limit`.
-    pub fn new(limit: usize) -> List {
+    pub fn new(limit: usize) -> List<T> {
         List { items: Vec::new(), more: false, limit, bytes: 0 }
     }
 
     /// Takes an item; false: there is no room for it.
-    pub fn push(&mut self, item: Value) -> bool {
-        let bytes = self.bytes + item.to_string().len() + 1;
-        // One item always fits, so that whoever asks for the rest gets on.
+    pub fn push(&mut self, item: T) -> bool {
+        let bytes = self.bytes + super::json_of(&item).len() + 1;
+        // One item always fits, so that a client that asks for the rest gets on.
         if self.items.len() >= self.limit || (bytes > REPORT_MAX_BYTES && !self.items.is_empty()) {
             self.more = true;
             return false;
@@ -33,7 +33,7 @@ impl List {
     }
 
     /// Takes what the other list did not have room for.
-    pub fn rest_of(limit: usize, other: &List) -> List {
+    pub fn rest_of<U>(limit: usize, other: &List<U>) -> List<T> {
         List { items: Vec::new(), more: other.more, limit: limit - other.items.len(), bytes: other.bytes }
     }
 }

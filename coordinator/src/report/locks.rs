@@ -2,36 +2,35 @@
 
 use std::cmp::Reverse;
 
+use rowlock_proto::FencingToken;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Mode, Owner};
-use rowlock_proto::{FencingToken, SessionId};
+use rowlock_proto::report::{Holder, Lock, Locks, Place, Queue, Waiter};
 use rowlock_state::{ContenderView, LockView, Machine};
-use serde_json::{Map, Value, json};
 
 use super::list::List;
 use super::{Refusal, access};
 
 /// The most contended locks first.
-pub(super) fn overview(machine: &Machine, limit: usize, who: &[Id], now_ms: i64) -> Value {
+pub(super) fn overview(machine: &Machine, limit: usize, who: &[Id], now_ms: i64) -> Locks {
     let mut locks: Vec<LockView<'_>> = machine.locks().collect();
     locks.sort_by_key(|lock| (Reverse(lock.waiter_count()), Reverse(lock.holder_count())));
     let mut list = List::new(limit);
     for lock in locks.iter().filter(|lock| access::may_see(machine, lock.path(), who)) {
         let oldest = lock.waiters().next().filter(|place| access::may_see_place(machine, &place.path, who));
-        let oldest = oldest.map(|waiter| since(waiter.requested_ms, now_ms));
-        let item = json!({
-            "lock": lock.path(),
-            "holders": lock.holder_count(),
-            "waiters": lock.waiter_count(),
-            "oldest_wait_ms": oldest,
-            "limit": lock.limit(),
-            "delayed_until_ms": lock.delayed_until_ms(),
-        });
+        let item = Lock {
+            path: lock.path().to_owned(),
+            holders: lock.holder_count() as u64,
+            waiters: lock.waiter_count() as u64,
+            oldest_wait_ms: oldest.map(|waiter| since(waiter.requested_ms, now_ms)),
+            limit: lock.limit(),
+            delayed_until_ms: lock.delayed_until_ms(),
+        };
         if !list.push(item) {
             break;
         }
     }
-    json!({ "zxid": machine.last_zxid().0, "time_ms": now_ms, "locks": list.items, "more": list.more })
+    Locks { zxid: machine.last_zxid(), time_ms: now_ms, locks: list.items, more: list.more }
 }
 
 /// One lock's queue, in its order; of it only the place with that token, if there is one.
@@ -42,7 +41,7 @@ pub(super) fn queue(
     limit: usize,
     who: &[Id],
     now_ms: i64,
-) -> Result<Value, Refusal> {
+) -> Result<Queue, Refusal> {
     access::check(machine, lock, who)?;
     let view = machine.lock_queue(lock);
     if view.is_none() && machine.stat(lock).is_none() {
@@ -57,7 +56,7 @@ pub(super) fn queue(
             if !is_meant(&place) {
                 continue;
             }
-            if !holders.push(limited(shown(&place), holder(position, &place, now_ms))) {
+            if !holders.push(holder(position, &place, shown(&place), now_ms)) {
                 break;
             }
         }
@@ -72,23 +71,23 @@ pub(super) fn queue(
             if !is_meant(&place) {
                 continue;
             }
-            if !waiters.push(limited(shown(&place), waiter(position, &place, waits_for, now_ms))) {
+            if !waiters.push(waiter(position, &place, shown(&place), waits_for, now_ms)) {
                 break;
             }
         }
     }
-    Ok(json!({
-        "zxid": machine.last_zxid().0,
-        "time_ms": now_ms,
-        "lock": lock,
-        "limit": view.and_then(|view| view.limit()),
-        "delayed_until_ms": view.and_then(|view| view.delayed_until_ms()),
-        "holder_count": view.map_or(0, |view| view.holder_count()),
-        "waiter_count": view.map_or(0, |view| view.waiter_count()),
-        "holders": holders.items,
-        "waiters": waiters.items,
-        "more": holders.more || waiters.more,
-    }))
+    Ok(Queue {
+        zxid: machine.last_zxid(),
+        time_ms: now_ms,
+        lock: lock.to_owned(),
+        limit: view.and_then(|view| view.limit()),
+        delayed_until_ms: view.and_then(|view| view.delayed_until_ms()),
+        holder_count: view.map_or(0, |view| view.holder_count()) as u64,
+        waiter_count: view.map_or(0, |view| view.waiter_count()) as u64,
+        more: holders.more || waiters.more,
+        holders: holders.items,
+        waiters: waiters.items,
+    })
 }
 
 /// What a place in the queue depends on: the one right before it, but for shared ones the last that is not
@@ -112,94 +111,73 @@ impl Before {
     }
 }
 
-fn holder(position: u64, place: &ContenderView, now_ms: i64) -> Map<String, Value> {
-    let granted_ms = place.granted_ms.unwrap_or(place.requested_ms);
-    let mut item = contender(position, place);
-    item.insert("since_ms".to_owned(), granted_ms.into());
-    item.insert("held_ms".to_owned(), since(granted_ms, now_ms).into());
-    item.insert("waited_ms".to_owned(), since(place.requested_ms, granted_ms).into());
-    item.insert("revoke_at_ms".to_owned(), place.revoke_at_ms.into());
-    item
+fn holder(position: u64, view: &ContenderView, is_shown: bool, now_ms: i64) -> Holder {
+    let granted_ms = view.granted_ms.unwrap_or(view.requested_ms);
+    Holder {
+        place: place(position, view, is_shown),
+        since_ms: is_shown.then_some(granted_ms),
+        held_ms: is_shown.then(|| since(granted_ms, now_ms)),
+        waited_ms: is_shown.then(|| since(view.requested_ms, granted_ms)),
+        revoke_at_ms: view.revoke_at_ms.filter(|_| is_shown),
+    }
 }
 
 fn waiter(
     position: u64,
-    place: &ContenderView,
+    view: &ContenderView,
+    is_shown: bool,
     waits_for: Option<String>,
     now_ms: i64,
-) -> Map<String, Value> {
-    let mut item = contender(position, place);
-    item.insert("since_ms".to_owned(), place.requested_ms.into());
-    item.insert("waited_ms".to_owned(), since(place.requested_ms, now_ms).into());
-    item.insert("waits_for".to_owned(), waits_for.into());
-    item
-}
-
-fn contender(position: u64, place: &ContenderView) -> Map<String, Value> {
-    let owner = match place.owner {
-        Owner::Unnamed => Value::Null,
-        Owner::Session => "session".into(),
-        Owner::Named(number) => number.to_string().into(),
-        Owner::Under(number) => format!("under {number}").into(),
-    };
-    let mut item = Map::new();
-    item.insert("position".to_owned(), position.into());
-    item.insert("path".to_owned(), place.path.clone().into());
-    item.insert("session".to_owned(), session(place.session));
-    item.insert("token".to_owned(), place.token.0.into());
-    item.insert("label".to_owned(), label(&place.label));
-    item.insert("address".to_owned(), address(&place.address));
-    item.insert("mode".to_owned(), mode(place.mode).into());
-    item.insert("permits".to_owned(), permits(place.mode));
-    item.insert("owner".to_owned(), owner);
-    item.insert("acquired".to_owned(), place.is_acquired.into());
-    item
-}
-
-/// What a place shows to whom may not READ it: where it stands in the queue and its name, as the lock's
-/// children do.
-fn limited(is_shown: bool, mut item: Map<String, Value>) -> Value {
-    if !is_shown {
-        let hidden =
-            item.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "position" | "path" | "waits_for"));
-        hidden.for_each(|(_, value)| *value = Value::Null);
+) -> Waiter {
+    Waiter {
+        place: place(position, view, is_shown),
+        since_ms: is_shown.then_some(view.requested_ms),
+        waited_ms: is_shown.then(|| since(view.requested_ms, now_ms)),
+        waits_for,
     }
-    item.into()
+}
+
+/// To a client that may not READ it, a place shows where it stands in the queue and its name, as the lock's
+/// children do.
+fn place(position: u64, view: &ContenderView, is_shown: bool) -> Place {
+    let owner = match view.owner {
+        Owner::Unnamed => None,
+        Owner::Session => Some("session".to_owned()),
+        Owner::Named(number) => Some(number.to_string()),
+        Owner::Under(number) => Some(format!("under {number}")),
+    };
+    Place {
+        position,
+        path: view.path.clone(),
+        session: is_shown.then_some(view.session),
+        token: is_shown.then_some(view.token),
+        label: is_shown.then(|| label(&view.label)),
+        address: address(&view.address).filter(|_| is_shown),
+        mode: is_shown.then(|| view.mode.into()),
+        permits: permits(view.mode).filter(|_| is_shown),
+        owner: owner.filter(|_| is_shown),
+        acquired: is_shown.then_some(view.is_acquired),
+    }
 }
 
 fn since(then_ms: i64, now_ms: i64) -> i64 {
     now_ms.saturating_sub(then_ms).max(0)
 }
 
-/// As ZooKeeper's tools write it. Not a number: a program that reads JSON numbers as floating point would
-/// change it.
-pub(super) fn session(id: SessionId) -> Value {
-    id.to_string().into()
-}
-
 /// The text of a label; of other bytes what is text.
-pub(super) fn label(bytes: &[u8]) -> Value {
-    String::from_utf8_lossy(bytes).into()
+pub(super) fn label(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Null if it is not known.
-pub(super) fn address(text: &str) -> Value {
-    if text.is_empty() { Value::Null } else { text.into() }
+/// `None` if it is not known.
+pub(super) fn address(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The mode's name.
-pub(super) fn mode(mode: Mode) -> &'static str {
+/// How many permits; `None` in other modes.
+pub(super) fn permits(mode: Mode) -> Option<u32> {
     match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Permits(_) => "permits",
-    }
-}
-
-/// How many permits; null in other modes.
-pub(super) fn permits(mode: Mode) -> Value {
-    match mode {
-        Mode::Permits(permits) => permits.into(),
-        Mode::Exclusive | Mode::Shared => Value::Null,
+        Mode::Permits(permits) => Some(permits),
+        Mode::Exclusive | Mode::Shared => None,
     }
 }

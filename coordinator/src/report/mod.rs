@@ -25,7 +25,7 @@ use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine, acl};
 use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::outbox::{Message, Outbox};
@@ -176,8 +176,7 @@ impl Place {
             question => {
                 let (registry, now_ms) = (self.reports.registry.clone(), self.reports.clock.now_ms());
                 worker::run_blocking("report", move || {
-                    let document = document(frozen.machine(), &question, &reader, &registry, now_ms);
-                    document.map(|value| value.to_string())
+                    document(frozen.machine(), &question, &reader, &registry, now_ms)
                 })
                 .await
             }
@@ -195,7 +194,7 @@ impl Place {
         }
         let history = self.reports.history.clone();
         let (entries, more_before) = history::collect(&history, &frozen, &question, &reader).await?;
-        Ok(history::document(&entries, more_before).to_string())
+        Ok(json_of(&history::document(entries, more_before)))
     }
 }
 
@@ -205,19 +204,24 @@ fn document(
     reader: &Reader,
     registry: &Registry,
     now_ms: i64,
-) -> Result<Value, Refusal> {
+) -> Result<String, Refusal> {
     // The leader's clock may be ahead of this node's: nobody has waited for less than nothing.
     let now_ms = now_ms.max(machine.time_ms());
     match question {
-        Question::Locks { limit } => Ok(locks::overview(machine, *limit, &reader.who, now_ms)),
+        Question::Locks { limit } => Ok(json_of(&locks::overview(machine, *limit, &reader.who, now_ms))),
         Question::Queue { lock, token, limit } => {
-            locks::queue(machine, lock, *token, *limit, &reader.who, now_ms)
+            locks::queue(machine, lock, *token, *limit, &reader.who, now_ms).map(|queue| json_of(&queue))
         }
         Question::Sessions { session, limit } => {
-            sessions::overview(machine, *session, *limit, reader, registry)
+            sessions::overview(machine, *session, *limit, reader, registry).map(|shown| json_of(&shown))
         }
         Question::History(_) | Question::Backup { .. } => unreachable!("answered before"),
     }
+}
+
+/// A report's text.
+fn json_of(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("Invariant: reports are structs, lists, text and numbers")
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! `/v1/sessions`: the open sessions and what they have. Each sees itself; superusers see all.
 
 use rowlock_proto::SessionId;
+use rowlock_proto::report::{Session as Shown, Sessions};
 use rowlock_state::{Machine, Session};
-use serde_json::{Value, json};
 
 use super::list::List;
-use super::{Reader, Refusal, locks};
+use super::{Reader, Refusal};
 use crate::delivery::registry::Registry;
 
 /// All sessions that the reader may see, in order of their ids, or one.
@@ -15,7 +15,7 @@ pub(super) fn overview(
     limit: usize,
     reader: &Reader,
     registry: &Registry,
-) -> Result<Value, Refusal> {
+) -> Result<Sessions, Refusal> {
     let mut list = List::new(limit);
     if let Some(id) = only {
         if !reader.may_see_session(id) {
@@ -35,23 +35,23 @@ pub(super) fn overview(
             }
         }
     }
-    Ok(json!({
-        "zxid": machine.last_zxid().0,
-        "session_count": machine.counts().sessions,
-        "sessions": list.items,
-        "more": list.more,
-    }))
+    Ok(Sessions {
+        zxid: machine.last_zxid(),
+        session_count: machine.counts().sessions,
+        sessions: list.items,
+        more: list.more,
+    })
 }
 
-fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry) -> Value {
+fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry) -> Shown {
     let (held, waiting) = machine.session_locks(id);
-    json!({
-        "session": locks::session(id),
-        "timeout_ms": session.timeout_ms,
-        "attachment": session.attachment.0,
-        "address": registry.address_of(id).map(|address| address.to_string()),
-        "ephemerals": session.ephemeral_count(),
-        "locks_held": held,
-        "locks_waiting": waiting,
-    })
+    Shown {
+        session: id,
+        timeout_ms: session.timeout_ms,
+        attachment: session.attachment.0,
+        address: registry.address_of(id).map(|address| address.to_string()),
+        ephemerals: session.ephemeral_count() as u64,
+        locks_held: held as u64,
+        locks_waiting: waiting as u64,
+    }
 }

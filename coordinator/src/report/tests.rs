@@ -12,7 +12,7 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS};
 use rowlock_types::metrics::Metrics;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 

@@ -1,0 +1,392 @@
+//! Reports: what people and tools ask about locks, queues, sessions and their history. A node makes them, as
+//! one JSON document each; `GET /v1/...` and the request `report` give the same document.
+//!
+//! Times are milliseconds since 1970 by the clock of the log, spans are milliseconds. A reader ignores
+//! fields that it does not know: later versions may add some.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{FencingToken, SessionId, Zxid};
+use crate::lock::Mode;
+
+/// `/v1/locks`: the most contended locks first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Locks {
+    /// The state that is shown is the one after this change.
+    pub zxid: Zxid,
+    /// When it was looked at.
+    pub time_ms: i64,
+    /// A lock is here while somebody holds it or waits, or while its lock-delay lasts.
+    pub locks: Vec<Lock>,
+    /// There are more than are shown.
+    pub more: bool,
+}
+
+/// A lock among others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Its path.
+    #[serde(rename = "lock")]
+    pub path: String,
+    /// How many hold it.
+    pub holders: u64,
+    /// How many wait.
+    pub waiters: u64,
+    /// For how long the first of those who wait does. `None`: nobody waits, or it may not be seen.
+    pub oldest_wait_ms: Option<i64>,
+    /// How many permits it has, if it is a semaphore that is in use.
+    pub limit: Option<u32>,
+    /// When its lock-delay is over.
+    pub delayed_until_ms: Option<i64>,
+}
+
+/// `/v1/queue`: one lock's queue, in its order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// The state that is shown is the one after this change.
+    pub zxid: Zxid,
+    /// When it was looked at.
+    pub time_ms: i64,
+    /// The lock's path.
+    pub lock: String,
+    /// How many permits it has, if it is a semaphore that is in use.
+    pub limit: Option<u32>,
+    /// When its lock-delay is over.
+    pub delayed_until_ms: Option<i64>,
+    /// How many hold it, also of those who are not shown.
+    pub holder_count: u64,
+    /// How many wait, also of those who are not shown.
+    pub waiter_count: u64,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who waits.
+    pub waiters: Vec<Waiter>,
+    /// There are more than are shown.
+    pub more: bool,
+}
+
+/// A place in a queue. A reader who may not READ its znode sees `position` and `path` only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The first is 1.
+    pub position: u64,
+    /// Its queue znode.
+    pub path: String,
+    /// Whose it is.
+    #[serde(with = "hex::option")]
+    pub session: Option<SessionId>,
+    /// Its fencing token.
+    pub token: Option<FencingToken>,
+    /// What its client says of itself: untrusted text.
+    pub label: Option<String>,
+    /// Where the client was connected from when it asked.
+    pub address: Option<String>,
+    /// In which mode it is held, or wanted.
+    pub mode: Option<ModeName>,
+    /// How many permits of a semaphore.
+    pub permits: Option<u32>,
+    /// Who it is in the eyes of deadlock detection: `session`, a number, or `under TOKEN`.
+    pub owner: Option<String>,
+    /// Taken by one request (`acquire`), and not by the recipe of a plain ZooKeeper client.
+    pub acquired: Option<bool>,
+}
+
+/// Who holds a lock. The fields are `None` where [`Place::session`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its place.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Since when it holds.
+    pub since_ms: Option<i64>,
+    /// For how long it has held.
+    pub held_ms: Option<i64>,
+    /// How long it waited before.
+    pub waited_ms: Option<i64>,
+    /// When the cluster takes the lock away, if a maximum hold was asked for.
+    pub revoke_at_ms: Option<i64>,
+}
+
+/// Who waits for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiter {
+    /// Its place.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Since when it waits.
+    pub since_ms: Option<i64>,
+    /// For how long it has waited.
+    pub waited_ms: Option<i64>,
+    /// The place whose end it waits for.
+    pub waits_for: Option<String>,
+}
+
+/// `/v1/sessions`: the open sessions, in order of their ids. Each sees itself; superusers see all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sessions {
+    /// The state that is shown is the one after this change.
+    pub zxid: Zxid,
+    /// How many are open, also of those that are not shown.
+    pub session_count: u64,
+    /// The sessions.
+    pub sessions: Vec<Session>,
+    /// There are more than are shown.
+    pub more: bool,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Which.
+    #[serde(with = "hex")]
+    pub session: SessionId,
+    /// Without a sign of life for so long, it expires.
+    pub timeout_ms: u32,
+    /// Counts its connections.
+    pub attachment: u64,
+    /// From where it is connected to the node that was asked. `None`: it is connected to another, or to none.
+    pub address: Option<String>,
+    /// Its ephemeral znodes.
+    pub ephemerals: u64,
+    /// Locks that it holds.
+    pub locks_held: u64,
+    /// Locks that it waits for.
+    pub locks_waiting: u64,
+}
+
+/// `/v1/history`: what happened to locks, the newest last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// What happened.
+    pub entries: Vec<HistoryEntry>,
+    /// There is more before the first of these.
+    pub more: bool,
+    /// Ask for what comes before this to get it.
+    pub before: Option<String>,
+}
+
+/// Something that happened to a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// When.
+    pub time_ms: i64,
+    /// By which change.
+    pub zxid: Zxid,
+    /// What.
+    #[serde(flatten)]
+    pub event: HistoryEvent,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum HistoryEvent {
+    /// A client got in line.
+    Requested {
+        /// How many places were before it.
+        ahead: u32,
+        /// Its place.
+        #[serde(flatten)]
+        place: HistoryPlace,
+    },
+    /// A client got the lock.
+    Granted {
+        /// How long it waited.
+        waited_ms: i64,
+        /// Its place.
+        #[serde(flatten)]
+        place: HistoryPlace,
+    },
+    /// A holder changed between exclusive and shared.
+    Converted(HistoryPlace),
+    /// A client stopped waiting.
+    Abandoned(HistoryEnd),
+    /// A holder gave the lock back.
+    Released(HistoryEnd),
+    /// A holder lost the lock.
+    Lost(HistoryEnd),
+    /// This node has no record of what happened in between.
+    Gap {
+        /// `too-fast`, `snapshot`, `lost`, `no-space`.
+        reason: String,
+        /// The first change that is missing.
+        from_zxid: Zxid,
+        /// How many records are missing, if that is known.
+        missing: Option<u64>,
+    },
+    /// One that a later version knows.
+    #[serde(other)]
+    Other,
+}
+
+/// A place in a queue, as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryPlace {
+    /// The lock's path.
+    pub lock: String,
+    /// The queue znode's.
+    pub path: String,
+    /// The fencing token.
+    pub token: FencingToken,
+    /// Whose it was.
+    #[serde(with = "hex")]
+    pub session: SessionId,
+    /// What the client said of itself: untrusted text.
+    pub label: String,
+    /// Where the client was connected from.
+    pub address: Option<String>,
+    /// The mode.
+    pub mode: ModeName,
+    /// How many permits of a semaphore.
+    pub permits: Option<u32>,
+    /// Taken by one request (`acquire`), and not by the recipe of a plain ZooKeeper client.
+    pub acquired: bool,
+}
+
+/// The end of a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEnd {
+    /// `released`, `session-closed`, `session-expired`, `deleted`, `forced`, `revoked`.
+    pub reason: String,
+    /// How long it waited.
+    pub waited_ms: i64,
+    /// How long it held. `None`: it never did.
+    pub held_ms: Option<i64>,
+    /// The place.
+    #[serde(flatten)]
+    pub place: HistoryPlace,
+}
+
+/// A mode's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeName {
+    /// Nobody else may hold it.
+    Exclusive,
+    /// Others may hold it in this mode too.
+    Shared,
+    /// A number of permits of a semaphore.
+    Permits,
+}
+
+impl From<Mode> for ModeName {
+    fn from(mode: Mode) -> ModeName {
+        match mode {
+            Mode::Exclusive => ModeName::Exclusive,
+            Mode::Shared => ModeName::Shared,
+            Mode::Permits(_) => ModeName::Permits,
+        }
+    }
+}
+
+/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Not a number: a program that reads JSON
+/// numbers as floating point would change it.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::ids::SessionId;
+
+    pub(super) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
+        debug_assert!(
+            read::<serde::de::value::Error>(&id.to_string()) == Ok(*id),
+            "a session is read as it is written"
+        );
+        to.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SessionId, D::Error> {
+        read(&String::deserialize(from)?)
+    }
+
+    fn read<E: Error>(text: &str) -> Result<SessionId, E> {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let id = u64::from_str_radix(digits, 16).map_err(|_| E::custom(format!("{text} is no session")))?;
+        Ok(SessionId(id.cast_signed()))
+    }
+
+    /// Those that may be missing.
+    pub(super) mod option {
+        use super::{Deserialize, Deserializer, Serializer, SessionId};
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            id: &Option<SessionId>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match id {
+                Some(id) => super::serialize(id, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<SessionId>, D::Error> {
+            Option::<String>::deserialize(from)?.map(|text| super::read(&text)).transpose()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn place() -> HistoryPlace {
+        HistoryPlace {
+            lock: "/locks/x".to_owned(),
+            path: "/locks/x/lock-1".to_owned(),
+            token: FencingToken(7),
+            session: SessionId(-2),
+            label: "w".to_owned(),
+            address: None,
+            mode: ModeName::Permits,
+            permits: Some(3),
+            acquired: true,
+        }
+    }
+
+    #[test]
+    fn history_is_flat_json_and_is_read_back() {
+        let end = HistoryEnd { reason: "forced".to_owned(), waited_ms: 1, held_ms: Some(2), place: place() };
+        let events = [
+            HistoryEvent::Requested { ahead: 4, place: place() },
+            HistoryEvent::Granted { waited_ms: 5, place: place() },
+            HistoryEvent::Converted(place()),
+            HistoryEvent::Lost(end),
+            HistoryEvent::Gap { reason: "lost".to_owned(), from_zxid: Zxid(1), missing: None },
+        ];
+        for event in events {
+            let entry = HistoryEntry { time_ms: 1, zxid: Zxid(2), event };
+            let text = serde_json::to_string(&entry).unwrap();
+            assert_eq!(serde_json::from_str::<HistoryEntry>(&text).unwrap(), entry);
+        }
+        let entry = HistoryEntry { time_ms: 1, zxid: Zxid(2), event: HistoryEvent::Converted(place()) };
+        let flat = json!({
+            "time_ms": 1, "zxid": 2, "event": "converted", "lock": "/locks/x", "path": "/locks/x/lock-1",
+            "token": 7, "session": "0xfffffffffffffffe", "label": "w", "address": null, "mode": "permits",
+            "permits": 3, "acquired": true,
+        });
+        assert_eq!(serde_json::to_value(&entry).unwrap(), flat);
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_passed_over() {
+        let entry = json!({ "time_ms": 1, "zxid": 2, "event": "promoted", "lock": "/locks/x", "new": [1] });
+        assert_eq!(serde_json::from_value::<HistoryEntry>(entry).unwrap().event, HistoryEvent::Other);
+    }
+
+    #[test]
+    fn a_place_that_may_not_be_read_has_its_position_and_path() {
+        let waiter = json!({
+            "position": 2, "path": "/locks/x/b", "session": null, "token": null, "label": null,
+            "address": null, "mode": null, "permits": null, "owner": null, "acquired": null,
+            "since_ms": null, "waited_ms": null, "waits_for": "/locks/x/a",
+        });
+        let read: Waiter = serde_json::from_value(waiter.clone()).unwrap();
+        assert_eq!((read.place.position, read.place.session, read.since_ms), (2, None, None));
+        assert_eq!(serde_json::to_value(&read).unwrap(), waiter);
+    }
+}
