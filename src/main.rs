@@ -19,6 +19,7 @@ mod member;
 mod moment;
 mod name;
 mod open_files;
+mod operate;
 mod paint;
 mod print;
 mod recover;
@@ -77,6 +78,8 @@ enum Command {
     Backup(backup::Backup),
     Recover(recover::Recover),
     Member(member::Member),
+    Drain(operate::Drain),
+    Rebalance(operate::Rebalance),
     Tls(tls::Tls),
     Token(token::TokenCommand),
     Sim(sim::Sim),
@@ -161,6 +164,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Import(import) => import.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Recover(recover) => recover.run(),
+            Command::Drain(drain) => drain.run().await,
+            Command::Rebalance(rebalance) => rebalance.run().await,
             Command::Member(member) => member.run().await,
             Command::Tls(tls) => tls.run(),
             Command::Token(token) => token.run(),

@@ -8,6 +8,7 @@ mod list;
 mod replace;
 mod server;
 mod state;
+mod transfer;
 mod wait;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ enum Command {
     Set(change::Set),
     Remove(change::Remove),
     Replace(replace::Replace),
+    TransferLeader(transfer::TransferLeader),
     Wait(wait::Wait),
 }
 
@@ -50,13 +52,14 @@ impl Member {
             Command::Set(set) => set.run().await,
             Command::Remove(remove) => remove.run().await,
             Command::Replace(replace) => replace.run().await,
+            Command::TransferLeader(transfer) => transfer.run().await,
             Command::Wait(wait) => wait.run().await,
         }
     }
 }
 
 /// The members as the cluster knows them now.
-async fn membership(client: &Client) -> Result<Membership, Failure> {
+pub async fn membership(client: &Client) -> Result<Membership, Failure> {
     const PATH: &str = "/zookeeper/config";
     client.sync(PATH).await.map_err(|e| failed("members", &e))?;
     let found = client.get(PATH).await.map_err(|e| failed("members", &e))?;

@@ -36,6 +36,7 @@ mod leader_kill_rounds;
 mod log_bound;
 mod members;
 mod mixed_queue;
+mod operations;
 mod partition;
 mod protocol_rules;
 mod reconfig;

@@ -108,6 +108,24 @@ impl Client {
         }
     }
 
+    /// Has a node do what an operator wants, given as path and query; docs/protocol.md lists what there is.
+    /// Any node may be asked: it passes it on. For a superuser ([`crate::ClientBuilder::auth`]). Gives the
+    /// node's JSON document.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on plain ZooKeeper and on older releases; [`Error::Rejected`], with nothing
+    /// done: NoAuth; BadArguments; NoNode (what is named does not exist); NewConfigNoQuorum (nobody could
+    /// take over). [`Error::Rejected`] with OperationTimeout, or [`Error::ConnectionLoss`]: it may have been
+    /// done.
+    /// # Cancel safety
+    /// What was asked for may be done after the future is dropped.
+    pub async fn operate(&self, what: &str) -> Result<String, Error> {
+        match self.call(Request::Operate(what.to_owned())).await?.response {
+            Response::Report(json) => Ok(json),
+            _ => Err(Error::Protocol("an operation was answered with something else")),
+        }
+    }
+
     /// Changes the members of the cluster, and returns the configuration that is in force then: what
     /// `/zookeeper/config` holds. For a superuser ([`crate::ClientBuilder::auth`]). New members must run
     /// already; who has left is stopped afterwards. It may take some seconds, and calls issued behind it wait

@@ -75,6 +75,7 @@ pub mod leader_duties;
 pub mod lock_sweep;
 pub mod moment;
 pub mod node;
+pub mod operations;
 mod pace;
 pub mod proposer;
 pub mod reconfig;

@@ -21,11 +21,13 @@ use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
 use rowlock_types::metrics::Metrics;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
+use crate::operations::Operator;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;
@@ -53,6 +55,8 @@ pub struct Service {
     pub peer_disconnected: mpsc::Sender<NodeId>,
     /// Changes of the membership in ZooKeeper's terms.
     pub reconfigurer: Arc<Reconfigurer>,
+    /// What operators have this node do.
+    pub operator: Arc<Operator>,
     /// What this node says of itself.
     pub status: watch::Receiver<Status>,
     /// How far the others have stored the log, while this node leads.
@@ -190,5 +194,9 @@ impl PeerService for Service {
 
     async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
         self.reconfigurer.reconfigure(&wanted).await
+    }
+
+    async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
+        self.operator.carry_out(&operation).await
     }
 }

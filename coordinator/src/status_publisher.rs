@@ -82,6 +82,8 @@ pub struct StatusPublisher {
     pub peers: PeerPool,
     /// This node is about to stop: it serves nobody any more.
     pub leaving: watch::Receiver<bool>,
+    /// An operator has drained this node: it serves nobody for now.
+    pub drained: watch::Receiver<bool>,
     /// Whether this node takes part.
     pub admission: Admission,
     /// Where the status goes.
@@ -104,10 +106,10 @@ impl StatusPublisher {
             } else if !caught_up {
                 caught_up = self.catch_up(view).await;
             }
-            let leaves = *self.leaving.borrow_and_update();
-            let serving = contact && caught_up && !leaves;
+            let goes = *self.leaving.borrow_and_update() | *self.drained.borrow_and_update();
+            let serving = contact && caught_up && !goes;
             self.publish(view, serving);
-            if let Some(lasts) = outage.note(serving || leaves, Instant::now()) {
+            if let Some(lasts) = outage.note(serving || goes, Instant::now()) {
                 let (seconds, leader) = (lasts.as_secs(), view.leader.map_or(0, |node| node.0));
                 tracing::warn!(
                     seconds,
@@ -122,6 +124,7 @@ impl StatusPublisher {
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 changed = self.leaving.changed() => if changed.is_err() { return },
+                changed = self.drained.changed() => if changed.is_err() { return },
                 () = time::sleep_about(EVERY) => {}
             }
         }
@@ -165,7 +168,7 @@ impl StatusPublisher {
         }
         self.publish.send(status.clone());
         if before.serving && !serving {
-            if *self.leaving.borrow() {
+            if *self.leaving.borrow() || *self.drained.borrow() {
                 self.registry.close_all(CloseReason::Leaving);
             } else {
                 rare::taken(Rare::StoppedServing);
@@ -218,6 +221,7 @@ impl StatusPublisher {
         metrics.raft_applied_index.set(status.applied_index);
         metrics.raft_snapshot_index.set(status.snapshot_index);
         metrics.serving.set(u64::from(status.serving));
+        metrics.drained.set(u64::from(*self.drained.borrow()));
         metrics.proposals_in_flight.set(self.pending.len() as u64);
         let state = self.replica.state.read();
         self.replica.memory.set_state(&state);

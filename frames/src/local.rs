@@ -128,6 +128,12 @@ pub const LOCAL: &[Kind] = &[
         ..KIND
     },
     Kind {
+        name: "operate with a long query",
+        request: |at, n| Request::Operate(format!("/v1/drain?node={}", long(at.root, n))),
+        refused: Some(ErrorCode::NoAuth),
+        ..KIND
+    },
+    Kind {
         name: "reconfig with long lists",
         request: |_, n| Request::Reconfig {
             joining: Some("server.9=h:1:2;3,".repeat(n)),

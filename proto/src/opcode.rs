@@ -66,6 +66,7 @@ opcodes! {
     ForceRelease = 1006, "forceRelease";
     SessionOptions = 1007, "sessionOptions";
     Report = 1008, "report";
+    Operate = 1009, "operate";
 }
 
 impl OpCode {
@@ -140,6 +141,7 @@ impl Request {
             Request::ForceRelease(_) => OpCode::ForceRelease,
             Request::SessionOptions(_) => OpCode::SessionOptions,
             Request::Report(_) => OpCode::Report,
+            Request::Operate(_) => OpCode::Operate,
         }
     }
 

@@ -270,4 +270,6 @@ pub enum Request {
     SessionOptions(SessionOptions),
     /// 1008: a JSON document, by the path and query of the HTTP interface.
     Report(String),
+    /// 1009: what an operator has a node do, as path and query. For superusers. Answered with JSON.
+    Operate(String),
 }

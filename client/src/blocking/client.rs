@@ -85,6 +85,7 @@ impl Client {
         ask fn report_queue(lock: &str, limit: u32) -> report::Queue;
         ask fn report_sessions(limit: u32) -> report::Sessions;
         ask fn report_history(query: &HistoryQuery) -> report::History;
+        ask fn operate(what: &str) -> String;
         /// An operation timeout should be half a minute or more. After [`Error::NoAnswer`], look at
         /// `/zookeeper/config`.
         ///

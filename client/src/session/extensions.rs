@@ -25,6 +25,8 @@ pub struct Extensions {
     pub session_options: u32,
     /// Reports on locks, queues, sessions and their history.
     pub report: u32,
+    /// What operators have nodes do.
+    pub operate: u32,
     /// Bytes of the largest request that it takes; 0: it does not say.
     pub frame_bytes: u32,
 }
@@ -32,7 +34,7 @@ pub struct Extensions {
 impl Extensions {
     /// A plain ZooKeeper server.
     pub(crate) const NONE: Extensions =
-        Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0, frame_bytes: 0 };
+        Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0, operate: 0, frame_bytes: 0 };
 
     /// From the data of the announcement: lines `name version`. What is not known is for newer clients.
     pub(crate) fn parse(data: &[u8]) -> Self {
@@ -44,6 +46,7 @@ impl Extensions {
                 "tagged" => &mut it.tagged,
                 "session-options" => &mut it.session_options,
                 "report" => &mut it.report,
+                "operate" => &mut it.operate,
                 "frame-bytes" => &mut it.frame_bytes,
                 _ => continue,
             };
@@ -79,6 +82,7 @@ impl Extensions {
             Request::Tagged { .. } => (self.tagged == 0).then_some("writes that take effect once"),
             Request::SessionOptions(_) => (self.session_options == 0).then_some("session options"),
             Request::Report(_) => (self.report == 0).then_some("reports"),
+            Request::Operate(_) => (self.operate == 0).then_some("what operators have nodes do"),
             _ => None,
         }
     }
@@ -115,6 +119,7 @@ mod tests {
     fn extension_opcodes_are_lacking_on_plain_servers_and_nothing_else_is() {
         assert!(Extensions::NONE.lacks(&Request::Verify(Vec::new())).is_some());
         assert!(Extensions::NONE.lacks(&Request::Report(String::new())).is_some());
+        assert!(Extensions::NONE.lacks(&Request::Operate(String::new())).is_some());
         assert_eq!(Extensions::NONE.lacks(&Request::Sync("/".into())), None);
     }
 }

@@ -58,10 +58,11 @@ pub fn request(rng: &mut Rng) -> Request {
         let request = if rng.chance(30) { write(rng) } else { lock_write(rng) };
         return Request::Tagged { id, acked, request: Box::new(request) };
     }
-    match rng.below(10) {
+    match rng.below(11) {
         0 => Request::Verify(some(rng, claim)),
         1 => Request::SessionOptions(SessionOptions { disconnect_grace_ms: rng.pick(NUMBERS) }),
         2 => Request::Report(rng.pick(REPORTS).to_owned()),
+        3 => Request::Operate(rng.pick(REPORTS).to_owned()),
         _ => lock_write(rng),
     }
 }

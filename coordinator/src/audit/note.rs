@@ -96,7 +96,7 @@ fn untagged(request: &Request) -> &Request {
 fn event(request: &Request) -> Option<Event> {
     match request {
         Request::SetAcl(_) => Some(Event::Acl),
-        Request::Reconfig { .. } | Request::ForceRelease(_) => Some(Event::Admin),
+        Request::Reconfig { .. } | Request::ForceRelease(_) | Request::Operate(_) => Some(Event::Admin),
         // Of the pieces that follow each would be a line more.
         Request::Report(what) if what == BACKUP => Some(Event::Admin),
         Request::Acquire(_) | Request::Release(_) | Request::Convert { .. } | Request::Abandon(_) => {
@@ -128,7 +128,8 @@ fn paths(request: &Request) -> Vec<&str> {
         | Request::Sync(path)
         | Request::GetEphemerals(path)
         | Request::GetAllChildrenNumber(path)
-        | Request::Report(path) => vec![path],
+        | Request::Report(path)
+        | Request::Operate(path) => vec![path],
         Request::Exists(watch)
         | Request::GetData(watch)
         | Request::GetChildren(watch)
@@ -230,6 +231,16 @@ mod tests {
         };
         assert_eq!(ask("/v1/backup"), Some(("admin".into(), "/v1/backup".into())));
         assert_eq!((ask("/v1/backup?backup=1&offset=0"), ask("/v1/locks")), (None, None));
+    }
+
+    #[test]
+    fn what_an_operator_has_a_node_do_is_recorded_and_so_is_who_may_not() {
+        let drain = Request::Operate("/v1/drain?node=2&on=true".to_owned());
+        let line = written(&drain, Ok(&Response::Report(String::new()))).unwrap();
+        assert_eq!((&line["event"], &line["op"]), (&"admin".into(), &"operate".into()));
+        assert_eq!(line["paths"][0], "/v1/drain?node=2&on=true");
+        let line = written(&drain, Err(ErrorCode::NoAuth)).unwrap();
+        assert_eq!((&line["event"], &line["result"]), (&"denied".into(), &"NoAuth".into()));
     }
 
     #[test]

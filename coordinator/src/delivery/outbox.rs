@@ -83,6 +83,8 @@ pub enum CloseReason {
     NotServing,
     /// This node is about to stop: what was asked is still answered, and no more is taken.
     Leaving,
+    /// An operator wants the clients to spread. As [`CloseReason::Leaving`] for the connection.
+    Rebalanced,
     /// This node stops.
     Shutdown,
     /// The connection is read-only, and the node is in contact with a quorum again: the client is to come

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::rare::{self, Rare};
+use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
@@ -213,6 +214,21 @@ impl Registry {
         }
     }
 
+    /// Tells so many of a hundred connections that speak for a session to close: any of them, at least one if
+    /// there is one. Gives how many, and of how many.
+    pub(crate) fn close_share(&self, percent: u8) -> (usize, usize) {
+        let inner = self.inner.lock();
+        let all: Vec<(u64, ConnectionId)> = inner.sessions.keys().map(|key| (rng::u64(), key.1)).collect();
+        let share = (all.len() * usize::from(percent)).div_ceil(100).min(all.len());
+        let drawn: BTreeSet<_> = all.iter().copied().collect();
+        assert!(drawn.len() == all.len(), "a connection speaks for one session");
+        assert!(percent == 0 || all.is_empty() || share > 0, "a share of some is at least one");
+        for (_, connection) in drawn.into_iter().take(share) {
+            inner.tell(connection, CloseReason::Rebalanced);
+        }
+        (share, all.len())
+    }
+
     /// Tells the read-only connections that the node serves again: publish a `Status` that says so first.
     pub fn close_read_only(&self) {
         let inner = self.inner.lock();
@@ -390,6 +406,20 @@ mod tests {
         peer_of(&registry, most);
         assert_eq!(told(&mut second_inbox), [CloseReason::HalfOpen]);
         assert_eq!(told(&mut greeted_inbox), [], "it has said what it wants");
+    }
+
+    #[test]
+    fn a_share_of_the_connections_with_a_session_is_told_to_spread() {
+        let registry = Registry::new();
+        assert_eq!(registry.close_share(50), (0, 0));
+        let mut inboxes: Vec<_> = (0..9).map(|_| peer(&registry)).collect();
+        for (n, (peer, _)) in (1..).zip(inboxes.iter().take(8)) {
+            registry.attach(peer.id, SessionId(n), Attachment(1));
+        }
+        assert_eq!(registry.close_share(30), (3, 8), "one without a session does not count");
+        let told: Vec<_> = inboxes.iter_mut().flat_map(|(_, inbox)| told(inbox)).collect();
+        assert_eq!(told, [CloseReason::Rebalanced; 3]);
+        assert_eq!((registry.close_share(1), registry.close_share(100)), ((1, 8), (8, 8)));
     }
 
     #[test]

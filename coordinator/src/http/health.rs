@@ -23,6 +23,7 @@ pub(super) async fn livez() -> &'static str {
 pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): RawQuery) -> Response {
     let status = context.status.borrow().clone();
     let mut checks = checks(&status);
+    checks.extend(drained(&context.metrics));
     checks.push(memory(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
@@ -89,6 +90,13 @@ fn checks(status: &Status) -> Vec<Check> {
         checks.insert(0, Check { name: "admitted", passed: false, found });
     }
     checks
+}
+
+/// An operator has sent its clients away.
+fn drained(metrics: &Metrics) -> Option<Check> {
+    let found = "an operator has drained this node; rowlock drain --undo ends it, and so does a restart";
+    let is_drained = metrics.drained.get() > 0;
+    is_drained.then(|| Check { name: "drained", passed: false, found: found.to_owned() })
 }
 
 /// What the node holds in memory. A full one still serves.

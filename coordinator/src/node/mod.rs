@@ -8,6 +8,7 @@ mod addresses;
 mod audit;
 mod embed;
 mod leave;
+mod operating;
 mod parts;
 mod source;
 mod tls;

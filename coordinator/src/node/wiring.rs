@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use super::audit::Writing;
 use super::leave::Leave;
+use super::operating::Signals;
 use super::parts::{Parts, fail};
 use super::source::Source;
 use super::tls::Expiry;
@@ -35,6 +36,7 @@ use crate::config::NodeConfig;
 use crate::http::{self, Access, HttpContext};
 use crate::leader_duties::{Backups, LeaderDuties};
 use crate::lock_sweep::LockSweep;
+use crate::operations::Operator;
 use crate::proposer::router::Router;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
@@ -52,7 +54,8 @@ use rowlock_sessions::{SessionTouch, Sign};
 /// The channels between the parts.
 struct Wires {
     leadership: watch::Receiver<Leadership>,
-    leaving: watch::Receiver<bool>,
+    signals: Signals,
+    operator: Arc<Operator>,
     status: watch::Receiver<Status>,
     batcher: mpsc::Sender<TermBatch>,
     proposer: Proposer,
@@ -98,7 +101,6 @@ impl Parts {
     /// Starts everything.
     pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
         let (leadership_tx, leadership) = watch::channel(Leadership::default());
-        let (leaving_tx, leaving) = watch::channel(false);
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
         let (batcher_tx, batches) = mpsc::channel(BATCHER_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
@@ -106,8 +108,9 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let wires =
-            Wires { leadership, leaving, status, batcher: batcher_tx, proposer, reconfigurer, config };
+        let (leave, operator, signals) = self.operator(config.id, &leadership, &proposer);
+        let batcher = batcher_tx;
+        let wires = Wires { leadership, signals, operator, status, batcher, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, batches);
@@ -137,15 +140,6 @@ impl Parts {
         self.start_tokens();
         // Not the tasks' word: they go on until the node has left.
         let word = Shutdown::new();
-        let leave = Leave {
-            me: wires.config.id,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            proposer: wires.proposer.clone(),
-            pending: self.pending.clone(),
-            leaving: leaving_tx,
-            peers: self.peers.clone(),
-        };
         let folder = (self.snapshots, self.storage.log().clone());
         let audit = self.trust.audit.start();
         let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.history, folder);
@@ -284,7 +278,8 @@ impl Parts {
             pending: self.pending.clone(),
             registry: self.registry.clone(),
             peers: self.peers.clone(),
-            leaving: wires.leaving.clone(),
+            leaving: wires.signals.leaving.clone(),
+            drained: wires.signals.drained.clone(),
             admission: self.admission.clone(),
             publish,
             metrics: self.metrics.clone(),
@@ -306,11 +301,12 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             batcher: wires.batcher.clone(),
-            leaving: wires.leaving.clone(),
+            leaving: wires.signals.leaving.clone(),
             expiry_table: self.expiry_table.clone(),
             heartbeat_acks,
             peer_disconnected,
             reconfigurer: wires.reconfigurer.clone(),
+            operator: wires.operator.clone(),
             status: wires.status.clone(),
             quorum: self.quorum.clone(),
             admission: self.admission.clone(),
@@ -337,10 +333,12 @@ impl Parts {
             Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
         let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
         self.start_reconfig(wires, questions);
+        let operations = self.start_operations(wires.config.id, &wires.leadership, &wires.operator);
         let context = ClientContext {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
             reconfig: ReconfigDoor::new(reconfig),
+            operations,
             reports: self.reports.clone(),
             touch,
             status: wires.status.clone(),

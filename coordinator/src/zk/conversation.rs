@@ -28,6 +28,7 @@ use rowlock_state::command::Attachment;
 use rowlock_state::{Machine, acl};
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::ClientContext;
@@ -220,6 +221,9 @@ impl Conversation {
             {
                 What::Reconfig(Wanted { joining, leaving, new_members, config_id })
             }
+            Request::Operate(wanted) if acl::is_super(&self.identities) => {
+                Operation::parse(&wanted).map_or(What::Refusal(ErrorCode::BadArguments), What::Operate)
+            }
             other => self.routed(other),
         };
         self.enqueue(xid, opcode, what, note, now);
@@ -263,7 +267,9 @@ impl Conversation {
                 let local = read_only::is_local(self.attached.session);
                 if local { What::Read(Request::CloseSession) } else { What::Refusal(ErrorCode::NotReadOnly) }
             }
-            Request::Reconfig { .. } | Request::Check { .. } => What::Refusal(ErrorCode::NotReadOnly),
+            Request::Reconfig { .. } | Request::Operate(_) | Request::Check { .. } => {
+                What::Refusal(ErrorCode::NotReadOnly)
+            }
             // Such a connection keeps no session alive, so nothing hangs on its end.
             Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
             other => match write::route(other) {
@@ -372,6 +378,7 @@ impl Conversation {
     pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = self.answer_settled(now);
         self.begin_reconfig();
+        self.begin_operation();
         answered += self.begin_report(inbox, now);
         if self.read_may_run() {
             let replica = self.shared.context.replica.clone();

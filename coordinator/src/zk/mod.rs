@@ -42,6 +42,7 @@ pub use listener::{Doors, Listener, SecureDoor};
 use crate::audit::Audit;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
+use crate::operations::OperationDoor;
 use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
@@ -58,6 +59,8 @@ pub struct ClientContext {
     pub proposer: Proposer,
     /// Takes superusers' changes of the membership.
     pub reconfig: ReconfigDoor,
+    /// Takes what superusers want nodes to do.
+    pub operations: OperationDoor,
     /// Makes reports.
     pub reports: Reports,
     /// Takes signs of life.

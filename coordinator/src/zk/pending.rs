@@ -14,6 +14,7 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Applied;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::write::Form;
@@ -45,9 +46,11 @@ pub(super) enum What {
     Reconfig(Wanted),
     /// For the answer to the question of that tag.
     Reconfiguring { tag: u64 },
+    /// For its turn to be passed on to the node that is to do it.
+    Operate(Operation),
     /// For its turn to be made.
     Report(String),
-    /// For the report of that tag.
+    /// For the report of that tag, or for what has come of the operation of that tag.
     Reporting { tag: u64 },
     /// For its turn to be answered.
     Reported(String),
@@ -99,6 +102,7 @@ impl Queue {
                 What::Read(_)
                 | What::Reconfig(_)
                 | What::Reconfiguring { .. }
+                | What::Operate(_)
                 | What::Report(_)
                 | What::Reporting { .. } => return None,
                 What::Write { .. } | What::Reported(_) | What::Refusal(_) => self.released += 1,
@@ -132,6 +136,7 @@ impl Queue {
             | What::Held { .. }
             | What::Reconfig(_)
             | What::Reconfiguring { .. }
+            | What::Operate(_)
             | What::Report(_)
             | What::Reporting { .. } => return None,
             What::Reported(_) | What::Refusal(_) => None,
@@ -159,6 +164,20 @@ impl Queue {
                 self.last_tag += 1;
                 match std::mem::replace(what, What::Reconfiguring { tag: self.last_tag }) {
                     What::Reconfig(wanted) => Some((self.last_tag, wanted)),
+                    _ => unreachable!("looked at above"),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The first request, if it is an operation that nobody does yet; with the tag for its answer.
+    pub(super) fn begin_operation(&mut self) -> Option<(u64, Operation)> {
+        match self.requests.front_mut() {
+            Some(Pending { what: what @ What::Operate(_), .. }) => {
+                self.last_tag += 1;
+                match std::mem::replace(what, What::Reporting { tag: self.last_tag }) {
+                    What::Operate(operation) => Some((self.last_tag, operation)),
                     _ => unreachable!("looked at above"),
                 }
             }
@@ -200,7 +219,7 @@ impl Queue {
         }
     }
 
-    /// A report is made, or refused.
+    /// A report is made, or refused; or an operation has been done, or not.
     pub(super) fn reported(&mut self, tag: u64, result: Result<String, ErrorCode>) {
         if let Some(Pending { what, .. }) = self.requests.front_mut()
             && matches!(what, What::Reporting { tag: waiting } if *waiting == tag)
@@ -225,8 +244,9 @@ impl Queue {
     /// Takes what is to be recorded of requests that were given to the log or to a leader, and wait for their
     /// answers.
     pub(super) fn take_notes(&mut self) -> impl Iterator<Item = Box<Note>> {
-        let begun =
-            |pending: &&mut Pending| matches!(pending.what, What::Write { .. } | What::Reconfiguring { .. });
+        let begun = |pending: &&mut Pending| {
+            matches!(pending.what, What::Write { .. } | What::Reconfiguring { .. } | What::Reporting { .. })
+        };
         self.requests.iter_mut().filter(begun).filter_map(|pending| pending.note.take())
     }
 

@@ -112,6 +112,7 @@ impl Reader<'_> {
                 Err(reconfig::refusal(machine, &wanted))
             }
             // In force since it came.
+            Request::Operate(_) => Err(ErrorCode::NoAuth),
             Request::SessionOptions(_) => Ok(Response::Empty),
             Request::Sync(path) if mutant::is(Mutant::SyncIsLocal) => Ok(Response::Path(path)),
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),

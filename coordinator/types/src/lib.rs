@@ -14,6 +14,7 @@
 //! | [`node_hook`] | what a node's log and state go through | log, state machine and sessions, to a hook |
 //! | [`member`] | where a member is found | the membership, to whoever dials |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
+//! | [`operation`] | what an operator has a node do | clients, to the node that it is meant for |
 //! | [`client_disconnect`] | a client has hung up | its node, to the leader |
 //! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
 //! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
@@ -23,8 +24,9 @@
 //! It is pure: no IO, no clock, no randomness, no task, no lock that is held across anything. What is counted
 //! here is counted by relaxed atomics, which never wait.
 //!
-//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `ClientDisconnect`, `Incarnation`) are
-//! part of formats: a change of one is a change of the messages between nodes (`docs/protocol.md`).
+//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `Operation`, `ClientDisconnect`,
+//! `Incarnation`) are part of formats: a change of one is a change of the messages between nodes
+//! (`docs/protocol.md`).
 //!
 //! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
 //!
@@ -42,6 +44,7 @@ pub mod member;
 pub mod memory;
 pub mod metrics;
 pub mod node_hook;
+pub mod operation;
 pub mod pacing;
 pub mod reconfiguration;
 pub mod status;

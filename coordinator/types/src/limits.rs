@@ -168,6 +168,8 @@ pub const PEER_DISCONNECTS_QUEUE_MAX: usize = 16;
 pub const BATCHER_QUEUE_MAX: usize = 64;
 /// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
+/// Operations of superusers that wait on one node. Beyond: refused as too many.
+pub const OPERATIONS_QUEUE_MAX: usize = 16;
 /// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
 /// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the

@@ -112,6 +112,7 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
             Request::SessionOptions(SessionOptions { disconnect_grace_ms: lock::number(r)? })
         }
         OpCode::Report => Request::Report(r.string()?),
+        OpCode::Operate => Request::Operate(r.string()?),
     })
 }
 

@@ -40,7 +40,7 @@ pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeErr
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             Response::Held(r.vector(1, Reader::boolean)?)
         }
-        OpCode::Report => Response::Report(r.string()?),
+        OpCode::Report | OpCode::Operate => Response::Report(r.string()?),
         OpCode::Delete
         | OpCode::Ping
         | OpCode::Check

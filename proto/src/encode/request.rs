@@ -96,7 +96,7 @@ fn put_body(out: &mut BytesMut, request: &Request) {
         }
         Request::ForceRelease(claim) => lock::put_claim(out, claim),
         Request::SessionOptions(options) => out.int(options.disconnect_grace_ms as i32),
-        Request::Report(what) => out.string(what),
+        Request::Report(what) | Request::Operate(what) => out.string(what),
         Request::Ping | Request::WhoAmI | Request::CloseSession => {}
     }
 }

@@ -214,6 +214,7 @@ pub fn request_of(opcode: OpCode) -> BoxedStrategy<Request> {
         OpCode::ForceRelease => lock::claim().prop_map(Request::ForceRelease).boxed(),
         OpCode::SessionOptions => lock::session_options().prop_map(Request::SessionOptions).boxed(),
         OpCode::Report => text().prop_map(Request::Report).boxed(),
+        OpCode::Operate => text().prop_map(Request::Operate).boxed(),
     }
 }
 
@@ -256,7 +257,7 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             vec(any::<bool>(), 0..6).prop_map(Response::Held).boxed()
         }
-        OpCode::Report => text().prop_map(Response::Report).boxed(),
+        OpCode::Report | OpCode::Operate => text().prop_map(Response::Report).boxed(),
     }
 }
 

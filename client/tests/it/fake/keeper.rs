@@ -292,7 +292,9 @@ impl Keeper {
                 self.options.push(options);
                 Ok(Response::Empty)
             }
-            Request::Report(what) => Ok(Response::Report(format!("{{\"asked\":\"{what}\"}}"))),
+            Request::Report(what) | Request::Operate(what) => {
+                Ok(Response::Report(format!("{{\"asked\":\"{what}\"}}")))
+            }
             _ => Err(ErrorCode::Unimplemented),
         }
     }

@@ -150,6 +150,9 @@ impl<S: PeerService> Handler<S> {
             Request::Reconfigure(wanted) => {
                 async move { answer(service.reconfigure(wanted).await, Response::Reconfigured) }.boxed()
             }
+            Request::Operate(operation) => {
+                async move { answer(service.operate(operation).await, Response::Operated) }.boxed()
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::codec::{self, CodecError};
 use rowlock_types::member::Member;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,8 @@ pub enum Request {
     },
     /// A node that has been started asks what is known of it. Answered with `Introduced` by any node.
     Introduce,
+    /// Do what an operator wants. Answered with `Operated`.
+    Operate(Operation),
 }
 
 /// An answer of another node.
@@ -106,6 +109,8 @@ pub enum Response {
     ClientDisconnectsNoted,
     /// What the node knows.
     Introduced(Introduction),
+    /// What has come of an operator's wish, as a document, or why nothing has.
+    Operated(Result<String, ErrorCode>),
 }
 
 /// Why a node did nothing.
@@ -178,7 +183,8 @@ impl Request {
             | Request::ChangeVoters { .. }
             | Request::Reconfigure(_)
             | Request::ClientDisconnects { .. }
-            | Request::Introduce => lane == Lane::Control,
+            | Request::Introduce
+            | Request::Operate(_) => lane == Lane::Control,
         }
     }
 }

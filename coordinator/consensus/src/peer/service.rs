@@ -8,6 +8,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 
@@ -71,6 +72,13 @@ pub trait PeerService: Send + Sync + 'static {
         &self,
         wanted: Wanted,
     ) -> impl Future<Output = Result<Result<u64, ErrorCode>, Refusal>> + Send;
+
+    /// Does what an operator wants; gives a document, or the code with which it is refused. A refusal to look
+    /// at it at all is the outer one.
+    fn operate(
+        &self,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Result<String, ErrorCode>, Refusal>> + Send;
 }
 
 /// What Raft does for the other nodes. Implemented in `raft/rpc.rs`.

@@ -47,7 +47,7 @@ impl Conversation {
             // new connection, and clients do not expect the error SessionMoved of a server that they have not
             // left.
             (CloseReason::SessionMoved, _) => self.over(EndReason::Told(reason)),
-            (CloseReason::Leaving, Phase::Open | Phase::Moved) => {
+            (CloseReason::Leaving | CloseReason::Rebalanced, Phase::Open | Phase::Moved) => {
                 if self.queue.is_empty() && self.output.is_empty() {
                     self.over(EndReason::Told(reason));
                 } else {
@@ -56,7 +56,7 @@ impl Conversation {
             }
             // What was asked before the end is still answered: among it may be closeSession itself.
             (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
-            (CloseReason::Leaving | CloseReason::SessionEnded, _) => {}
+            (CloseReason::Leaving | CloseReason::Rebalanced | CloseReason::SessionEnded, _) => {}
         }
     }
 

@@ -1,14 +1,27 @@
-//! A client asks for a report: it is made by a task, of the state as it is when the question's turn has come.
+//! A client asks for a report, or a superuser wants a node to do something. A report is made by a task, of
+//! the state as it is when the question's turn has come; an operation is passed on when its turn has come.
 //!
 //! Invariant: the events of all that the report shows are in `output` before its reply.
 
 use rowlock_env::time::Instant;
+use rowlock_proto::ErrorCode;
 
 use super::Conversation;
 use crate::delivery::outbox::Inbox;
+use crate::operations::Ask;
 use crate::report::Reader;
 
 impl Conversation {
+    /// Passes an operation on whose turn has come, if one has.
+    pub(super) fn begin_operation(&mut self) {
+        while let Some((tag, operation)) = self.queue.begin_operation() {
+            let ask = Ask { operation, reply_to: self.peer.outbox.clone(), tag };
+            if !self.shared.context.operations.ask(ask) {
+                self.queue.reported(tag, Err(ErrorCode::ThrottledOp));
+            }
+        }
+    }
+
     /// Has the report made whose turn has come, if it has. Gives how many replies were made on the way.
     pub(super) fn begin_report(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = 0;

@@ -61,6 +61,7 @@ impl Stage {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),
+            operations: crate::operations::OperationDoor::new(mpsc::channel(1).0),
             reports: Reports::new(History::default(), Arc::default(), clock, backups, tasks),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,

@@ -24,6 +24,7 @@ use crate::config::{
 };
 use crate::delivery::outbox::{CloseReason, Message};
 use crate::delivery::registry::Registry;
+use crate::operations::OperationDoor;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
@@ -123,6 +124,7 @@ impl Node {
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),
+            operations: OperationDoor::new(mpsc::channel(1).0),
             reports: Reports::new(History::default(), registry.clone(), clock, backups, tasks.clone()),
             touch: SessionTouch::new(touches),
             status: status_seen,

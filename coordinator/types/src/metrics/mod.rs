@@ -61,6 +61,9 @@ metrics! {
     /// Growing commands that this node as the leader has refused while the memory limit was reached.
     growth_refused_total: Counter,
 
+    /// 1 while this node is drained by an operator.
+    drained: Gauge,
+
     /// Places in locks' queues that hold.
     locks_held: Gauge,
     /// Places in locks' queues that wait.

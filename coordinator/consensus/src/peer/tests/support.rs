@@ -18,6 +18,7 @@ use rowlock_transport::handshake::{self, Hello};
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
+use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -143,6 +144,10 @@ impl PeerService for Service {
     async fn add_learner(&self, node: NodeId, _member: Member) -> Result<u64, Refusal> {
         self.script.lock().taken_in.push(node);
         Ok(node.0)
+    }
+
+    async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
+        Ok(Ok(format!("{operation:?}")))
     }
 
     async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {

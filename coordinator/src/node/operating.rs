@@ -1,0 +1,56 @@
+//! What of a node carries out the wishes of its operators, and what lets it leave.
+
+use std::sync::Arc;
+
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::sync::watch;
+use rowlock_proto::NodeId;
+use rowlock_types::limits::OPERATIONS_QUEUE_MAX;
+use tokio::sync::mpsc;
+
+use super::leave::Leave;
+use super::parts::Parts;
+use crate::operations::hand_over::HandOver;
+use crate::operations::{OperationDoor, Operations, Operator};
+use crate::proposer::Proposer;
+
+/// What others hear of.
+pub(super) struct Signals {
+    /// The node is about to stop.
+    pub(super) leaving: watch::Receiver<bool>,
+    /// An operator has drained it.
+    pub(super) drained: watch::Receiver<bool>,
+}
+
+impl Parts {
+    /// Makes both, and the signals that they give.
+    pub(super) fn operator(
+        &self,
+        me: NodeId,
+        leadership: &watch::Receiver<Leadership>,
+        proposer: &Proposer,
+    ) -> (Leave, Arc<Operator>, Signals) {
+        let ((leaving_tx, leaving), (drain, drained)) = (watch::channel(false), watch::channel(false));
+        let (raft, peers) = (self.raft.clone(), self.peers.clone());
+        let hand_over =
+            HandOver { me, raft, leadership: leadership.clone(), proposer: proposer.clone(), peers };
+        let operator =
+            Operator { hand_over: hand_over.clone(), registry: self.registry.clone(), drained: drain };
+        let leave = Leave { hand_over, pending: self.pending.clone(), leaving: leaving_tx };
+        (leave, Arc::new(operator), Signals { leaving, drained })
+    }
+
+    /// Starts the task that passes operations on.
+    pub(super) fn start_operations(
+        &self,
+        me: NodeId,
+        leadership: &watch::Receiver<Leadership>,
+        here: &Arc<Operator>,
+    ) -> OperationDoor {
+        let (door, queue) = mpsc::channel(OPERATIONS_QUEUE_MAX);
+        let (leadership, peers) = (leadership.clone(), self.peers.clone());
+        let operations = Operations { me, queue, leadership, here: here.clone(), peers };
+        self.tasks.spawn("operations", operations.run(self.tasks.shutdown().clone()));
+        OperationDoor::new(door)
+    }
+}

@@ -1,0 +1,118 @@
+//! How a leader has another voter lead: what it was given is committed and applied by the others first, so
+//! that their clients get their answers; then it asks the next one.
+//!
+//! Must never do: take long. What goes wrong here the others can deal with, as they can with a leader that is
+//! killed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::{Raft, facts};
+use rowlock_env::sync::watch;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::command::{Attachment, Command};
+
+use crate::delivery::outbox;
+use crate::proposer::{Proposer, Submission};
+
+/// For what was given to the leader before to be committed.
+const BARRIER_DEADLINE: Duration = Duration::from_secs(1);
+/// For the other nodes to apply it, and so to answer their clients.
+const APPLIED_DEADLINE: Duration = Duration::from_secs(1);
+/// How often that is asked.
+const ASK_EVERY: Duration = Duration::from_millis(10);
+/// For another node to lead.
+const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);
+/// A member that has acknowledged nothing for so long does not count as alive.
+const ALIVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What it takes. Clone it freely.
+#[derive(Clone)]
+pub struct HandOver {
+    /// This node.
+    pub me: NodeId,
+    /// Raft.
+    pub raft: Raft,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// The door for writes.
+    pub proposer: Proposer,
+    /// The way to the others.
+    pub peers: PeerPool,
+}
+
+impl HandOver {
+    /// Whether this node leads, and has done with the entries of earlier leaders.
+    pub fn leads(&self) -> bool {
+        let view = *self.leadership.borrow();
+        view.leader == Some(self.me) && view.ready
+    }
+
+    /// The voter that is alive and has most of the log.
+    pub fn successor(&self) -> Option<NodeId> {
+        self.alive_voters().into_iter().max_by_key(|(_, stored)| *stored).map(|(node, _)| node)
+    }
+
+    /// The other voters that are alive, and how much of the log each has stored.
+    pub fn alive_voters(&self) -> BTreeMap<NodeId, u64> {
+        facts::alive_voters(&self.raft, self.me, ALIVE_WITHIN)
+    }
+
+    /// Has `next` lead, within three seconds at the worst. Gives who leads then, if it is another.
+    pub async fn to(&self, next: NodeId) -> Option<NodeId> {
+        assert!(next != self.me, "nobody hands over to itself");
+        time::timeout(BARRIER_DEADLINE, self.barrier()).await.ok()?;
+        // A node that has not will tell its clients that the outcome is unknown.
+        let _ = time::timeout(APPLIED_DEADLINE, self.others_have_applied()).await;
+        tracing::info!(to = %next, "handing leadership over");
+        facts::hand_over(&self.raft, next).await;
+        let (me, mut leadership) = (self.me, self.leadership.clone());
+        let another_leads = leadership.wait_for(|view| view.leader.is_some_and(|leader| leader != me));
+        match time::timeout(HAND_OVER_DEADLINE, another_leads).await {
+            Ok(Ok(())) => self.leadership.borrow().leader.filter(|leader| *leader != me),
+            Ok(Err(_)) | Err(_) => {
+                tracing::info!("nobody has taken over");
+                None
+            }
+        }
+    }
+
+    /// Waits until everything that this leader was given before is committed.
+    async fn barrier(&self) {
+        let (reply_to, mut answer) = outbox::channel();
+        let submission = Submission {
+            session: SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Default::default(),
+            command: Command::Noop,
+            reply_to,
+            tag: 0,
+        };
+        if self.proposer.submit(submission).await.is_ok() {
+            answer.ready().await;
+        }
+    }
+
+    /// Waits until every other voter that is alive has applied what is in this node's log.
+    async fn others_have_applied(&self) {
+        let index = facts::facts(&self.raft).last_index.unwrap_or(0);
+        let others = self.alive_voters();
+        let each = others.keys().map(|node| self.has_applied(*node, index));
+        join_all(each).await;
+    }
+
+    async fn has_applied(&self, node: NodeId, index: u64) {
+        loop {
+            let deadline = Instant::now() + APPLIED_DEADLINE;
+            let status = self.peers.call(node, Lane::Control, &Request::Status, deadline).await;
+            if matches!(status, Ok(Response::Status(status)) if status.applied_index >= index) {
+                return;
+            }
+            time::sleep(ASK_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients.
+//!
+//! In the flow: a superuser's request comes from its connection through [`OperationDoor`] to the one task of
+//! this node that passes it on to the node that it is meant for, and tells the connection what has come of
+//! it. At that node the [`Operator`] does it.
+//!
+//! Must never do: anything for somebody who is no superuser; the door is behind that check.
+
+pub mod hand_over;
+mod operator;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::sync::watch;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_types::operation::Operation;
+use tokio::sync::mpsc;
+
+use crate::delivery::outbox::{Message, Outbox};
+pub use operator::Operator;
+
+/// An operation that takes longer may still happen, and its operator is told so.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// Pause before a leader is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How often a drained node looks whether it leads.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A superuser's request.
+pub struct Ask {
+    /// What to do.
+    pub operation: Operation,
+    /// Where `Message::Reported` goes.
+    pub reply_to: Outbox,
+    /// Given back with it.
+    pub tag: u64,
+}
+
+/// The door to the task. Clone it freely.
+#[derive(Clone)]
+pub struct OperationDoor {
+    queue: mpsc::Sender<Ask>,
+}
+
+impl OperationDoor {
+    /// A door whose questions arrive at `queue`'s other end.
+    pub fn new(queue: mpsc::Sender<Ask>) -> Self {
+        OperationDoor { queue }
+    }
+
+    /// Asks. False: too many wait already (`limits::OPERATIONS_QUEUE_MAX`).
+    #[must_use = "a question that was not taken is never answered"]
+    pub fn ask(&self, ask: Ask) -> bool {
+        self.queue.try_send(ask).is_ok()
+    }
+}
+
+/// The task of this node that passes operations on, one after the other.
+pub struct Operations {
+    /// This node.
+    pub me: NodeId,
+    /// From the connections.
+    pub queue: mpsc::Receiver<Ask>,
+    /// Who leads.
+    pub leadership: watch::Receiver<Leadership>,
+    /// What is for this node.
+    pub here: Arc<Operator>,
+    /// The way to the others.
+    pub peers: PeerPool,
+}
+
+impl Operations {
+    /// Runs until `shutdown`.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut look_at = Instant::now() + LOOK_EVERY;
+        loop {
+            let ask = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                () = time::sleep_until(look_at) => {
+                    self.here.stay_drained().await;
+                    look_at = Instant::now() + LOOK_EVERY;
+                    continue;
+                }
+                ask = self.queue.recv() => match ask {
+                    Some(ask) => ask,
+                    None => return,
+                },
+            };
+            let result = tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                done = time::timeout(DEADLINE, self.pass_on(&ask.operation)) => {
+                    done.unwrap_or(Err(ErrorCode::OperationTimeout))
+                }
+            };
+            ask.reply_to.push(Message::Reported { tag: ask.tag, result });
+        }
+    }
+
+    async fn pass_on(&self, operation: &Operation) -> Result<String, ErrorCode> {
+        loop {
+            let leader = self.leadership.borrow().leader;
+            let answer = match operation.place(leader) {
+                None => None,
+                Some(node) if node == self.me => self.here.carry_out(operation).await.ok(),
+                Some(node) if self.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),
+                Some(node) => self.ask(node, operation).await?,
+            };
+            match answer {
+                Some(answer) => return answer,
+                None => time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// `None`: it has not been done, and may be asked for again.
+    async fn ask(
+        &self,
+        node: NodeId,
+        operation: &Operation,
+    ) -> Result<Option<Result<String, ErrorCode>>, ErrorCode> {
+        assert!(node != self.me, "what is for this node is done here");
+        let request = Request::Operate(operation.clone());
+        match self.peers.call(node, Lane::Control, &request, Instant::now() + DEADLINE).await {
+            Ok(Response::Operated(result)) => Ok(Some(result)),
+            Ok(Response::Refused(Refusal::NotLeader { .. })) => Ok(None),
+            Err(error) if !error.may_have_happened() => Ok(None),
+            Ok(_) | Err(_) => Err(ErrorCode::OperationTimeout),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What an operator has a node do, as path and query: `/v1/drain?node=2&on=true`. Pure.
+//!
+//! In the flow: the node that is asked reads the text, and passes the operation on to the node that it is
+//! meant for. Must never do: take what it does not understand to the end.
+
+use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// One operation. It travels between nodes: variants are appended, never reordered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// `/v1/hand-over`: the leader has another voter lead.
+    HandOver {
+        /// This one. `None`: the one that has most of the log.
+        to: Option<NodeId>,
+    },
+    /// `/v1/drain`: the node leads nobody and serves no clients any more, until it is undone or the node
+    /// restarts.
+    Drain {
+        /// Which one.
+        node: NodeId,
+        /// False: it is undone.
+        on: bool,
+    },
+    /// `/v1/rebalance`: the node closes a share of its clients' connections, so that they go elsewhere.
+    Rebalance {
+        /// Which one.
+        node: NodeId,
+        /// 1 to 100.
+        percent: u8,
+    },
+}
+
+impl Operation {
+    /// Reads `path?query`. `None`: there is no such operation, or it has a mistake.
+    pub fn parse(what: &str) -> Option<Operation> {
+        let (path, query) = what.split_once('?').unwrap_or((what, ""));
+        let mut given: Vec<(&str, &str)> = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            given.push(part.split_once('=')?);
+        }
+        let mut take = |name: &str| {
+            let at = given.iter().position(|(known, _)| *known == name)?;
+            Some(given.remove(at).1)
+        };
+        let operation = match path {
+            "/v1/hand-over" => {
+                let to = match take("to") {
+                    Some(text) => Some(node(text)?),
+                    None => None,
+                };
+                Operation::HandOver { to }
+            }
+            "/v1/drain" => Operation::Drain { node: node(take("node")?)?, on: take("on")?.parse().ok()? },
+            "/v1/rebalance" => {
+                let percent = take("percent")?.parse().ok().filter(|percent| (1..=100).contains(percent))?;
+                Operation::Rebalance { node: node(take("node")?)?, percent }
+            }
+            _ => return None,
+        };
+        // What is left over, or given twice.
+        if !given.is_empty() {
+            return None;
+        }
+        if let Operation::Rebalance { percent, .. } = &operation {
+            assert!((1..=100).contains(percent), "a share is of a hundred");
+        }
+        Some(operation)
+    }
+
+    /// Where it is to be done, while `leader` leads.
+    pub fn place(&self, leader: Option<NodeId>) -> Option<NodeId> {
+        match self {
+            Operation::HandOver { .. } => leader,
+            Operation::Drain { node, .. } | Operation::Rebalance { node, .. } => Some(*node),
+        }
+    }
+}
+
+fn node(text: &str) -> Option<NodeId> {
+    text.parse().ok().map(NodeId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_read_and_go_to_the_node_that_they_name() {
+        let two = NodeId(2);
+        for (text, operation, place) in [
+            ("/v1/hand-over", Operation::HandOver { to: None }, Some(NodeId(7))),
+            ("/v1/hand-over?to=2", Operation::HandOver { to: Some(two) }, Some(NodeId(7))),
+            ("/v1/drain?on=true&node=2", Operation::Drain { node: two, on: true }, Some(two)),
+            ("/v1/rebalance?node=2&percent=100", Operation::Rebalance { node: two, percent: 100 }, Some(two)),
+        ] {
+            assert_eq!(Operation::parse(text), Some(operation.clone()), "{text}");
+            assert_eq!(operation.place(Some(NodeId(7))), place, "{text}");
+        }
+        assert_eq!(Operation::HandOver { to: None }.place(None), None);
+    }
+
+    #[test]
+    fn an_operation_with_a_mistake_is_none() {
+        for text in [
+            "",
+            "/v1/stop",
+            "/v1/hand-over?to=",
+            "/v1/hand-over?to=x",
+            "/v1/hand-over?to=1&to=2",
+            "/v1/drain",
+            "/v1/drain?node=1",
+            "/v1/drain?node=1&on=perhaps",
+            "/v1/drain?node=1&on=true&now",
+            "/v1/rebalance?node=1&percent=0",
+            "/v1/rebalance?node=1&percent=101",
+            "/v1/rebalance?node=1&percent=5&speed=2",
+        ] {
+            assert_eq!(Operation::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `rowlock member transfer-leader`: another voter leads.
+
+use std::process::ExitCode;
+
+use rowlock_proto::ErrorCode;
+
+use crate::cluster::{Cluster, leave};
+use crate::exit::{Failure, REFUSED};
+use crate::operate::{Refusal, operate};
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Have another voter lead: the one that is named, or the one that has most of the log
+#[derive(clap::Args)]
+pub struct TransferLeader {
+    /// Its number
+    node: Option<u64>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl TransferLeader {
+    /// Exit code 1 if the node is no voter or is not alive, 75 if nobody has taken over.
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let what = match self.node {
+            Some(node) => format!("/v1/hand-over?to={node}"),
+            None => "/v1/hand-over".to_owned(),
+        };
+        let answer = operate(&client, &what).await;
+        leave(&client).await;
+        let document = answer.map_err(|refusal| match (refusal, self.node) {
+            (Refusal::Code(ErrorCode::BadArguments), Some(node)) => {
+                Failure::new(REFUSED, format!("node {node} is no voter; rowlock member ls shows them"))
+            }
+            (Refusal::Code(ErrorCode::NewConfigNoQuorum), Some(node)) => {
+                Failure::new(REFUSED, format!("node {node} does not answer the leader; nothing was changed"))
+            }
+            (Refusal::Code(ErrorCode::NewConfigNoQuorum), None) => {
+                Failure::new(REFUSED, "no other voter answers the leader; nothing was changed")
+            }
+            (refusal, _) => refusal.into(),
+        })?;
+        match self.output {
+            Output::Json => print_json(&document)?,
+            Output::Simple => print(format!("node {} leads\n", document["leader"]).as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,157 @@
+//! `rowlock drain` and `rowlock rebalance`: where clients are served, by an operator's wish.
+//!
+//! Any node may be asked; it passes the wish on to the node that it is meant for.
+
+use std::process::ExitCode;
+
+use rowlock_client::{Client, Error};
+use rowlock_proto::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, failed, leave};
+use crate::exit::{Failure, LOST, REFUSED};
+use crate::member::membership;
+use crate::print::print;
+use crate::znode::{Output, print_json};
+
+/// Send a node's clients to the other nodes, before it is stopped or looked at
+///
+/// Its leadership goes to another node. Its clients keep their sessions and their locks. /readyz says that it
+/// is drained, until it is undone or the node restarts. Needs a superuser.
+#[derive(clap::Args)]
+pub struct Drain {
+    /// Its number
+    node: u64,
+    /// It serves clients again
+    #[arg(long)]
+    undo: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Close a share of the clients' connections politely, so that they spread over all nodes
+///
+/// Each client gets the answers to what it has asked, and keeps its session and its locks. Needs a superuser.
+#[derive(clap::Args)]
+pub struct Rebalance {
+    /// So many of a hundred connections
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
+    percent: u8,
+    /// Only of this node; without it, of all members
+    #[arg(long, value_name = "ID")]
+    node: Option<u64>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Drain {
+    /// Exit code 1 if no other node serves: then nothing is changed.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let Drain { node, undo, .. } = self;
+        let client = self.cluster.connect().await?;
+        let answer = operate(&client, &format!("/v1/drain?node={node}&on={}", !undo)).await;
+        leave(&client).await;
+        let document = answer.map_err(|refusal| match refusal {
+            Refusal::Code(ErrorCode::NoNode) => no_member(node),
+            Refusal::Code(ErrorCode::NewConfigNoQuorum) => {
+                Failure::new(REFUSED, "no other node could serve its clients; nothing was changed")
+            }
+            other => other.into(),
+        })?;
+        match self.output {
+            Output::Json => print_json(&document)?,
+            Output::Simple if undo => print(format!("node {node} serves clients again\n").as_bytes())?,
+            Output::Simple => print(format!("node {node} is drained\n").as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Rebalance {
+    /// Nodes that cannot be reached are named, with exit code 75.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let done = self.rebalance(&client).await;
+        leave(&client).await;
+        let nodes = done?;
+        match self.output {
+            Output::Json => print_json(&json!({ "nodes": nodes }))?,
+            Output::Simple => {
+                let line = |node: &Value| {
+                    format!("node {}: {} of {} closed\n", node["node"], node["closed"], node["connections"])
+                };
+                print(nodes.iter().map(line).collect::<String>().as_bytes())?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn rebalance(&self, client: &Client) -> Result<Vec<Value>, Failure> {
+        let nodes = match self.node {
+            Some(node) => vec![node],
+            None => membership(client).await?.servers.into_keys().collect(),
+        };
+        let mut documents = Vec::new();
+        for node in nodes {
+            let what = format!("/v1/rebalance?node={node}&percent={}", self.percent);
+            let document = operate(client, &what).await.map_err(|refusal| match refusal {
+                Refusal::Code(ErrorCode::NoNode) => no_member(node),
+                Refusal::Code(ErrorCode::OperationTimeout) => {
+                    Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
+                }
+                other => other.into(),
+            })?;
+            documents.push(document);
+        }
+        Ok(documents)
+    }
+}
+
+fn no_member(node: u64) -> Failure {
+    Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
+}
+
+/// Why an operation was not done, or perhaps not.
+pub enum Refusal {
+    /// The cluster has said so.
+    Code(ErrorCode),
+    /// Something else.
+    Failure(Failure),
+}
+
+/// Has a node do something; gives its document.
+pub async fn operate(client: &Client, what: &str) -> Result<Value, Refusal> {
+    let text = client.operate(what).await.map_err(|error| match error {
+        Error::Rejected(code) => Refusal::Code(code),
+        error => Refusal::Failure(failed("operation", &error)),
+    })?;
+    serde_json::from_str(&text)
+        .map_err(|e| Refusal::Failure(Failure::new(LOST, format!("the node's answer cannot be read: {e}"))))
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        let code = match refusal {
+            Refusal::Failure(failure) => return failure,
+            Refusal::Code(code) => code,
+        };
+        match code {
+            ErrorCode::NoAuth => {
+                Failure::new(REFUSED, "only superusers may do this; set ROWLOCK_AUTH=digest:super:PASSWORD")
+            }
+            ErrorCode::ThrottledOp => {
+                Failure::new(LOST, "the node does other things for operators just now; try again")
+            }
+            ErrorCode::OperationTimeout => {
+                Failure::new(LOST, "the node did not answer in time; it may have been done")
+            }
+            code => failed("operation", &Error::Rejected(code)),
+        }
+    }
+}
