@@ -12,6 +12,7 @@ mod check;
 mod parse;
 mod secrets;
 mod security;
+mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,11 +25,13 @@ use rowlock_env::disk::Dir;
 use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
+use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
 use crate::audit::{Event, Settings};
 pub use backup::BackupConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
+pub use upgrade::{Finalize, UpgradeConfig};
 
 /// Everything `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub struct ClusterConfig {
     pub audit: AuditConfig,
     /// Backups that the leader makes by itself.
     pub backup: BackupConfig,
+    /// When an upgrade is finalized.
+    pub upgrade: UpgradeConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
@@ -268,11 +273,17 @@ pub struct NodeConfig {
     pub audit: AuditConfig,
     /// Backups that the leader makes by itself.
     pub backup: BackupConfig,
+    /// When an upgrade is finalized.
+    pub upgrade: UpgradeConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
     /// clusters have a reason to take less.
     pub log_segment_bytes: u64,
+    /// Which versions the node knows. Not in `cluster.toml`, and not for embedders: what a release knows is
+    /// in its code. Tests of upgrades let a node be of a release that does not exist.
+    #[doc(hidden)]
+    pub versions: Versions,
 }
 
 /// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
@@ -440,8 +451,10 @@ impl ClusterConfig {
             http: self.http.clone(),
             audit: self.audit.clone(),
             backup: self.backup.clone(),
+            upgrade: self.upgrade,
             limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
+            versions: Versions::of_this_release(),
         })
     }
 

@@ -20,7 +20,8 @@ use rowlock_consensus::raft_types::{
 use rowlock_proto::{ClusterId, NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
-use rowlock_transport::handshake::{self, Hello};
+use rowlock_transport::handshake::{self, Hello, Welcome};
+use rowlock_types::versions::Versions;
 use rowlock_transport::{Identity, Lane};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
@@ -193,11 +194,13 @@ fn handshakes() -> [Vec<u8>; 3] {
         lane: Lane::Raft,
         incarnation: Incarnation(1 << 100),
         cluster: Some(ClusterId(1 << 99)),
+        versions: Versions::of_this_release(),
     };
+    let welcome = Welcome { incarnation: Incarnation(7), versions: Versions::of_this_release() };
     let refusal = handshake::HandshakeRefusal::Node { wanted: NodeId(3) };
     [
         [&[1], &handshake::encode_hello(&hello)[..]].concat(),
-        [&[2], &handshake::encode_verdict(&Ok(Incarnation(7)))[..]].concat(),
+        [&[2], &handshake::encode_verdict(&Ok(welcome))[..]].concat(),
         [&[2], &handshake::encode_verdict(&Err(refusal))[..]].concat(),
     ]
 }

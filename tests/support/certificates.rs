@@ -13,6 +13,7 @@ use rowlock_transport::frame::{self, FrameReader, RequestId};
 use rowlock_transport::handshake::{self, Hello};
 use rowlock_transport::{Identity, Lane};
 use rowlock_types::incarnation::Incarnation;
+use rowlock_types::versions::Versions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::cluster::Cluster;
@@ -135,8 +136,14 @@ impl Visitor {
 /// be refused.
 pub fn hello(from: u64, to: u64) -> BytesMut {
     let from = Identity { cluster: CLUSTER.to_owned(), node: NodeId(from) };
-    let hello =
-        Hello { from, to: NodeId(to), lane: Lane::Control, incarnation: Incarnation(1), cluster: None };
+    let hello = Hello {
+        from,
+        to: NodeId(to),
+        lane: Lane::Control,
+        incarnation: Incarnation(1),
+        cluster: None,
+        versions: Versions::of_this_release(),
+    };
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId::NONE, &handshake::encode_hello(&hello));
     out

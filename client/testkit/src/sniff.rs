@@ -69,6 +69,7 @@ mod tests {
     use rowlock_transport::frame::{self, RequestId};
     use rowlock_transport::handshake::{Hello, encode_hello};
     use rowlock_types::incarnation::Incarnation;
+    use rowlock_types::versions::Versions;
 
     use super::*;
 
@@ -80,8 +81,14 @@ mod tests {
     fn a_node_is_known_by_its_whole_first_frame() {
         let from = Identity { cluster: "test".to_owned(), node: NodeId(3) };
         let mut out = BytesMut::new();
-        let hello =
-            Hello { from, to: NodeId(1), lane: Lane::Control, incarnation: Incarnation(3), cluster: None };
+        let hello = Hello {
+            from,
+            to: NodeId(1),
+            lane: Lane::Control,
+            incarnation: Incarnation(3),
+            cluster: None,
+            versions: Versions::of_this_release(),
+        };
         frame::push(&mut out, RequestId::NONE, &encode_hello(&hello));
         assert_eq!(dialer(&out[..out.len() - 1], &us()), Seen::Nothing);
         assert_eq!(dialer(&out, &us()), Seen::It(2));

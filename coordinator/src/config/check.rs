@@ -77,6 +77,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_http(source, &raw.http)?;
     check_audit(source, &raw.audit)?;
     raw.backup.check(source)?;
+    raw.upgrade.check(source)?;
     check_limits(source, &raw.limits)
 }
 

@@ -12,6 +12,7 @@ use toml::Spanned;
 use super::backup::{self, RawBackup};
 use super::check::{self, Source};
 use super::secrets;
+use super::upgrade::{self, RawUpgrade};
 use super::{
     AuditConfig, ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
     LimitsConfig, NodeEntry, PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig,
@@ -47,6 +48,8 @@ pub(super) struct RawCluster {
     pub audit: RawAudit,
     #[serde(default)]
     pub backup: RawBackup,
+    #[serde(default)]
+    pub upgrade: RawUpgrade,
     #[serde(default)]
     pub limits: RawLimits,
 }
@@ -277,6 +280,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         http: convert_http(raw.http, folder),
         audit: convert_audit(raw.audit),
         backup: raw.backup.config(),
+        upgrade: raw.upgrade.config(),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -395,6 +399,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     print_http(&mut out, &config.http);
     print_audit(&mut out, &config.audit);
     backup::print(&mut out, &config.backup);
+    upgrade::print(&mut out, config.upgrade);
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");

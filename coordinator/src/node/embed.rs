@@ -9,12 +9,13 @@ use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command};
+use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{
     AuditConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
-    LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, ZnodesConfig,
+    LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig, ZnodesConfig,
 };
 use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::Submission;
@@ -88,8 +89,10 @@ impl NodeConfig {
             http: HttpConfig::default(),
             audit: AuditConfig::default(),
             backup: BackupConfig::default(),
+            upgrade: UpgradeConfig::default(),
             limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
+            versions: Versions::of_this_release(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rowlock_consensus::log_clock::LogClock;
-use rowlock_consensus::peer::{self, PeerPool};
+use rowlock_consensus::peer::{self, PeerPool, Releases};
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::{self, Admission, QuorumContact, Raft};
 use rowlock_env::sync::watch;
@@ -155,7 +155,8 @@ fn peers_of(
     tasks: &TaskGroup,
 ) -> PeerPool {
     let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
-    let peers = PeerPool::new(us, tasks.clone()).of_folder(opened.folder.clone());
+    let peers = PeerPool::new(us, tasks.clone())
+        .of_folder(opened.folder.clone(), Releases::of(config.versions.clone()));
     let peers = peers.counted_in(replica.memory.peers.clone()).secured_by(tls::security(config, tls));
     for other in config.members.iter().filter(|member| member.id != config.id) {
         peers.set_address(other.id, &other.peer_addr);

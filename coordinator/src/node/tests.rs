@@ -19,6 +19,7 @@ use rowlock_transport::handshake::{self, Hello, Identity};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::TERM_AHEAD_MAX;
+use rowlock_types::versions::Versions;
 use std::time::Duration;
 
 use crate::{Node, NodeConfig, NodeError};
@@ -57,7 +58,14 @@ async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
     let stream = Stream::connect(&address, PATIENCE).await.expect("the node listens");
     let mut raw = Raw::on(stream);
     let from = Identity { cluster: "rowlock".to_owned(), node: NodeId(2) };
-    let hello = Hello { from, to: NodeId(1), lane, incarnation: Incarnation(2), cluster: None };
+    let hello = Hello {
+        from,
+        to: NodeId(1),
+        lane,
+        incarnation: Incarnation(2),
+        cluster: None,
+        versions: Versions::of_this_release(),
+    };
     raw.send(0, &handshake::encode_hello(&hello)).await;
     let verdict = raw.receive().await.expect("a verdict");
     handshake::check_verdict(&verdict.body).expect("is welcome");

@@ -325,7 +325,7 @@ impl Parts {
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
         let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());
         let server = server.secured_by(super::tls::security(&wires.config, &self.trust.tls));
-        server.of_folder(self.peers.folder().clone()).start(listener);
+        server.of_folder(self.peers.folder().clone(), self.peers.releases().clone()).start(listener);
     }
 
     fn start_clients(&self, wires: &Wires, contact: Arc<LastContact>, touch: SessionTouch, doors: Doors) {

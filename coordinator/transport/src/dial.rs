@@ -77,6 +77,7 @@ impl Dialer {
             lane: self.lane,
             incarnation: self.known.incarnation(),
             cluster: self.known.cluster(),
+            versions: self.known.versions(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
@@ -89,14 +90,14 @@ impl Dialer {
             Ok(Err(error)) => return Err(unreachable(format!("in the handshake: {error}"))),
             Ok(Ok(frame)) => handshake::check_verdict(&frame.body),
         };
-        let theirs = verdict.map_err(|refusal| PeerError::Refused { node: self.to, refusal })?;
-        self.known.record(self.to, theirs).await.map_err(|cause| match cause {
-            NotRecorded::OtherFolder => {
-                let refusal = HandshakeRefusal::OtherFolder { node: self.to };
-                PeerError::Refused { node: self.to, refusal }
-            }
+        let refused = |refusal| PeerError::Refused { node: self.to, refusal };
+        let theirs = verdict.map_err(refused)?;
+        handshake::agree(&theirs.versions, &hello.versions).map_err(refused)?;
+        self.known.record(self.to, theirs.incarnation).await.map_err(|cause| match cause {
+            NotRecorded::OtherFolder => refused(HandshakeRefusal::OtherFolder { node: self.to }),
             NotRecorded::TooMany | NotRecorded::Disk(_) => unreachable(cause.to_string()),
         })?;
+        self.known.heard(self.to, theirs.versions);
         inbox.set_body_max_bytes(self.lane.frame_max_bytes());
         Ok((inbox, outbox))
     }

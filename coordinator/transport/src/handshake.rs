@@ -1,8 +1,10 @@
 //! The first frame of a connection and its answer: are these two nodes of one cluster, and do they speak
 //! alike?
 //!
-//! Magic and version stand in front of everything else at fixed places, so that every future version can
-//! still say what is wrong. Nothing else of a connection is decoded before the handshake has passed.
+//! Invariant: both frames keep their layout for ever, so that nodes of any two releases understand each other
+//! this far, and can say in words that they do not go together. What a later release adds stands behind what
+//! is here, and is ignored by those that do not know it. Everything else of a connection is of the version
+//! that the two agree on ([`agree`]); nothing of it is decoded before the handshake has passed.
 
 use std::fmt;
 
@@ -10,14 +12,13 @@ use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES, PEER_SMALL_FRAME_MAX_BYTES};
+use rowlock_types::versions::Versions;
 use serde::{Deserialize, Serialize};
 
 /// What a connection between nodes begins with.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
-/// The version of everything between nodes: frames, messages, and the openraft types within them. 1 is that
-/// of release 0.2.0. Grows with every release that changes the bytes; nodes of different versions refuse each
-/// other.
-pub const VERSION: u16 = 1;
+/// The layout of the two frames, behind the magic. There is no other.
+const LAYOUT: u16 = 1;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
 
@@ -73,7 +74,7 @@ impl fmt::Display for Lane {
     }
 }
 
-/// The dialer's first frame, after magic and version.
+/// The dialer's first frame, after magic and layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The dialer.
@@ -86,6 +87,17 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// The dialer's cluster, if it knows.
     pub cluster: Option<ClusterId>,
+    /// Those that the dialer knows.
+    pub versions: Versions,
+}
+
+/// The listener's first frame to a dialer that may stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Of the listener's data folder.
+    pub incarnation: Incarnation,
+    /// Those that the listener knows.
+    pub versions: Versions,
 }
 
 /// Why a listener does not talk to a dialer. It repeats what the dialer has said, and names nothing of the
@@ -97,15 +109,16 @@ pub enum HandshakeRefusal {
         "the other side does not speak Rowlock's node protocol: check that the address is a node's peer address"
     )]
     NotRowlock,
-    /// Another version of the protocol.
+    /// No version is known to both. The only refusal that says something of the listener, and only to a
+    /// dialer that has named its cluster.
     #[error(
-        "protocol version {theirs} was offered, this node speaks {ours}: run the same release on all nodes"
+        "{theirs} and {ours} have no version in common: run the newer release on both nodes. A cluster is upgraded by one          release at a time"
     )]
     Version {
         /// The listener's.
-        ours: u16,
+        ours: Versions,
         /// The dialer's.
-        theirs: u16,
+        theirs: Versions,
     },
     /// Another cluster.
     #[error(
@@ -151,6 +164,9 @@ pub enum HandshakeRefusal {
         /// Who the dialer says that it is.
         node: NodeId,
     },
+    /// The listener is of a later release, and has a reason that this one does not know. Never sent.
+    #[error("it refuses for a reason that this release does not know: look into its log")]
+    Unknown,
 }
 
 /// The body of the dialer's first frame.
@@ -159,17 +175,15 @@ pub fn encode_hello(hello: &Hello) -> Vec<u8> {
 }
 
 /// The body of the listener's first frame.
-pub fn encode_verdict(verdict: &Result<Incarnation, HandshakeRefusal>) -> Vec<u8> {
+pub fn encode_verdict(verdict: &Result<Welcome, HandshakeRefusal>) -> Vec<u8> {
     with_prefix(verdict)
 }
 
 /// Checks a dialer's first frame against who we are.
 pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal> {
-    let (theirs, rest) = split_prefix(body)?;
-    if theirs != VERSION {
-        return Err(HandshakeRefusal::Version { ours: VERSION, theirs });
-    }
-    let hello: Hello = codec::decode(rest, PEER_HELLO_MAX_BYTES).map_err(|_| HandshakeRefusal::NotRowlock)?;
+    let rest = behind_prefix(body)?;
+    let hello = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
+    let (hello, _): (Hello, usize) = hello.map_err(|_| HandshakeRefusal::NotRowlock)?;
     if hello.from.cluster != us.cluster {
         return Err(HandshakeRefusal::Cluster { theirs: hello.from.cluster });
     }
@@ -182,33 +196,43 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
     Ok(hello)
 }
 
-/// What the listener's first frame says: its incarnation, or why not.
-pub fn check_verdict(body: &[u8]) -> Result<Incarnation, HandshakeRefusal> {
-    let (theirs, rest) = split_prefix(body)?;
-    let verdict: Result<Result<Incarnation, HandshakeRefusal>, _> = codec::decode(rest, PEER_HELLO_MAX_BYTES);
-    match verdict {
-        Ok(verdict) => verdict,
-        // A later version may have reasons that we do not know.
-        Err(_) if theirs != VERSION => Err(HandshakeRefusal::Version { ours: theirs, theirs: VERSION }),
-        Err(_) => Err(HandshakeRefusal::NotRowlock),
-    }
+/// The version of everything behind the handshake, which both sides find by themselves.
+///
+/// # Errors
+/// [`HandshakeRefusal::Version`]: there is none.
+pub fn agree(listener: &Versions, dialer: &Versions) -> Result<u16, HandshakeRefusal> {
+    let refusal = || HandshakeRefusal::Version { ours: listener.clone(), theirs: dialer.clone() };
+    listener.common(dialer).ok_or_else(refusal)
+}
+
+/// What the listener's first frame says: who it is, or why not.
+pub fn check_verdict(body: &[u8]) -> Result<Welcome, HandshakeRefusal> {
+    let rest = behind_prefix(body)?;
+    let verdict = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
+    let (verdict, _): (Result<Welcome, HandshakeRefusal>, usize) = match verdict {
+        Ok(read) => read,
+        // A refusal that begins as ours do, with a number that we do not know.
+        Err(_) if rest.len() > 1 && rest[0] == 1 => return Err(HandshakeRefusal::Unknown),
+        Err(_) => return Err(HandshakeRefusal::NotRowlock),
+    };
+    verdict
 }
 
 fn with_prefix<T: Serialize>(value: &T) -> Vec<u8> {
     let mut body = Vec::with_capacity(PREFIX_BYTES + 64);
     body.extend_from_slice(&MAGIC);
-    body.extend_from_slice(&VERSION.to_be_bytes());
+    body.extend_from_slice(&LAYOUT.to_be_bytes());
     codec::encode_into(value, &mut body);
     body
 }
 
-fn split_prefix(body: &[u8]) -> Result<(u16, &[u8]), HandshakeRefusal> {
+fn behind_prefix(body: &[u8]) -> Result<&[u8], HandshakeRefusal> {
     let (prefix, rest) = body.split_first_chunk::<PREFIX_BYTES>().ok_or(HandshakeRefusal::NotRowlock)?;
     let [magic @ .., high, low] = *prefix;
-    if magic != MAGIC {
+    if magic != MAGIC || u16::from_be_bytes([high, low]) != LAYOUT {
         return Err(HandshakeRefusal::NotRowlock);
     }
-    Ok((u16::from_be_bytes([high, low]), rest))
+    Ok(rest)
 }
 
 #[cfg(test)]
@@ -226,6 +250,7 @@ mod tests {
             lane: Lane::Raft,
             incarnation: Incarnation(from.into()),
             cluster: None,
+            versions: Versions::of_this_release(),
         }
     }
 
@@ -244,10 +269,34 @@ mod tests {
         );
         assert!(matches!(check(hello("prod", 1, 3)), HandshakeRefusal::Node { wanted: NodeId(3) }));
         assert!(matches!(check(hello("prod", 2, 2)), HandshakeRefusal::Itself { .. }));
-        let mut later = encode_hello(&hello("prod", 1, 2));
-        later[9] = 9;
-        let refusal = check_hello(&later, &us).expect_err("must be refused");
-        assert_eq!(refusal, HandshakeRefusal::Version { ours: VERSION, theirs: 9 });
+    }
+
+    fn versions(least: u16, most: u16, release: &str) -> Versions {
+        Versions { least, most, release: release.to_owned() }
+    }
+
+    #[test]
+    fn nodes_without_a_common_version_are_told_both_releases() {
+        let (ours, theirs) = (versions(2, 3, "0.4.0"), versions(1, 1, "0.2.0"));
+        assert_eq!(agree(&ours, &versions(1, 2, "0.3.0")), Ok(2));
+        let refusal = agree(&ours, &theirs).expect_err("must be refused");
+        let told = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
+        assert!(told.contains("0.4.0") && told.contains("0.2.0"), "{told}");
+    }
+
+    #[test]
+    fn what_a_later_release_adds_behind_is_ignored_and_its_reasons_are_refusals() {
+        let hello = hello("prod", 1, 2);
+        let mut longer = encode_hello(&hello);
+        longer.extend_from_slice(b"more");
+        assert_eq!(check_hello(&longer, &identity("prod", 2)), Ok(hello));
+        let welcome = Welcome { incarnation: Incarnation(1), versions: versions(1, 2, "0.3.0") };
+        let mut longer = encode_verdict(&Ok(welcome.clone()));
+        longer.push(9);
+        assert_eq!(check_verdict(&longer), Ok(welcome));
+        let mut other = encode_verdict(&Err(HandshakeRefusal::Full));
+        *other.last_mut().expect("has bytes") = 200;
+        assert_eq!(check_verdict(&other), Err(HandshakeRefusal::Unknown));
     }
 
     #[test]
@@ -261,7 +310,7 @@ mod tests {
     #[test]
     fn verdicts_arrive_as_given() {
         for verdict in [
-            Ok(Incarnation(u128::MAX)),
+            Ok(Welcome { incarnation: Incarnation(u128::MAX), versions: versions(1, 2, "0.3.0") }),
             Err(HandshakeRefusal::Full),
             Err(HandshakeRefusal::Itself { node: NodeId(1) }),
         ] {

@@ -32,8 +32,8 @@
 //!
 //! No message: what a request says, and how an answer is read, is known above ([`Conversation`], [`Judge`]).
 //! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: which
-//! nodes are known is kept above. The version of the protocol ([`handshake::VERSION`]) stands here
-//! and counts for all that is carried: whoever changes a message raises it.
+//! nodes are known is kept above. The versions that a node knows
+//! ([`rowlock_types::versions`]) count for all that is carried: whoever changes a message adds one.
 
 mod connection;
 mod dial;

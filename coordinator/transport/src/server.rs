@@ -17,7 +17,7 @@ use rowlock_types::metrics::Metrics;
 
 use super::connection::Connection;
 use super::frame::RequestId;
-use super::handshake::{self, HandshakeRefusal, Hello, Identity};
+use super::handshake::{self, HandshakeRefusal, Hello, Identity, Welcome};
 use super::known_incarnations::{KnownIncarnations, NotRecorded};
 use super::security::Security;
 use super::service::Service;
@@ -210,13 +210,19 @@ impl<S: Service> Server<S> {
             }
             _ => Ok(hello),
         });
+        let (known, metrics) = (&self.known, &self.refusals.metrics);
+        let checked = checked.and_then(|hello| {
+            let agreed = handshake::agree(&known.versions(), &hello.versions);
+            agreed.inspect_err(|_| metrics.peer_versions_refused_total.inc()).map(|_| hello)
+        });
         let full = self.connections.load(Ordering::Acquire) > PEER_CONNECTIONS_MAX;
         let checked = checked.and_then(|hello| if full { Err(HandshakeRefusal::Full) } else { Ok(hello) });
         let checked = match checked {
             Ok(hello) => self.record(hello).await?,
             Err(refusal) => Err(refusal),
         };
-        let verdict = checked.as_ref().map(|_| self.known.incarnation()).map_err(Clone::clone);
+        let welcome = |_| Welcome { incarnation: self.known.incarnation(), versions: self.known.versions() };
+        let verdict = checked.as_ref().map(welcome).map_err(Clone::clone);
         // Noise gets no answer.
         if verdict != Err(HandshakeRefusal::NotRowlock) {
             outbox.push(RequestId::NONE, &handshake::encode_verdict(&verdict));
@@ -234,7 +240,10 @@ impl<S: Service> Server<S> {
             return Ok(Err(HandshakeRefusal::ClusterId));
         }
         match self.known.record(node, hello.incarnation).await {
-            Ok(()) => Ok(Ok(hello)),
+            Ok(()) => {
+                self.known.heard(node, hello.versions.clone());
+                Ok(Ok(hello))
+            }
             Err(NotRecorded::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),
             Err(NotRecorded::TooMany) => Ok(Err(HandshakeRefusal::Full)),
             Err(NotRecorded::Disk(error)) => Err(error.to_string()),

@@ -11,6 +11,7 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
+use rowlock_types::versions::Versions;
 
 use super::*;
 
@@ -30,6 +31,12 @@ impl KnownIncarnations for Anybody {
     fn cluster(&self) -> Option<ClusterId> {
         self.1
     }
+
+    fn versions(&self) -> Versions {
+        Versions::of_this_release()
+    }
+
+    fn heard(&self, _: NodeId, _: Versions) {}
 
     fn record(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {
         std::future::ready(Ok(())).boxed()

@@ -46,6 +46,19 @@ pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
 
 /// Decodes a value that takes up all of `bytes`, which may be at most `max` long.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecError> {
+    let (value, used) = decode_front(bytes, max)?;
+    if used < bytes.len() {
+        return Err(CodecError::TrailingBytes { extra: bytes.len() - used });
+    }
+    Ok(value)
+}
+
+/// Decodes a value that `bytes` begin with, and says how many of them it is. For forms that may become
+/// longer. `bytes` may be at most `max` long.
+///
+/// # Errors
+/// [`CodecError`]; never `TrailingBytes`.
+pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T, usize), CodecError> {
     if bytes.len() > max {
         return Err(CodecError::TooLarge { len: bytes.len(), max });
     }
@@ -61,14 +74,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecE
     }
 }
 
-fn decode_within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<T, CodecError> {
+fn decode_within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     let config: Configuration<LittleEndian, Varint, Limit<LIMIT>> = standard().with_limit::<LIMIT>();
-    let (value, used) = bincode::serde::decode_from_slice(bytes, config)
-        .map_err(|error| CodecError::Malformed(error.to_string()))?;
-    if used < bytes.len() {
-        return Err(CodecError::TrailingBytes { extra: bytes.len() - used });
-    }
-    Ok(value)
+    bincode::serde::decode_from_slice(bytes, config).map_err(|error| CodecError::Malformed(error.to_string()))
 }
 
 #[cfg(test)]

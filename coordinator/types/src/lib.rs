@@ -17,6 +17,7 @@
 //! | [`operation`] | what an operator has a node do | clients, to the node that it is meant for |
 //! | [`client_disconnect`] | a client has hung up | its node, to the leader |
 //! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
+//! | [`versions`] | which versions of all forms a node knows | each node, to the others |
 //! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
 //!
 //! # What it promises
@@ -25,7 +26,7 @@
 //! here is counted by relaxed atomics, which never wait.
 //!
 //! The types that travel or are stored (`Status`, `Member`, `Wanted`, `Operation`, `ClientDisconnect`,
-//! `Incarnation`) are part of formats: a change of one is a change of the messages between nodes
+//! `Incarnation`, `Versions`) are part of formats: a change of one is a change of the messages between nodes
 //! (`docs/protocol.md`).
 //!
 //! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
@@ -48,3 +49,4 @@ pub mod operation;
 pub mod pacing;
 pub mod reconfiguration;
 pub mod status;
+pub mod versions;

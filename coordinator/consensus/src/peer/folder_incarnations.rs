@@ -1,14 +1,18 @@
-//! Answers the transport from the data folder: by which incarnation another node is known.
+//! Answers the transport from the data folder: by which incarnation another node is known. And tells which
+//! versions the nodes say that they know.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_transport::{KnownIncarnations, NotRecorded};
 use rowlock_types::incarnation::Incarnation;
+use rowlock_types::versions::Versions;
 use rowlock_wal::{Folder, NotRecorded as NotOnDisk};
 
-/// A data folder.
-pub(super) struct FolderIncarnations(pub(super) Folder);
+use super::releases::Releases;
+
+/// A data folder, and what is known of the nodes' releases.
+pub(super) struct FolderIncarnations(pub(super) Folder, pub(super) Releases);
 
 impl KnownIncarnations for FolderIncarnations {
     fn incarnation(&self) -> Incarnation {
@@ -17,6 +21,14 @@ impl KnownIncarnations for FolderIncarnations {
 
     fn cluster(&self) -> Option<ClusterId> {
         self.0.cluster()
+    }
+
+    fn versions(&self) -> Versions {
+        self.1.ours().clone()
+    }
+
+    fn heard(&self, node: NodeId, versions: Versions) {
+        self.1.hear(node, versions);
     }
 
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {

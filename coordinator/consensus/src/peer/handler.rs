@@ -17,6 +17,7 @@ use rowlock_wal::Folder;
 use super::answer_timing::{AnswerTiming, AnswerTimings};
 use super::folder_incarnations::FolderIncarnations;
 use super::message::{Refusal, Request, Response};
+use super::releases::Releases;
 use super::service::{PeerService, RaftConnection, RaftService};
 
 /// The listener for other nodes.
@@ -27,14 +28,15 @@ pub struct PeerServer<S> {
 impl<S: PeerService> PeerServer<S> {
     /// A server whose tasks belong to `tasks`.
     pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
-        let known = Arc::new(FolderIncarnations(Folder::without_disk(us.node)));
+        let known = Arc::new(FolderIncarnations(Folder::without_disk(us.node), Releases::default()));
         PeerServer { server: Server::new(us, known, Arc::new(Faces { raft, service }), tasks) }
     }
 
-    /// As it is, for the node of this folder, which remembers the nodes' incarnations.
+    /// As it is, for the node of this folder, which remembers the nodes' incarnations, and of a release with
+    /// these versions.
     #[must_use]
-    pub fn of_folder(self, folder: Folder) -> Self {
-        PeerServer { server: self.server.knowing(Arc::new(FolderIncarnations(folder))) }
+    pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
+        PeerServer { server: self.server.knowing(Arc::new(FolderIncarnations(folder, releases))) }
     }
 
     /// As it is, with what its connections hold counted here.

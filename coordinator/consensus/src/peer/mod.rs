@@ -21,6 +21,7 @@ pub mod service;
 mod answer_timing;
 mod folder_incarnations;
 mod handler;
+mod releases;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,5 +31,6 @@ pub use handler::PeerServer;
 pub use introduction::Introduction;
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
+pub use releases::Releases;
 pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError, Security};
 pub use service::{PeerService, RaftConnection, RaftService};

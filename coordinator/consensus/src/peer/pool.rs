@@ -17,19 +17,22 @@ use rowlock_wal::Folder;
 use super::folder_incarnations::FolderIncarnations;
 use super::forward::ForwardLink;
 use super::message::{Request, Response};
+use super::releases::Releases;
 
 /// All other nodes that this node knows of. Clone it freely.
 #[derive(Clone)]
 pub struct PeerPool {
     pool: Pool,
     folder: Folder,
+    releases: Releases,
 }
 
 impl PeerPool {
     /// Knows nobody yet. Its tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
-        let folder = Folder::without_disk(us.node);
-        PeerPool { pool: Pool::new(us, Arc::new(FolderIncarnations(folder.clone())), tasks), folder }
+        let (folder, releases) = (Folder::without_disk(us.node), Releases::default());
+        let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
+        PeerPool { pool: Pool::new(us, known, tasks), folder, releases }
     }
 
     /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
@@ -38,11 +41,12 @@ impl PeerPool {
         PeerPool { pool: self.pool.counted_in(tally), ..self }
     }
 
-    /// As it is, for the node of this folder, which remembers the nodes' incarnations. To be said before any
-    /// node is known.
+    /// As it is, for the node of this folder, which remembers the nodes' incarnations, and of a release with
+    /// these versions. To be said before any node is known.
     #[must_use]
-    pub fn of_folder(self, folder: Folder) -> Self {
-        PeerPool { pool: self.pool.knowing(Arc::new(FolderIncarnations(folder.clone()))), folder }
+    pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
+        let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
+        PeerPool { pool: self.pool.knowing(known), folder, releases }
     }
 
     /// As it is, with connections made so. To be said before any node is known.
@@ -54,6 +58,11 @@ impl PeerPool {
     /// What the node remembers.
     pub fn folder(&self) -> &Folder {
         &self.folder
+    }
+
+    /// Which versions the nodes know.
+    pub fn releases(&self) -> &Releases {
+        &self.releases
     }
 
     /// Who we are to the others.

@@ -84,8 +84,10 @@ pub fn config() -> NodeConfig {
         http: HttpConfig::default(),
         audit: Default::default(),
         backup: Default::default(),
+        upgrade: Default::default(),
         limits: LimitsConfig::default(),
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
+        versions: rowlock_types::versions::Versions::of_this_release(),
         client: ClientConfig {
             max_connections: 1_000,
             words: vec!["*".to_owned()],

@@ -79,6 +79,8 @@ metrics! {
 
     /// Connections to the nodes' port refused, of other nodes and of strangers.
     peer_connections_refused_total: Counter,
+    /// Those of them that were refused because no version is known to both nodes.
+    peer_versions_refused_total: Counter,
     /// Seconds until the node's certificate expires, by the listener that shows it; below 0: it has expired.
     tls_cert_expiry_seconds: ExpiryGauge,
     /// Changed files of certificates that could not be used: the old ones count.

@@ -11,10 +11,9 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
 use rowlock_transport::handshake;
 use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::incarnation::Incarnation;
 use rowlock_types::memory::Tally;
 
-use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool};
+use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool, welcome};
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 
 async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
@@ -167,7 +166,7 @@ async fn a_side_that_has_gone_silent_is_given_up() {
         let (stream, _) = listener.accept().await.expect("accepts");
         let mut raw = Raw::on(stream);
         raw.receive().await.expect("a hello");
-        raw.send(0, &handshake::encode_verdict(&Ok(Incarnation(2)))).await;
+        raw.send(0, &handshake::encode_verdict(&Ok(welcome(2)))).await;
         std::future::pending::<()>().await;
     });
     let error = ask(&pool, &Request::ReadIndex).await.expect_err("never answers");

@@ -1,14 +1,14 @@
-//! The bytes on the wire, version 1. A difference to what was released is a new version of the protocol:
-//! raise `handshake::VERSION`.
+//! The bytes on the wire, version 1. A difference to what was released is a new version
+//! (`rowlock_types::versions`), and the old bytes are kept. But those of the handshake never change.
 
 use std::fmt::Write;
 
 use rowlock_proto::NodeId;
 use rowlock_transport::handshake::{self, HandshakeRefusal};
 use rowlock_types::codec;
-use rowlock_types::incarnation::Incarnation;
+use rowlock_types::versions::Versions;
 
-use super::support::{framed, hello, proposal};
+use super::support::{framed, hello, proposal, versions, welcome};
 use crate::peer::Lane;
 use crate::peer::message::{Refusal, Request, Response};
 use crate::raft::testing::{entry, log_id, vote};
@@ -27,13 +27,17 @@ fn append() -> AppendRequest {
 #[test]
 fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
     let refusal = HandshakeRefusal::Node { wanted: NodeId(3) };
+    let (least, most) = (2, 3);
+    let ours = Versions { least, most, release: "0.4.0".to_owned() };
+    let other = HandshakeRefusal::Version { ours, theirs: versions() };
     let forward = Request::Forward { term: 3, batch: vec![proposal(1), proposal(300)] };
     let appended_quiet = Response::Raft(RaftResponse::AppendQuiet(AppendResponse::Success));
     let not_leader = Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) });
     let frames = [
         ("hello", framed(0, &handshake::encode_hello(&hello(Lane::Proposals)))),
-        ("welcome", framed(0, &handshake::encode_verdict(&Ok(Incarnation(1 << 100))))),
+        ("welcome", framed(0, &handshake::encode_verdict(&Ok(welcome(1 << 100))))),
         ("refused", framed(0, &handshake::encode_verdict(&Err(refusal)))),
+        ("other-versions", framed(0, &handshake::encode_verdict(&Err(other)))),
         ("ping", framed(0, &[])),
         ("forward", framed(1, &forward.encode())),
         ("append", framed(2, &codec::encode(&Request::Raft(RaftRequest::Append(append()))))),

@@ -7,8 +7,9 @@ use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{task, time};
 use rowlock_proto::NodeId;
-use rowlock_transport::handshake::{self, HandshakeRefusal, VERSION};
+use rowlock_transport::handshake::{self, HandshakeRefusal, Hello};
 use rowlock_types::codec;
+use rowlock_types::versions::Versions;
 use tokio::io::AsyncWriteExt;
 
 use super::support::{PATIENCE, Raw, Service, hello, identity, listen_anywhere, pool};
@@ -58,14 +59,16 @@ async fn a_node_that_dials_the_wrong_address_is_told_so() {
 }
 
 #[tokio::test]
-async fn another_protocol_version_is_refused_with_both_versions() {
+async fn a_node_without_a_common_version_is_refused_with_both_releases() {
     let node = listen_anywhere(Service::new()).await;
     let mut raw = Raw::connect(&node.address).await;
-    let mut body = handshake::encode_hello(&hello(Lane::Raft));
-    body[8..10].copy_from_slice(&(VERSION + 1).to_be_bytes());
-    raw.send(0, &body).await;
+    let theirs = Versions { least: 8, most: 9, release: "9.1.0".to_owned() };
+    let hello = Hello { versions: theirs.clone(), ..hello(Lane::Raft) };
+    raw.send(0, &handshake::encode_hello(&hello)).await;
     let verdict = raw.receive().await.expect("is told why");
-    let refusal = HandshakeRefusal::Version { ours: VERSION, theirs: VERSION + 1 };
+    let refusal = HandshakeRefusal::Version { ours: Versions::of_this_release(), theirs };
+    let told = refusal.to_string();
+    assert!(told.contains("9.1.0") && told.contains(env!("CARGO_PKG_VERSION")), "{told}");
     assert_eq!(handshake::check_verdict(&verdict.body), Err(refusal));
     assert_eq!(raw.receive().await, None, "and the connection is closed");
 }

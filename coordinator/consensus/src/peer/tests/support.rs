@@ -14,7 +14,7 @@ use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
-use rowlock_transport::handshake::{self, Hello};
+use rowlock_transport::handshake::{self, Hello, Welcome};
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
@@ -27,6 +27,7 @@ use rowlock_consensus::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };
 use rowlock_consensus::raft_types::messages::{RaftRequest, RaftResponse};
+use rowlock_types::versions::Versions;
 
 /// Long enough for anything that must happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -261,7 +262,14 @@ impl Raw {
 }
 
 pub fn hello(lane: Lane) -> Hello {
-    Hello { from: identity(1), to: NodeId(2), lane, incarnation: Incarnation(1), cluster: None }
+    Hello {
+        from: identity(1),
+        to: NodeId(2),
+        lane,
+        incarnation: Incarnation(1),
+        cluster: None,
+        versions: versions(),
+    }
 }
 
 /// A frame's bytes.
@@ -269,4 +277,13 @@ pub fn framed(id: u64, body: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId(id), body);
     out.freeze()
+}
+
+/// Those of the first release, whatever is built here.
+pub fn versions() -> Versions {
+    Versions { least: 1, most: 1, release: "0.2.0".to_owned() }
+}
+
+pub fn welcome(incarnation: u128) -> Welcome {
+    Welcome { incarnation: Incarnation(incarnation), versions: versions() }
 }

@@ -1,0 +1,120 @@
+//! Which versions of Rowlock's own forms a node knows: of the messages between nodes, of log entries, of
+//! snapshots, and of what an entry does to the state.
+//!
+//! One number counts for all of them, since they change together, with a release. Every release knows the
+//! version before its own as well, so that the nodes of a cluster are replaced one by one. Which of the
+//! versions is written is the cluster's decision (`rowlock_state::upgrade`), not the node's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The oldest version that this release knows. 1 is that of release 0.2.0, the first one.
+const LEAST: u16 = 1;
+/// The newest version that this release knows. Raised by a release that changes a form.
+const MOST: u16 = 1;
+/// The version that exists for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
+const REHEARSED: u16 = MOST + 1;
+
+/// The versions that a node knows, and the release that it runs.
+///
+/// Invariant: it stands in the first frame of every connection between nodes, so its fields stay as they are
+/// for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// The oldest one that it takes part in.
+    pub least: u16,
+    /// The newest one that it knows.
+    pub most: u16,
+    /// The release, as `rowlock --version` says it.
+    pub release: String,
+}
+
+impl Versions {
+    /// Of this release.
+    pub fn of_this_release() -> Versions {
+        Versions { least: LEAST, most: MOST, release: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+
+    /// Those of a release that does not exist: this one with one more version. For tests of upgrades in this
+    /// repository; no configuration file and no flag leads here.
+    #[doc(hidden)]
+    pub fn of_a_rehearsal() -> Versions {
+        let release = format!("{}-rehearsal", env!("CARGO_PKG_VERSION"));
+        Versions { least: LEAST, most: REHEARSED, release }
+    }
+
+    /// Whether the node can read and write this version.
+    pub fn include(&self, version: u16) -> bool {
+        (self.least..=self.most).contains(&version)
+    }
+
+    /// The same without the versions before `version`: the cluster has left them behind.
+    #[must_use]
+    pub fn since(mut self, version: u16) -> Versions {
+        self.least = self.least.max(version);
+        assert!(self.least >= version, "a version that is left behind is not taken up again");
+        self
+    }
+
+    /// The newest version that both know.
+    pub fn common(&self, other: &Versions) -> Option<u16> {
+        let newest = self.most.min(other.most);
+        let common = (self.include(newest) && other.include(newest)).then_some(newest);
+        assert!(
+            common.is_none_or(|common| common <= self.most),
+            "nobody is spoken to in what it does not know"
+        );
+        common
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What another node says of itself may be anything.
+        let release = self.release.escape_debug();
+        if self.least == self.most {
+            write!(f, "release {release} (version {})", self.most)
+        } else {
+            write!(f, "release {release} (versions {} to {})", self.least, self.most)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(least: u16, most: u16) -> Versions {
+        Versions { least, most, release: "x".to_owned() }
+    }
+
+    #[test]
+    fn two_nodes_use_the_newest_version_that_both_know() {
+        for (one, other, common) in [
+            ((1, 1), (1, 1), Some(1)),
+            ((1, 1), (1, 2), Some(1)),
+            ((1, 2), (2, 3), Some(2)),
+            ((1, 1), (2, 3), None),
+            ((2, 1), (1, 2), None),
+        ] {
+            let (one, other) = (versions(one.0, one.1), versions(other.0, other.1));
+            assert_eq!((one.common(&other), other.common(&one)), (common, common), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn what_the_cluster_has_left_behind_is_not_offered() {
+        let node = versions(1, 2).since(2);
+        assert_eq!((node.common(&versions(1, 1)), node.common(&versions(1, 3))), (None, Some(2)));
+        assert_eq!(versions(2, 3).since(1), versions(2, 3));
+    }
+
+    #[test]
+    fn a_release_knows_itself_and_the_one_before_it() {
+        let ours = Versions::of_this_release();
+        assert!(ours.include(MOST) && ours.most - ours.least <= 1);
+        assert_eq!(ours.common(&Versions::of_a_rehearsal()), Some(MOST));
+        assert_eq!(versions(1, 2).to_string(), "release x (versions 1 to 2)");
+    }
+}
