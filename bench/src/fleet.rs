@@ -29,7 +29,10 @@ pub struct Fleet {
 
 /// The system whose servers a system uses.
 fn host(system: System) -> System {
-    if system == System::RowlockPlain { System::Rowlock } else { system }
+    match system {
+        System::RowlockPlain | System::RowlockTls => System::Rowlock,
+        other => other,
+    }
 }
 
 impl Fleet {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum System {
     /// Three nodes, our own client: one request per acquire, one per release.
     Rowlock,
+    /// The same three nodes and the same client, which comes by TLS with a certificate of its own.
+    RowlockTls,
     /// The same three nodes, a plain ZooKeeper client with the sequential recipe.
     RowlockPlain,
     /// Three nodes of Apache ZooKeeper, the same plain client and recipe.
@@ -27,8 +29,9 @@ pub enum System {
 
 impl System {
     /// All of them, in the order of the tables.
-    pub const ALL: [System; 7] = [
+    pub const ALL: [System; 8] = [
         System::Rowlock,
+        System::RowlockTls,
         System::RowlockPlain,
         System::Zookeeper,
         System::Etcd,
@@ -41,6 +44,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             System::Rowlock => "rowlock",
+            System::RowlockTls => "rowlock-tls",
             System::RowlockPlain => "rowlock-plain",
             System::Zookeeper => "zookeeper",
             System::Etcd => "etcd",
@@ -48,6 +52,11 @@ impl System {
             System::RedisFsync => "redis-fsync",
             System::Redlock => "redlock",
         }
+    }
+
+    /// Takes no part in a run unless it is asked for: it is only compared with [`System::Rowlock`].
+    pub fn is_extra(self) -> bool {
+        self == System::RowlockTls
     }
 
     /// Waiters are served in the order in which they came.

@@ -5,7 +5,7 @@ mod etcd;
 mod redis;
 mod redlock;
 pub mod resp;
-mod rowlock;
+pub mod rowlock;
 mod zookeeper;
 
 use std::time::Duration;
@@ -78,6 +78,9 @@ impl Driver {
     ) -> Result<Driver> {
         Ok(match system {
             System::Rowlock => Driver::Rowlock(rowlock::Client::connect(addresses, settings).await?),
+            System::RowlockTls => {
+                Driver::Rowlock(rowlock::Client::connect_by_tls(addresses, settings).await?)
+            }
             System::RowlockPlain | System::Zookeeper => {
                 Driver::Zookeeper(zookeeper::Client::connect(addresses, n, settings).await?)
             }

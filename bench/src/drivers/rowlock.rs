@@ -1,9 +1,26 @@
 //! Rowlock's own client: acquire is one request, release another, and a grant is pushed.
 
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::OnceLock;
+
 use anyhow::{Context, Result};
-use rowlock_client::Guard;
+use rowlock_client::{ClientBuilder, Guard, Pem, Tls};
 
 use super::Settings;
+
+/// The ports for TLS are this much above those without.
+pub const TLS_OFFSET: u16 = 300;
+
+/// The certificates by which this program comes to the servers that it has started.
+static TLS: OnceLock<Tls> = OnceLock::new();
+
+/// From now on clients show the certificate in this folder of `rowlock tls`.
+pub fn use_certificates(folder: &Path) {
+    let [ca, cert, key] =
+        ["peers-ca.pem", "client-bench.pem", "client-bench.key"].map(|file| Pem::File(folder.join(file)));
+    TLS.get_or_init(|| Tls::new(ca).identity(cert, key));
+}
 
 /// One session.
 pub struct Client {
@@ -15,10 +32,26 @@ pub struct Client {
 impl Client {
     /// The client chooses the order of the addresses. The environment variables for clients apply.
     pub async fn connect(addresses: &[String], settings: Settings) -> Result<Self> {
-        let config = rowlock_client::Client::from_env()?
-            .endpoints(&addresses.join(","))
-            .session_timeout(settings.ttl)
-            .disconnect_grace(settings.disconnect_grace);
+        let config = rowlock_client::Client::from_env()?.endpoints(&addresses.join(","));
+        Client::connect_with(config, settings).await
+    }
+
+    /// As [`Client::connect`], by TLS, to the same servers.
+    pub async fn connect_by_tls(addresses: &[String], settings: Settings) -> Result<Self> {
+        let tls =
+            TLS.get().context("servers that run elsewhere: use the system `rowlock` and ROWLOCK_TLS_CA")?;
+        let mut endpoints = Vec::new();
+        for address in addresses {
+            let mut address: SocketAddr = address.parse()?;
+            address.set_port(address.port() + TLS_OFFSET);
+            endpoints.push(address.to_string());
+        }
+        let config = rowlock_client::Client::from_env()?.endpoints(&endpoints.join(",")).tls(tls.clone());
+        Client::connect_with(config, settings).await
+    }
+
+    async fn connect_with(config: ClientBuilder, settings: Settings) -> Result<Self> {
+        let config = config.session_timeout(settings.ttl).disconnect_grace(settings.disconnect_grace);
         Ok(Client { client: config.connect().await?, guard: None })
     }
 

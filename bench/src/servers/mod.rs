@@ -45,7 +45,9 @@ impl Servers {
     /// The programs are not installed, a port is taken, or they do not serve within a minute.
     pub async fn start(system: System, folder: &Path) -> Result<Servers> {
         match system {
-            System::Rowlock | System::RowlockPlain => rowlock::start(system, folder).await,
+            System::Rowlock | System::RowlockTls | System::RowlockPlain => {
+                rowlock::start(system, folder).await
+            }
             System::Zookeeper => zookeeper::start(system, folder).await,
             System::Etcd => etcd::start(system, folder).await,
             System::Redis | System::RedisFsync | System::Redlock => redis::start(system, folder).await,
@@ -132,7 +134,7 @@ impl Servers {
     async fn serves(&self, k: usize) -> bool {
         let address = &self.addresses[k];
         match self.system {
-            System::Rowlock | System::RowlockPlain | System::Zookeeper => {
+            System::Rowlock | System::RowlockTls | System::RowlockPlain | System::Zookeeper => {
                 words::word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: "))
             }
             System::Etcd => etcd::serves(address).await,

@@ -9,9 +9,10 @@ use tokio::process::Command;
 
 use super::words::leader;
 use super::{Process, Servers, WAIT_MAX, refuse_taken};
+use crate::drivers::rowlock::{self as driver, TLS_OFFSET};
 use crate::system::System;
 
-/// Client ports are this and the next two; peers and HTTP are 100 and 200 above.
+/// Client ports are this and the next two; peers, HTTP and clients by TLS are 100, 200 and 300 above.
 const PORT: u16 = 23181;
 
 /// The binary `rowlock` in the folder of this program.
@@ -26,21 +27,27 @@ fn binary() -> Result<PathBuf> {
 /// See [`Servers::start`].
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let binary = binary()?;
-    refuse_taken((PORT..PORT + 3).flat_map(|port| [port, port + 100, port + 200]))?;
-    let mut config = String::from("log = \"warn\"\n[client]\nwords = [\"*\"]\n");
+    refuse_taken((PORT..PORT + 3).flat_map(|port| [port, port + 100, port + 200, port + TLS_OFFSET]))?;
+    std::fs::create_dir_all(folder)?;
+    certificates(&binary, folder).await?;
+    let mut config = String::from(
+        "log = \"warn\"\n[client]\nwords = [\"*\"]\n[tls]\ncert = \"tls/node-{id}.pem\"\n\
+         key = \"tls/node-{id}.key\"\nclient_ca = \"tls/clients-ca.pem\"\n",
+    );
     let mut addresses = Vec::new();
     for id in 1..=3_u16 {
         let port = PORT + id - 1;
         let address = format!("127.0.0.1:{port}");
         writeln!(
             config,
-            "[[node]]\nid = {id}\nclient = \"{address}\"\npeer = \"127.0.0.1:{}\"\nhttp = \"127.0.0.1:{}\"",
+            "[[node]]\nid = {id}\nclient = \"{address}\"\npeer = \"127.0.0.1:{}\"\nhttp = \"127.0.0.1:{}\"\n\
+             secure_client = \"127.0.0.1:{}\"",
             port + 100,
-            port + 200
+            port + 200,
+            port + TLS_OFFSET
         )?;
         addresses.push(address);
     }
-    std::fs::create_dir_all(folder)?;
     let file = folder.join("cluster.toml");
     std::fs::write(&file, config)?;
     let mut processes = Vec::new();
@@ -61,4 +68,17 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let output = Command::new(&binary).arg("--version").output().await?;
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(Servers { addresses, processes, durability, version, folder: folder.to_owned(), system })
+}
+
+/// Makes the certificates of the nodes and of this program.
+async fn certificates(binary: &Path, folder: &Path) -> Result<()> {
+    let tls = folder.join("tls");
+    for what in [&["init", "--nodes", "3"][..], &["client", "bench"]] {
+        let output = Command::new(binary).arg("tls").args(what).arg("--dir").arg(&tls).output().await?;
+        if !output.status.success() {
+            bail!("rowlock tls {}: {}", what[0], String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    driver::use_certificates(&tls);
+    Ok(())
 }
