@@ -10,6 +10,8 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::SetAcl;
 use rowlock_proto::{ErrorCode, Request, Version};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::raw::Raw;
@@ -94,4 +96,26 @@ async fn a_failed_login_a_new_acl_a_denied_write_and_a_reconfig_are_found_in_the
     it.stop(1).await;
     let text = fs::read_to_string(file(&it)).unwrap();
     assert!(text.lines().last().unwrap().contains("\"op\":\"stop\""), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_at_the_nodes_port_and_a_reconfig_that_is_switched_off_are_found_in_the_file() {
+    let off = SETTINGS.replace("[audit]", "reconfig = false\n[audit]");
+    let mut it = Cluster::start(1, &format!("{FAST}{off}")).await;
+    let mut stranger = TcpStream::connect(it.peer(1)).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let lines = lines_with(&it, "nodePort", "refused").await;
+    let told = lines.last().unwrap();
+    assert_eq!(told["event"], "denied");
+    assert_eq!(told["address"], stranger.local_addr().unwrap().to_string());
+    assert!(!told["detail"].as_str().unwrap().is_empty(), "{told}");
+    let mut raw = Raw::attach(it.endpoint(1), 20_000).await;
+    raw.become_superuser().await;
+    let leaving = Some("1".to_owned());
+    let reconfig = Request::Reconfig { joining: None, leaving, new_members: None, config_id: -1 };
+    assert_eq!(raw.call(reconfig).await, Err(ErrorCode::ReconfigDisabled));
+    let lines = lines_with(&it, "reconfig", "ReconfigDisabled").await;
+    assert_eq!(lines.last().unwrap()["event"], "admin");
+    raw.close().await;
+    it.stop(1).await;
 }

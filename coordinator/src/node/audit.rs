@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::peer::RefusalListener;
 use rowlock_env::task::{Shutdown, Task, spawn};
 use rowlock_env::worker;
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use crate::audit::{Audit, Client, Event, OK, Record, Writer};
+use crate::audit::{Audit, Client, Event, OK, Record, Writer, text};
 use crate::config::NodeConfig;
 
 /// Where records go, and who writes them until it is told to end.
@@ -32,6 +33,16 @@ pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<A
 pub(super) fn record(door: &Audit, op: &str) {
     let client = Client::default();
     door.record(&Record { event: Event::Admin, op, paths: &[], detail: "", result: OK, client });
+}
+
+/// Records the connections that the nodes' port refuses.
+pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
+    Arc::new(move |address, reason| {
+        let client = Client { address: Some(address), ..Client::default() };
+        let detail = text(reason);
+        let (op, result) = ("nodePort", "refused");
+        door.record(&Record { event: Event::Denied, op, paths: &[], detail: &detail, result, client });
+    })
 }
 
 /// The running writer.

@@ -323,7 +323,9 @@ impl Parts {
         );
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
-        let server = server.counted_in(self.replica.memory.peers.clone()).measured_by(self.metrics.clone());
+        let refused = super::audit::of_nodes_port(self.trust.audit.door.clone());
+        let server = server.counted_in(self.replica.memory.peers.clone());
+        let server = server.measured_by(self.metrics.clone(), refused);
         let server = server.secured_by(super::tls::security(&wires.config, &self.trust.tls));
         server.of_folder(self.peers.folder().clone(), self.peers.releases().clone()).start(listener);
     }

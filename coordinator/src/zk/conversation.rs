@@ -214,7 +214,7 @@ impl Conversation {
                 return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
             }
             Request::Reconfig { .. } if !self.shared.context.config.client.reconfig => {
-                return self.refuse(xid, opcode, ErrorCode::ReconfigDisabled, Then::Stay, now);
+                What::Refusal(ErrorCode::ReconfigDisabled)
             }
             Request::Reconfig { joining, leaving, new_members, config_id }
                 if acl::is_super(&self.identities) =>

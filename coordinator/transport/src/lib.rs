@@ -58,6 +58,6 @@ pub use handshake::{HandshakeRefusal, Identity, Lane};
 pub use known_incarnations::{KnownIncarnations, NotRecorded};
 pub use pool::{Peer, PendingAnswer, Pool};
 pub use security::Security;
-pub use server::Server;
+pub use server::{RefusalListener, Server};
 pub use service::{Answer, Conversation, Service};
 pub use stream::{Judge, NotSent, Stream, StreamEvent, Verdict};

@@ -43,10 +43,14 @@ pub struct Server<S> {
     tally: Tally,
 }
 
+/// Hears of each connection that is refused: from where, and why. Must not wait.
+pub type RefusalListener = Arc<dyn Fn(SocketAddr, &str) + Send + Sync>;
+
 /// What was refused. One line a second is logged, however many come.
 #[derive(Default)]
 struct Refusals {
     metrics: Arc<Metrics>,
+    listener: Option<RefusalListener>,
     last: Mutex<Option<Instant>>,
     untold: AtomicU64,
 }
@@ -54,6 +58,9 @@ struct Refusals {
 impl Refusals {
     fn note(&self, address: SocketAddr, reason: &str) {
         self.metrics.peer_connections_refused_total.inc();
+        if let Some(listener) = &self.listener {
+            listener(address, reason);
+        }
         let now = time::now();
         let is_told = {
             let mut last = self.last.lock();
@@ -100,10 +107,10 @@ impl<S: Service> Server<S> {
         Server { security, ..self }
     }
 
-    /// As it is, and what it refuses is counted here.
+    /// As it is, and what it refuses is counted here and told to the listener.
     #[must_use]
-    pub fn measured_by(self, metrics: Arc<Metrics>) -> Self {
-        Server { refusals: Arc::new(Refusals { metrics, ..Refusals::default() }), ..self }
+    pub fn measured_by(self, metrics: Arc<Metrics>, listener: Option<RefusalListener>) -> Self {
+        Server { refusals: Arc::new(Refusals { metrics, listener, ..Refusals::default() }), ..self }
     }
 
     /// As it is, with another record of known nodes.

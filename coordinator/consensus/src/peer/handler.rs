@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use rowlock_env::net::Listener;
 use rowlock_env::task::TaskGroup;
 use rowlock_proto::NodeId;
-use rowlock_transport::{Answer, Conversation, Identity, Lane, Security, Server, Service};
+use rowlock_transport::{Answer, Conversation, Identity, Lane, RefusalListener, Security, Server, Service};
 use rowlock_types::codec;
 use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
@@ -51,10 +51,10 @@ impl<S: PeerService> PeerServer<S> {
         PeerServer { server: self.server.secured_by(security) }
     }
 
-    /// As it is, and what it refuses is counted here.
+    /// As it is, and what it refuses is counted here and told to the listener.
     #[must_use]
-    pub fn measured_by(self, metrics: Arc<Metrics>) -> Self {
-        PeerServer { server: self.server.measured_by(metrics) }
+    pub fn measured_by(self, metrics: Arc<Metrics>, listener: RefusalListener) -> Self {
+        PeerServer { server: self.server.measured_by(metrics, Some(listener)) }
     }
 
     /// Starts accepting, until shutdown.

@@ -32,5 +32,5 @@ pub use introduction::Introduction;
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
 pub use releases::Releases;
-pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError, Security};
+pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError, RefusalListener, Security};
 pub use service::{PeerService, RaftConnection, RaftService};

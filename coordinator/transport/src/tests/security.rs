@@ -42,7 +42,7 @@ impl Listening {
         let address = listener.local_addr().to_string();
         let metrics = Arc::new(Metrics::default());
         let server = Server::new(identity(2), Arc::new(Anybody(2, None)), Arc::new(Echo), tasks.clone());
-        server.secured_by(security).measured_by(metrics.clone()).start(listener);
+        server.secured_by(security).measured_by(metrics.clone(), None).start(listener);
         Listening { address, metrics, tasks }
     }
 
