@@ -149,7 +149,7 @@ fn not_started(e: &StartError) -> Failure {
 fn stopped_by_itself(e: &NodeError) -> Failure {
     let code = match e {
         NodeError::Disk(_) => IO,
-        NodeError::Bootstrap(_) => DATA_FOLDER,
+        NodeError::Bootstrap(_) | NodeError::OtherRelease(_) => DATA_FOLDER,
         NodeError::Raft(_) | NodeError::Differs(_) => SOFTWARE,
     };
     Failure::new(code, e)

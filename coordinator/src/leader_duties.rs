@@ -17,6 +17,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::upgrade;
 use rowlock_wal::{Folder, StorageError};
 use tokio::sync::mpsc;
 
@@ -57,9 +58,20 @@ impl LeaderDuties {
             if leads {
                 self.propose_what_is_due(view.term, &mut founding);
             }
-            let known = self.replica.state.read().cluster();
+            let (known, version) = {
+                let state = self.replica.state.read();
+                (state.cluster(), state.version().clone())
+            };
             if let Some(id) = known {
                 self.folder.note_cluster(id).await?;
+            }
+            if version.number > self.noted_version() {
+                tracing::info!(
+                    version = version.number,
+                    release = version.release,
+                    "the cluster has gone over to a version"
+                );
+                self.folder.note_version(version).await?;
             }
             tokio::select! {
                 biased;
@@ -68,6 +80,10 @@ impl LeaderDuties {
                 () = time::sleep_about(EVERY) => {}
             }
         }
+    }
+
+    fn noted_version(&self) -> u16 {
+        self.folder.version().map_or(upgrade::FIRST, |version| version.number)
     }
 
     fn propose_what_is_due(&self, term: u64, founding: &mut Founding) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_consensus::applied_state::AppliedState;
+use rowlock_types::versions::Versions;
 
 use crate::delivery::watch::WatchTable;
 
@@ -21,6 +22,11 @@ pub struct Replica {
 }
 
 impl Replica {
+    /// Of a node that knows these versions.
+    pub fn of(versions: Versions) -> Replica {
+        Replica { applied: Arc::new(AppliedState::of(versions)), ..Replica::default() }
+    }
+
     /// Without the watches.
     pub fn applied(&self) -> &Arc<AppliedState> {
         &self.applied

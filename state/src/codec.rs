@@ -1,5 +1,6 @@
-//! The bytes of a log entry: a version byte, a byte of flags, the entry's number in its term, then the
-//! proposals, each of which says what is not as in the one before ([`mod@write`]).
+//! The bytes of a log entry: a byte for the version that the cluster writes ([`crate::upgrade`]), a byte of
+//! flags, the entry's number in its term, then the proposals, each of which says what is not as in the one
+//! before ([`mod@write`]).
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version, and keeps reading
 //! those of earlier releases; `testdata/batch.golden` shows such a change.
@@ -13,12 +14,10 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::command::{Batch, Proposal};
+use crate::upgrade::{FIRST, NEWEST};
 
 /// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
-
-/// What is written, and read. Since release 0.2.0.
-const VERSION: u8 = 1;
 
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
@@ -122,7 +121,7 @@ pub enum BatchError {
     #[error("the batch is empty")]
     Empty,
     /// Written by another version.
-    #[error("the batch has format version {0}, this node knows {VERSION}")]
+    #[error("the batch has version {0}, this release knows none beyond {NEWEST}")]
     Version(u8),
     /// Written by another version, which knows more flags.
     #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA)]
@@ -139,10 +138,17 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// The payload of a log entry. The proposer bounds what it folds: a batch that no node could read must
-    /// not get into the log.
+    /// The payload of a log entry, in the version of the first release. The proposer bounds what it folds: a
+    /// batch that no node could read must not get into the log.
     pub fn encode(&self) -> Bytes {
-        let mut bytes = vec![VERSION, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
+        self.encode_as(FIRST)
+    }
+
+    /// The same in a version of the cluster's. All that there are so far differ in their first byte only.
+    pub fn encode_as(&self, version: u16) -> Bytes {
+        let first = u8::try_from(version).ok().filter(|_| (FIRST..=NEWEST).contains(&version));
+        let first = first.expect("Invariant: a cluster writes in a version that its nodes know");
+        let mut bytes = vec![first, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // The room was guessed, and the log keeps entries in memory.
@@ -161,9 +167,12 @@ impl Batch {
             return Err(BatchError::TooLarge(bytes.len()));
         }
         let (flags, body) = match &bytes[..] {
-            [] | [VERSION] => return Err(BatchError::Empty),
-            [VERSION, flags, body @ ..] => (*flags, body),
-            [version, ..] => return Err(BatchError::Version(*version)),
+            [] => return Err(BatchError::Empty),
+            [version, ..] if !(FIRST..=NEWEST).contains(&u16::from(*version)) => {
+                return Err(BatchError::Version(*version));
+            }
+            [_] => return Err(BatchError::Empty),
+            [_, flags, body @ ..] => (*flags, body),
         };
         if flags & !ENFORCE_QUOTA != 0 {
             return Err(BatchError::Flags(flags));
@@ -202,6 +211,7 @@ mod tests {
     use super::*;
     use crate::command::{Attachment, Command, Ordinal, Origin};
     use crate::proof::Proof;
+    use crate::upgrade::ClusterVersion;
 
     /// Of every length that a number may have.
     fn number() -> impl Strategy<Value = u64> {
@@ -276,6 +286,10 @@ mod tests {
                 Command::Reattach { from, session, proof: Proof::of(b"p"), timeout_ms: timeout as u32 }
             }),
             Just(Command::CompareDigests),
+            (number(), text()).prop_map(|(number, release)| Command::RaiseVersion {
+                to: ClusterVersion { number: number as u16, release },
+            }),
+            any::<bool>().prop_map(|hold| Command::HoldVersion { hold }),
             (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),
             Just(Command::Refused(rowlock_proto::ErrorCode::BadArguments)),
         ];
@@ -386,16 +400,16 @@ mod tests {
 
     #[test]
     fn lists_that_claim_more_than_there_is_are_damage() {
-        let bytes = [&[VERSION, 0, 0, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
+        let bytes = [&[1, 0, 0, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))));
-        let bytes = [&[VERSION, 0, 0, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
+        let bytes = [&[1, 0, 0, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
         assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))), "two thirds of them are there");
     }
     #[test]
     fn a_tag_is_on_a_write_and_never_on_another_tag_however_long_the_chain() {
         let (tagged, noop, abandon) = ([12, 1, 0], 0, [15, 0]);
         // Before the command: the entry's number, and what repeats.
-        let head = [VERSION, 0, 0, 0, 0, 1, 0, 0];
+        let head = [1, 0, 0, 0, 0, 1, 0, 0];
         let read = |command: &[u8]| Batch::decode(&[&head[..], command].concat());
         assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "one tag on a write");
         assert!(read(&[noop]).is_ok());
@@ -405,9 +419,7 @@ mod tests {
             assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "and the next one is read again");
         }
         let tag_before = |command: &[u8]| {
-            Batch::decode(
-                &[&[VERSION, 0, 0, 0, 0, 1, head::TAG | head::ACKED, 0, 1, 0][..], command].concat(),
-            )
+            Batch::decode(&[&[1, 0, 0, 0, 0, 1, head::TAG | head::ACKED, 0, 1, 0][..], command].concat())
         };
         assert!(tag_before(&abandon).is_ok());
         assert!(tag_before(&[noop]).is_err() && tag_before(&[&tagged[..], &abandon].concat()).is_err());

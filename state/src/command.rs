@@ -13,6 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::proof::Proof;
+use crate::upgrade::ClusterVersion;
 
 /// How often a session has been attached to a connection. Proposals of an older attachment are refused
 /// (`SessionMoved`), so a connection that the client has left cannot act any more.
@@ -165,6 +166,17 @@ pub enum Command {
     },
     /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
     EndGrace,
+    /// The cluster goes over to a version that all its members know. An older one changes nothing. Takes no
+    /// zxid. Every release reads this command: it tells an older one that it must stop, and what to run.
+    RaiseVersion {
+        /// Which.
+        to: ClusterVersion,
+    },
+    /// Whether the leader waits for an operator's word before it raises the version. Takes no zxid.
+    HoldVersion {
+        /// It does.
+        hold: bool,
+    },
 }
 
 thread_local! {
@@ -216,6 +228,8 @@ impl Command {
             | Command::Reap { .. }
             | Command::Found { .. }
             | Command::EndGrace
+            | Command::RaiseVersion { .. }
+            | Command::HoldVersion { .. }
             | Command::Configure { .. } => false,
         }
     }

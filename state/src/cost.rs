@@ -180,6 +180,8 @@ impl<'a> Bill<'a> {
             | Command::CompareDigests
             | Command::Found { .. }
             | Command::EndGrace
+            | Command::RaiseVersion { .. }
+            | Command::HoldVersion { .. }
             | Command::DigestAt { .. } => {}
         }
         // The end of a session, or of holds that last too long, cannot be refused.

@@ -33,6 +33,7 @@ impl Machine {
         self.sessions.check()?;
         self.locks.check()?;
         self.check_contenders()?;
+        self.check_upgrade()?;
         let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
         owned.sort_unstable();
         let registered =

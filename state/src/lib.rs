@@ -35,6 +35,7 @@ mod shared_map;
 mod snapshot;
 mod steps;
 mod tree;
+pub mod upgrade;
 mod znode;
 
 #[cfg(test)]
@@ -54,4 +55,5 @@ pub use proof::Proof;
 pub use restore::{Ended, NewCluster, ZxidsUsedUp};
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};
+pub use upgrade::ClusterVersion;
 pub use znode::Kind;

@@ -19,6 +19,7 @@ use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, Tree};
+use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
 /// Text about the membership, which ZooKeeper's clients read and watch.
@@ -42,6 +43,8 @@ pub struct Machine {
     pub(crate) last_entry: Ordinal,
     /// Which cluster it is the state of. `None`: not said yet.
     pub(crate) cluster: Option<NewCluster>,
+    /// In which version the cluster writes.
+    pub(crate) upgrade: Upgrade,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
 }
@@ -98,6 +101,7 @@ impl Machine {
             time_ms: 0,
             last_entry: Ordinal::default(),
             cluster: None,
+            upgrade: Upgrade::default(),
             searched: 0,
         }
     }
@@ -182,6 +186,7 @@ impl Machine {
         let parts = [
             entry,
             self.cluster_digest(),
+            self.upgrade_digest(),
             self.tree.totals().digest,
             self.sessions.digest(),
             self.locks.digest(),
@@ -211,7 +216,8 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         match &proposal.command {
-            Command::Noop | Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
+            Command::Noop => Ok(self.noop()),
+            Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
             // The client asks again.
             Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
             Command::OpenSession { proof, timeout_ms } => {
@@ -237,6 +243,9 @@ impl Machine {
                 Ok(Outcome::Done)
             }
             command @ (Command::Found { .. } | Command::EndGrace) => Ok(self.begin(command)),
+            command @ (Command::RaiseVersion { .. } | Command::HoldVersion { .. }) => {
+                Ok(self.decide_on_version(command))
+            }
             Command::LockDue { lock } => {
                 let zxid = self.next_zxid();
                 self.lock_due(zxid, lock, sink);
@@ -297,6 +306,8 @@ impl Machine {
             | Command::LockDue { .. }
             | Command::Found { .. }
             | Command::EndGrace
+            | Command::RaiseVersion { .. }
+            | Command::HoldVersion { .. }
             | Command::OpenSession { .. }
             | Command::Reattach { .. }
             | Command::CompareDigests
@@ -346,6 +357,8 @@ fn takes_zxid(command: &Command) -> bool {
             | Command::Verify(_)
             | Command::Found { .. }
             | Command::EndGrace
+            | Command::RaiseVersion { .. }
+            | Command::HoldVersion { .. }
     )
 }
 

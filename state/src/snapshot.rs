@@ -18,6 +18,7 @@ use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::Key;
 use crate::machine::Machine;
+use crate::upgrade::{ClusterVersion, FIRST, Upgrade};
 use crate::znode::Znode;
 use block::BlockWriter;
 use record::Record;
@@ -43,6 +44,9 @@ pub enum SnapshotError {
     /// Written by another version.
     #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
     Version(u16),
+    /// Of a cluster that has gone over to a version that this release does not know.
+    #[error("the snapshot is of version {} of the cluster's state: run release {} or a later one", .0.number, .0.release.escape_debug())]
+    Newer(ClusterVersion),
     /// All of it could be read, and is another state than the one that was written.
     #[error("the snapshot is damaged: it was written with the digest {written:#018x}, and has {found:#018x}")]
     Digest {
@@ -85,6 +89,7 @@ impl Frozen {
         if let Some(cluster) = machine.cluster {
             blocks.put(&Record::Cluster(cluster))?;
         }
+        put_version(&mut blocks, machine)?;
         for (id, session) in machine.sessions() {
             let (proof, timeout_ms, attachment) = (session.proof, session.timeout_ms, session.attachment);
             blocks.put(&Record::Session { id, proof, timeout_ms, attachment })?;
@@ -113,6 +118,17 @@ impl Frozen {
         blocks.put(&Record::End { digest: machine.digest() })?;
         blocks.finish()
     }
+}
+
+fn put_version(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+    let Upgrade { version, held, rehearsed, mistaken: _ } = &machine.upgrade;
+    if version.number != FIRST || *held {
+        blocks.put(&Record::Version { version: version.clone(), held: *held })?;
+    }
+    if *rehearsed > 0 {
+        blocks.put(&Record::Rehearsed(*rehearsed))?;
+    }
+    Ok(())
 }
 
 fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {

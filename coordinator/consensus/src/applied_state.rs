@@ -3,14 +3,16 @@
 //! Invariant: the lock of the state is not held across an await.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rowlock_state::command::Batch;
-use rowlock_state::{BatchError, Machine};
+use rowlock_state::{BatchError, ClusterVersion, Machine, upgrade};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::memory::Memory;
+use rowlock_types::versions::{OtherRelease, Versions};
 
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]
@@ -21,10 +23,45 @@ pub struct AppliedState {
     pub memory: Memory,
     /// Decoded batches that this node has made itself, or has read of another leader.
     pub batch_cache: BatchCache,
+    /// Those that this node knows.
+    pub versions: Versions,
     applied_index: AtomicU64,
+    /// In which version the cluster writes; 0: nothing has been applied yet.
+    version: AtomicU16,
+    left_behind: OnceLock<OtherRelease>,
 }
 
 impl AppliedState {
+    /// Before anything is applied, on a node that knows these versions.
+    pub fn of(versions: Versions) -> AppliedState {
+        AppliedState { versions, ..AppliedState::default() }
+    }
+
+    /// In which version this node writes what others read.
+    pub fn version(&self) -> u16 {
+        self.version.load(Ordering::Acquire).max(upgrade::FIRST)
+    }
+
+    /// Set by apply, which holds the write lock of `state`.
+    pub fn set_version(&self, version: u16) {
+        let before = self.version.swap(version, Ordering::Release);
+        assert!(before <= version, "a cluster does not go back to an older version");
+    }
+
+    /// Refuses a version of the cluster's that this node does not know: it must stop, and
+    /// [`left_behind`](AppliedState::left_behind) says why from then on.
+    ///
+    /// # Errors
+    /// It does not know it.
+    pub fn check_version(&self, cluster: &ClusterVersion) -> Result<(), OtherRelease> {
+        self.versions.check(cluster).inspect_err(|other| drop(self.left_behind.set(other.clone())))
+    }
+
+    /// Why this node must stop, if the cluster has gone on without it.
+    pub fn left_behind(&self) -> Option<&OtherRelease> {
+        self.left_behind.get()
+    }
+
     /// Log index of the last entry with commands in `state`. Belongs to it only while its lock is held.
     pub fn applied_index(&self) -> u64 {
         self.applied_index.load(Ordering::Acquire)

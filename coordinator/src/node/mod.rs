@@ -29,6 +29,7 @@ use rowlock_tls::TlsError;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::{Hook, NodeHook};
 use rowlock_types::status::Status;
+use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
 use crate::bootstrap::BootstrapError;
@@ -107,6 +108,9 @@ pub enum NodeError {
     /// The node may not be part of its cluster.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// The cluster has gone over to a version that this release does not know.
+    #[error("{0}")]
+    OtherRelease(OtherRelease),
     /// Its state is another one than that of the other nodes.
     #[error("{0}")]
     Differs(Difference),

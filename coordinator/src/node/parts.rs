@@ -13,7 +13,7 @@ use rowlock_env::{rng, worker};
 use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Hook;
-use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError};
+use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError, check_release};
 
 use super::audit::AuditLog;
 use super::tls::{self, Tls};
@@ -65,7 +65,7 @@ impl Parts {
     pub(super) async fn open(config: &NodeConfig, trust: Trust, hook: Hook) -> Result<Parts, StartError> {
         let metrics = trust.metrics.clone();
         let failure = watch::channel(None);
-        let replica = Arc::new(Replica::default());
+        let replica = Arc::new(Replica::of(config.versions.clone()));
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
         let pending = Arc::new(Pending::new(config.id, incarnation));
@@ -141,6 +141,8 @@ async fn open_storage(
     failure: watch::Sender<Option<NodeError>>,
 ) -> Result<Opened, StorageError> {
     let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let (folder, versions) = (config.data_dir.clone(), config.versions.clone());
+    worker::run_blocking("folder-release", move || check_release(&folder, &versions)).await?;
     let on_fatal = move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()));
     let (on_fatal, segment_bytes) = (Arc::new(on_fatal), config.log_segment_bytes);
     Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await

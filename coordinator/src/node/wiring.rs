@@ -481,11 +481,15 @@ impl Parts {
     /// Raft stopping by itself stops the node.
     fn start_watchdog(&self) {
         let (raft, failure, shutdown) = (self.raft.clone(), self.failure.0.clone(), self.shutdown_word());
+        let replica = self.replica.clone();
         self.tasks.spawn("watchdog", async move {
             tokio::select! {
                 biased;
                 () = shutdown.wait() => {}
-                error = raft::stopped(&raft) => fail(&failure, NodeError::Raft(error)),
+                error = raft::stopped(&raft) => match replica.left_behind() {
+                    Some(other) => fail(&failure, NodeError::OtherRelease(other.clone())),
+                    None => fail(&failure, NodeError::Raft(error)),
+                },
             }
         });
     }

@@ -7,14 +7,15 @@
 
 use std::fmt;
 
+use rowlock_state::{ClusterVersion, upgrade};
 use serde::{Deserialize, Serialize};
 
-/// The oldest version that this release knows. 1 is that of release 0.2.0, the first one.
-const LEAST: u16 = 1;
+/// The oldest version that this release knows: that of release 0.2.0, the first one.
+const LEAST: u16 = upgrade::FIRST;
 /// The newest version that this release knows. Raised by a release that changes a form.
-const MOST: u16 = 1;
+const MOST: u16 = upgrade::FIRST;
 /// The version that exists for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
-const REHEARSED: u16 = MOST + 1;
+const REHEARSED: u16 = upgrade::REHEARSED;
 
 /// The versions that a node knows, and the release that it runs.
 ///
@@ -49,6 +50,17 @@ impl Versions {
         (self.least..=self.most).contains(&version)
     }
 
+    /// Whether the node can go on in a cluster of this version.
+    ///
+    /// # Errors
+    /// [`OtherRelease`]: it cannot; says what to run.
+    pub fn check(&self, cluster: &ClusterVersion) -> Result<(), OtherRelease> {
+        if self.include(cluster.number) {
+            return Ok(());
+        }
+        Err(OtherRelease { cluster: cluster.clone(), ours: self.clone() })
+    }
+
     /// The same without the versions before `version`: the cluster has left them behind.
     #[must_use]
     pub fn since(mut self, version: u16) -> Versions {
@@ -66,6 +78,43 @@ impl Versions {
             "nobody is spoken to in what it does not know"
         );
         common
+    }
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        Versions::of_this_release()
+    }
+}
+
+/// The cluster writes in a version that this node does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct OtherRelease {
+    /// The cluster's.
+    pub cluster: ClusterVersion,
+    /// This node's.
+    pub ours: Versions,
+}
+
+impl fmt::Display for OtherRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OtherRelease { cluster: ClusterVersion { number, release }, ours } = self;
+        let release = release.escape_debug();
+        if *number > ours.most {
+            write!(
+                f,
+                "the cluster has gone over to version {number}, that of release {release}, and this is {ours}, which does \
+                 not know it. Nothing was changed. Run release {release} or a later one on this node. There is no way \
+                 back to an older one, but a backup that was made with it (docs/backup.md)."
+            )
+        } else {
+            write!(
+                f,
+                "the cluster is still at version {number}, that of release {release}, and this is {ours}, which has left \
+                 it behind. Nothing was changed. Upgrade by one release at a time: run one in between on all nodes, and \
+                 finalize it (rowlock upgrade finalize)."
+            )
+        }
     }
 }
 
@@ -108,6 +157,17 @@ mod tests {
         let node = versions(1, 2).since(2);
         assert_eq!((node.common(&versions(1, 1)), node.common(&versions(1, 3))), (None, Some(2)));
         assert_eq!(versions(2, 3).since(1), versions(2, 3));
+    }
+
+    #[test]
+    fn a_cluster_of_another_version_is_refused_with_both_releases_and_what_to_do() {
+        let cluster = |number| ClusterVersion { number, release: "0.9.0".to_owned() };
+        let node = Versions { release: "0.5.0".to_owned(), ..versions(3, 4) };
+        assert_eq!((node.check(&cluster(3)), node.check(&cluster(4))), (Ok(()), Ok(())));
+        for (number, advice) in [(5, "Run release 0.9.0 or a later one"), (2, "by one release at a time")] {
+            let told = node.check(&cluster(number)).expect_err("is refused").to_string();
+            assert!(told.contains("0.9.0") && told.contains("0.5.0") && told.contains(advice), "{told}");
+        }
     }
 
     #[test]

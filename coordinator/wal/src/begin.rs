@@ -53,5 +53,6 @@ pub fn begin_with_state(
     assert_eq!(written.meta().last_log_id, Some(BEGINNING), "the snapshot is where the log begins");
     dir.sync().map_err(StorageError::io("flushing", path))?;
     let (incarnation, state) = (identity::new_incarnation(), FolderState::Member);
-    identity::write(&dir, identity, Claim { log: LogState::New, incarnation, state, cluster: Some(cluster) })
+    let claim = Claim { log: LogState::New, incarnation, state, cluster: Some(cluster), version: None };
+    identity::write(&dir, identity, &claim)
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::{ClusterId, NodeId};
+use rowlock_types::versions::OtherRelease;
 
 use super::identity::Identity;
 use super::log::segment::{HeaderError, SegmentSeq};
@@ -88,6 +89,9 @@ pub enum StorageError {
         /// Who asked.
         expected: Identity,
     },
+    /// The cluster has gone over to a version that this release does not know, or is not there yet.
+    #[error("{0}")]
+    OtherRelease(OtherRelease),
     /// Another version of Rowlock wrote it.
     #[error(
         "the data folder {} has format version {found}, this version of Rowlock reads version {expected}. Nothing was \

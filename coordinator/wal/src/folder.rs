@@ -15,6 +15,7 @@ use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
 use rowlock_proto::{ClusterId, NodeId};
+use rowlock_state::ClusterVersion;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::KNOWN_NODES_MAX;
 
@@ -52,6 +53,7 @@ struct Inner {
     incarnation: Incarnation,
     state: Mutex<FolderState>,
     cluster: Mutex<Option<ClusterId>>,
+    version: Mutex<Option<ClusterVersion>>,
     known: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// Held while a file is written.
     writing: Mutex<()>,
@@ -66,6 +68,7 @@ impl Folder {
             incarnation: claim.incarnation,
             state: Mutex::new(claim.state),
             cluster: Mutex::new(claim.cluster),
+            version: Mutex::new(claim.version),
             known: Mutex::new(known),
             writing: Mutex::new(()),
         };
@@ -79,6 +82,7 @@ impl Folder {
             incarnation: Incarnation(u128::from(node.0)),
             state: Mutex::new(FolderState::Member),
             cluster: Mutex::default(),
+            version: Mutex::default(),
             known: Mutex::default(),
             writing: Mutex::new(()),
         };
@@ -112,6 +116,18 @@ impl Folder {
         worker::run_blocking("cluster-id", move || inner.note_cluster(id)).await
     }
 
+    /// What the cluster has gone over to, as far as the node has noted it. `None`: the first version.
+    pub fn version(&self) -> Option<ClusterVersion> {
+        self.inner.version.lock().clone()
+    }
+
+    /// Notes durably what the cluster has gone over to: an older release will not start on this folder. Never
+    /// goes back.
+    pub async fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
+        let inner = self.inner.clone();
+        worker::run_blocking("cluster-version", move || inner.note_version(version)).await
+    }
+
     /// By which incarnations it knows other nodes.
     pub fn known(&self) -> Vec<(NodeId, Incarnation)> {
         self.inner.known.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
@@ -140,7 +156,7 @@ impl Inner {
             return Ok(());
         }
         if let Some((dir, identity)) = &self.place {
-            identity::write(dir, identity, self.claim(state, *self.cluster.lock()))?;
+            identity::write(dir, identity, &self.claim(state, *self.cluster.lock(), self.version()))?;
         }
         let before = std::mem::replace(&mut *self.state.lock(), state);
         assert!(before < state, "a folder's state only rises");
@@ -156,15 +172,38 @@ impl Inner {
             return if known == id { Ok(()) } else { Err(other) };
         }
         if let Some((dir, identity)) = &self.place {
-            identity::write(dir, identity, self.claim(*self.state.lock(), Some(id)))?;
+            identity::write(dir, identity, &self.claim(*self.state.lock(), Some(id), self.version()))?;
         }
         let before = self.cluster.lock().replace(id);
         assert!(before.is_none(), "the cluster of a folder is noted once");
         Ok(())
     }
 
-    fn claim(&self, state: FolderState, cluster: Option<ClusterId>) -> Claim {
-        Claim { log: LogState::Begun, incarnation: self.incarnation, state, cluster }
+    fn version(&self) -> Option<ClusterVersion> {
+        self.version.lock().clone()
+    }
+
+    fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
+        let _writing = self.writing.lock();
+        if self.version().is_some_and(|known| known.number >= version.number) {
+            return Ok(());
+        }
+        if let Some((dir, identity)) = &self.place {
+            let (state, cluster) = (*self.state.lock(), *self.cluster.lock());
+            identity::write(dir, identity, &self.claim(state, cluster, Some(version.clone())))?;
+        }
+        let before = self.version.lock().replace(version.clone());
+        assert!(before.is_none_or(|before| before.number < version.number), "a version only rises");
+        Ok(())
+    }
+
+    fn claim(
+        &self,
+        state: FolderState,
+        cluster: Option<ClusterId>,
+        version: Option<ClusterVersion>,
+    ) -> Claim {
+        Claim { log: LogState::Begun, incarnation: self.incarnation, state, cluster, version }
     }
 
     fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), NotRecorded>> {
@@ -238,7 +277,11 @@ mod tests {
         let dir = Dir::open(path).expect("opens");
         let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
         let (incarnation, state) = (Incarnation(7), FolderState::Unknown);
-        Folder::open(dir, identity, Claim { log: LogState::New, incarnation, state, cluster: None })
+        Folder::open(
+            dir,
+            identity,
+            Claim { log: LogState::New, incarnation, state, cluster: None, version: None },
+        )
     }
 
     #[tokio::test]

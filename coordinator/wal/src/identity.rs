@@ -9,6 +9,7 @@ use std::fmt;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
 use rowlock_proto::{ClusterId, NodeId};
+use rowlock_state::ClusterVersion;
 use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
@@ -88,7 +89,7 @@ impl FolderState {
 }
 
 /// What the file says besides whose folder it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Of the log.
     pub log: LogState,
@@ -98,6 +99,8 @@ pub struct Claim {
     pub state: FolderState,
     /// Unset until the node has heard of it.
     pub cluster: Option<ClusterId>,
+    /// What the cluster has gone over to. Unset in the first version.
+    pub version: Option<ClusterVersion>,
 }
 
 /// Checks that the folder is of `identity`, or makes it so if it is new.
@@ -110,8 +113,8 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
         let (incarnation, state) = (new_incarnation(), FolderState::Unknown);
-        let new = Claim { log: LogState::New, incarnation, state, cluster: None };
-        write(dir, identity, new)?;
+        let new = Claim { log: LogState::New, incarnation, state, cluster: None, version: None };
+        write(dir, identity, &new)?;
         return Ok(new);
     }
     let (found, claim) = read(dir)?;
@@ -119,6 +122,11 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
     }
     Ok(claim)
+}
+
+/// Whether there is a file.
+pub fn is_there(dir: &Dir) -> bool {
+    dir.exists(FILE)
 }
 
 /// Whose an existing folder is.
@@ -138,12 +146,12 @@ pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
 }
 
 /// Replaces the file.
-pub fn write(dir: &Dir, identity: &Identity, claim: Claim) -> Result<(), StorageError> {
+pub fn write(dir: &Dir, identity: &Identity, claim: &Claim) -> Result<(), StorageError> {
     let path = dir.path().join(FILE);
     dir.write_atomic(FILE, text(identity, claim).as_bytes()).map_err(StorageError::io("writing", &path))
 }
 
-fn text(identity: &Identity, claim: Claim) -> String {
+fn text(identity: &Identity, claim: &Claim) -> String {
     let mut content = format!(
         "{BEGIN} {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\nincarnation {}\nstate {}\n",
         identity.node,
@@ -157,6 +165,9 @@ fn text(identity: &Identity, claim: Claim) -> String {
     );
     if let Some(cluster) = claim.cluster {
         content.push_str(&format!("cluster-id {cluster}\n"));
+    }
+    if let Some(ClusterVersion { number, release }) = &claim.version {
+        content.push_str(&format!("version {number} {}\n", one_line(release)));
     }
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
@@ -208,11 +219,19 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
     let word = field("state")?;
     let state =
         FolderState::named(word).ok_or_else(|| Unread::Damaged(format!("it says \"state {word}\"")))?;
-    let id = match field("cluster-id") {
-        Ok(id) => Some(id.parse().map_err(|_| damaged("its cluster id is not a number"))?),
-        Err(_) => None,
-    };
-    Ok((Identity { cluster, node }, Claim { log, incarnation, state, cluster: id }))
+    // Only these two may be missing. What a later release adds stands behind them.
+    let (mut id, mut version) = (None, None);
+    for line in lines {
+        if let Some(text) = line.strip_prefix("cluster-id ") {
+            id = Some(text.parse().map_err(|_| damaged("its cluster id is not a number"))?);
+        } else if let Some(text) = line.strip_prefix("version ") {
+            let read = text.split_once(' ').and_then(|(number, release)| {
+                Some(ClusterVersion { number: number.parse().ok()?, release: release.to_owned() })
+            });
+            version = Some(read.ok_or_else(|| damaged("its version is not a number and a release"))?);
+        }
+    }
+    Ok((Identity { cluster, node }, Claim { log, incarnation, state, cluster: id, version }))
 }
 
 #[cfg(test)]
@@ -230,9 +249,13 @@ mod tests {
         let new = claim(&dir, &identity("prod", 1)).expect("is new");
         assert_eq!((new.log, new.state), (LogState::New, FolderState::Unknown));
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), new);
-        let begun =
-            Claim { log: LogState::Begun, state: FolderState::Member, cluster: Some(ClusterId(9)), ..new };
-        write(&dir, &identity("prod", 1), begun).expect("writes");
+        let begun = Claim {
+            log: LogState::Begun,
+            state: FolderState::Member,
+            cluster: Some(ClusterId(9)),
+            ..new.clone()
+        };
+        write(&dir, &identity("prod", 1), &begun).expect("writes");
         assert_eq!(claim(&dir, &identity("prod", 1)).expect("is ours"), begun);
     }
 
@@ -293,16 +316,21 @@ mod tests {
     #[test]
     fn the_file_reads_like_this() {
         let (incarnation, state) = (Incarnation(0xabc), FolderState::Admitted);
-        let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None };
+        let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: None };
         let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
                       00000000000000000000000000000abc\nstate admitted\ncrc 3375ca24\n";
-        assert_eq!(text(&identity("prod", 1), claim), golden);
-        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim)));
+        assert_eq!(text(&identity("prod", 1), &claim), golden);
+        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim.clone())));
         let claim = Claim { cluster: Some(ClusterId(0xdef)), ..claim };
         let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
                       00000000000000000000000000000abc\nstate admitted\ncluster-id \
                       00000000000000000000000000000def\ncrc 7f7fa6e9\n";
-        assert_eq!(text(&identity("prod", 1), claim), golden);
-        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim)));
+        assert_eq!(text(&identity("prod", 1), &claim), golden);
+        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim.clone())));
+        let version = ClusterVersion { number: 2, release: "0.3.0 (a b)".to_owned() };
+        let claim = Claim { version: Some(version), ..claim };
+        let text = text(&identity("prod", 1), &claim);
+        assert!(text.contains("def\nversion 2 0.3.0 (a b)\ncrc "), "{text}");
+        assert_eq!(parse(text.as_bytes()), Ok((identity("prod", 1), claim)));
     }
 }

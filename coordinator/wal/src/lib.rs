@@ -64,7 +64,7 @@ pub use identity::{FolderState, Identity};
 pub use log::handle::Log;
 pub use log::record::Checkpoint;
 pub use log::worker::{Callback, Done, OnFatal};
-pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, verify};
+pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, check_release, verify};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 
 /// Folder of the log's segments.

@@ -9,6 +9,7 @@ use rowlock_env::disk::{Dir, DirLock};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
+use rowlock_types::versions::Versions;
 
 use super::error::StorageError;
 use super::folder::Folder;
@@ -122,6 +123,21 @@ impl Storage {
     }
 }
 
+/// Refuses the folder of a node whose cluster writes in a version that this node does not know, before
+/// anything else in it is read. Blocks.
+///
+/// # Errors
+/// [`StorageError::OtherRelease`], which names both releases; or the file cannot be read.
+pub fn check_release(path: &Path, versions: &Versions) -> Result<(), StorageError> {
+    let dir = match Dir::open(path) {
+        Ok(dir) if identity::is_there(&dir) => dir,
+        // A new one.
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    let (_, claim) = identity::read(&dir)?;
+    claim.version.map_or(Ok(()), |version| versions.check(&version)).map_err(StorageError::OtherRelease)
+}
+
 /// What is in a folder whose node does not run. The folder stays locked for as long as this lives.
 pub struct Stopped {
     /// Whose folder it is.
@@ -141,6 +157,7 @@ pub struct Stopped {
 /// The errors are those that the node would refuse to start with.
 pub fn verify(path: &Path) -> Result<Stopped, StorageError> {
     let begun = time::now();
+    check_release(path, &Versions::of_this_release())?;
     let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
     let (identity, claim) = identity::read(&dir)?;
     let lock = lock(&dir)?;
@@ -212,7 +229,7 @@ fn read(
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
     let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
     if claim.log == LogState::New {
-        identity::write(&dir, &identity, Claim { log: LogState::Begun, ..claim })?;
+        identity::write(&dir, &identity, &Claim { log: LogState::Begun, ..claim.clone() })?;
     }
     let mut report = report(&found);
     let mut log = found.log;

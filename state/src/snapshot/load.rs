@@ -18,6 +18,7 @@ use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
+use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, SharedZnode, Znode};
 
 pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
@@ -27,7 +28,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
     let mut acls = Vec::new();
     let mut builder = Builder::default();
-    let (mut last_entry, mut cluster) = (Ordinal::default(), None);
+    let (mut last_entry, mut cluster, mut upgrade) = (Ordinal::default(), None, Upgrade::default());
     let digest = loop {
         let record = records.next()?;
         match record {
@@ -57,6 +58,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             }
             Record::Cluster(_) if cluster.is_some() => return damaged("the cluster's id comes twice"),
             Record::Cluster(known) => cluster = Some(known),
+            Record::Version { .. } | Record::Rehearsed(_) => restore_version(&mut upgrade, record)?,
             Record::LastEntry(ordinal) => last_entry = ordinal,
             Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
             Record::End { digest } => break digest,
@@ -64,7 +66,8 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     };
     let locks = Locks::default();
     let (tree, searched) = (builder.finish()?, 0);
-    let mut machine = Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, searched };
+    let mut machine =
+        Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, upgrade, searched };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
@@ -77,6 +80,22 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
         return Err(SnapshotError::Digest { written: digest, found });
     }
     Ok(machine)
+}
+
+/// What the state says about upgrades.
+fn restore_version(upgrade: &mut Upgrade, record: Record) -> Result<(), SnapshotError> {
+    match record {
+        Record::Version { version, .. } if version.number > NEWEST => Err(SnapshotError::Newer(version)),
+        Record::Version { version, held } if *upgrade == Upgrade::default() && version.number >= FIRST => {
+            *upgrade = Upgrade { version, held, ..Upgrade::default() };
+            Ok(())
+        }
+        Record::Rehearsed(commands) if upgrade.version.number >= REHEARSED && commands > 0 => {
+            upgrade.rehearsed = commands;
+            Ok(())
+        }
+        _ => damaged("its version is none"),
+    }
 }
 
 /// A session, or what belongs to one that came before.

@@ -12,6 +12,7 @@ use crate::dedup::OutcomeRecord;
 use crate::locks::Contender;
 use crate::proof::Proof;
 use crate::restore::NewCluster;
+use crate::upgrade::ClusterVersion;
 use crate::znode::Meta;
 
 /// One item.
@@ -41,4 +42,8 @@ pub(super) enum Record<'a> {
     LongestTimeout { session: SessionId, longest_ms: u32 },
     /// Behind the counters. Not there before the cluster has an id.
     Cluster(NewCluster),
+    /// Behind the counters, and before all that earlier versions do not know. Not there in the first version.
+    Version { version: ClusterVersion, held: bool },
+    /// Behind `Version`, since the version of rehearsals.
+    Rehearsed(u64),
 }

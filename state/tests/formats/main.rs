@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+mod replay;
 mod sample;
 
 use std::path::Path;
@@ -27,26 +28,29 @@ fn snapshot(machine: &Machine) -> Vec<u8> {
 }
 
 /// The bytes in `testdata/<name>.golden`, after comparing them with `bytes` or writing them anew.
-#[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"));
     let mut text = String::new();
     for line in bytes.chunks(32) {
         text.extend(line.iter().map(|byte| format!("{byte:02x}")));
         text.push('\n');
     }
-    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    let written = golden_bytes(name);
+    let written = crate::bytes(&kept_text(name, &text));
     assert!(written == bytes, "{name} has changed: that needs a new format version");
     written
 }
 
+/// The text of a golden file, after writing it anew if that is asked for.
 #[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
-fn golden_bytes(name: &str) -> Vec<u8> {
+fn kept_text(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"));
-    let written = std::fs::read_to_string(&path).unwrap();
+    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    std::fs::read_to_string(&path).unwrap()
+}
+
+/// What these digits stand for.
+fn bytes(written: &str) -> Vec<u8> {
     let digits: Vec<u8> = written.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
@@ -147,7 +151,7 @@ fn a_batch_of_another_version_or_with_a_tail_is_refused() {
         change(&mut bytes);
         Batch::decode(&bytes)
     };
-    assert!(matches!(decode(&|bytes| bytes[0] = 2), Err(BatchError::Version(2))));
+    assert!(matches!(decode(&|bytes| bytes[0] = 3), Err(BatchError::Version(3))));
     assert!(matches!(decode(&|bytes| bytes[0] = 0), Err(BatchError::Version(0))));
     assert!(matches!(decode(&|bytes| bytes.push(0)), Err(BatchError::Trailing(1))));
     assert!(matches!(decode(&|bytes| bytes.truncate(40)), Err(BatchError::Damaged(_))));

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Version};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
-use rowlock_state::{Machine, Proof};
+use rowlock_state::{ClusterVersion, Machine, Proof};
 
 /// Nobody watches.
 pub struct Silent;
@@ -189,6 +189,10 @@ pub fn other_batch() -> Batch {
         Command::CompareDigests,
         Command::DigestAt { index: 300, digest: 0x1122_3344_5566_7788 },
         Command::Refused(ErrorCode::BadArguments),
+        Command::Found { cluster: ClusterId(0x1122_3344_5566_7788_99aa_bbcc_ddee_ff00) },
+        Command::EndGrace,
+        Command::RaiseVersion { to: ClusterVersion { number: 1, release: "0.2.0".to_owned() } },
+        Command::HoldVersion { hold: true },
     ] {
         proposal.origin.request += 1;
         proposal.command = command;

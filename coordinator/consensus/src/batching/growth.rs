@@ -59,6 +59,8 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::DigestAt { .. }
         | Command::Found { .. }
         | Command::EndGrace
+        | Command::RaiseVersion { .. }
+        | Command::HoldVersion { .. }
         | Command::Refused(_) => false,
     }
 }

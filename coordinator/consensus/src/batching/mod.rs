@@ -281,7 +281,7 @@ impl Batcher {
         self.metrics.batch_commands.record(proposals.len());
         let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
         let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
-        let bytes = batch.encode();
+        let bytes = batch.encode_as(self.replica.version());
         debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
         self.replica.batch_cache.keep(bytes.clone(), batch);
         Payload(bytes)
@@ -440,6 +440,8 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::CloseSession
         | Command::Found { .. }
         | Command::EndGrace
+        | Command::RaiseVersion { .. }
+        | Command::HoldVersion { .. }
         | Command::ExpireSession { .. } => 0,
     };
     OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload

@@ -83,7 +83,8 @@ pub async fn follow(
     }
 }
 
-/// Commits an empty batch. Dropped and begun anew when the metrics change, which an empty batch survives.
+/// Commits an empty batch, in the first version, which every node reads. Dropped and begun anew when the
+/// metrics change, which an empty batch survives.
 async fn open_gate(raft: &Raft) -> bool {
     let write = raft.client_write(Payload(Batch::default().encode()));
     match time::timeout(WRITE_DEADLINE, write).await {

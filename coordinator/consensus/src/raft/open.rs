@@ -117,8 +117,11 @@ pub fn dispatch(
     let (sink, lazy_flush) = (Arc::new(snapshots.clone()), log.lazy_flush().clone());
     let dispatch = RaftDispatch::new(raft.clone(), sink, lazy_flush, metrics.clone());
     let replica = replica.clone();
-    let reader = Arc::new(move |payload: &Payload| {
-        replica.batch_cache.read(&payload.0).map_err(|error| error.to_string())
+    let reader = Arc::new(move |payload: &Payload| match payload.0.first() {
+        Some(version) if u16::from(*version) > replica.versions.most => {
+            Err(format!("the batch has version {version}, and this is {}", replica.versions))
+        }
+        _ => replica.batch_cache.read(&payload.0).map_err(|error| error.to_string()),
     });
     Arc::new(dispatch.hooked(log.hook().clone()).behind(admission.clone()).reading(reader))
 }

@@ -14,7 +14,7 @@ use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::{task, time, worker};
-use rowlock_state::command::Batch;
+use rowlock_state::command::{Batch, Command};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::APPLY_SLICE;
 use rowlock_types::metrics::Metrics;
@@ -85,7 +85,8 @@ impl StateMachine {
     ) -> Result<StateMachine, StorageError> {
         let (last_applied, membership) = (None, StoredMembership::default());
         let store = snapshots.clone();
-        let newest = worker::run_blocking("snapshot-load", move || load_newest(&store)).await?;
+        let of = replica.clone();
+        let newest = worker::run_blocking("snapshot-load", move || load_newest(&store, &of)).await?;
         let mut opened = StateMachine { replica, snapshots, apply, metrics, hook, last_applied, membership };
         if let Some((machine, snapshot)) = newest {
             drop(opened.replace(machine, &snapshot)); // nothing was in it
@@ -127,12 +128,14 @@ impl StateMachine {
                     })?,
                 };
                 debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "what others apply");
+                self.check_versions(&batch)?;
                 if mutant::is(Mutant::SkipEntryAfterSnapshot) && self.is_at_snapshot() {
                     batch.proposals.clear();
                 }
                 let mut machine = self.replica.state.write();
                 outcome = self.apply.apply(&mut machine, log_id.index, batch);
                 self.hook.tell(|hook| hook.applied(position(log_id), Some(&bytes), &machine));
+                self.replica.set_version(machine.version().number);
                 self.replica.set_applied_index(log_id.index);
             }
             EntryPayload::Membership(membership) => {
@@ -142,6 +145,17 @@ impl StateMachine {
         }
         self.last_applied = Some(log_id);
         Ok(outcome)
+    }
+
+    /// Before an entry is applied that takes the cluster to a version that this node does not know: it stops
+    /// in front of it.
+    fn check_versions(&self, batch: &Batch) -> io::Result<()> {
+        for proposal in &batch.proposals {
+            if let Command::RaiseVersion { to } = &proposal.command {
+                self.replica.check_version(to).map_err(StorageError::OtherRelease)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_at_snapshot(&self) -> bool {
@@ -161,6 +175,7 @@ impl StateMachine {
         assert!(meta.last_membership.log_id() <= &meta.last_log_id, "a snapshot covers its membership");
         let mut state = self.replica.state.write();
         let old = std::mem::replace(&mut *state, machine);
+        self.replica.set_version(state.version().number);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
         self.apply.installed(&state);
         self.hook.tell(|hook| hook.installed(meta.last_log_id.map(position), &state));
@@ -200,9 +215,12 @@ impl SnapshotWriter {
 
 /// The newest snapshot whose state can be read, and that state. One that cannot be is put aside if an older
 /// one and the log, or the log alone, take its place.
-fn load_newest(store: &SnapshotStore) -> Result<Option<(Machine, SnapshotFile)>, StorageError> {
+fn load_newest(
+    store: &SnapshotStore,
+    replica: &AppliedState,
+) -> Result<Option<(Machine, SnapshotFile)>, StorageError> {
     while let Some(snapshot) = store.current() {
-        match load(snapshot) {
+        match load(snapshot, replica) {
             Ok(loaded) => {
                 store.settle();
                 return Ok(Some(loaded));
@@ -215,8 +233,9 @@ fn load_newest(store: &SnapshotStore) -> Result<Option<(Machine, SnapshotFile)>,
 }
 
 /// Reads the state out of a snapshot. Blocks on the disk.
-fn load(snapshot: SnapshotFile) -> Result<(Machine, SnapshotFile), StorageError> {
+fn load(snapshot: SnapshotFile, replica: &AppliedState) -> Result<(Machine, SnapshotFile), StorageError> {
     let mut machine = snapshot.state()?;
+    replica.check_version(machine.version()).map_err(StorageError::OtherRelease)?;
     if mutant::is(Mutant::SnapshotForgetsOutcomes) {
         machine.forget_outcomes();
     }
@@ -277,11 +296,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());
         }
         let begun = time::now();
-        let store = self.snapshots.clone();
+        let (store, replica) = (self.snapshots.clone(), self.replica.clone());
         let (machine, snapshot) = worker::run_blocking("snapshot-install", move || {
             // Read before it becomes the newest: a snapshot that cannot be read must not replace one that
             // can.
-            let (machine, snapshot) = load(snapshot)?;
+            let (machine, snapshot) = load(snapshot, &replica)?;
             store.keep(snapshot).map(|kept| (machine, kept))
         })
         .await?;

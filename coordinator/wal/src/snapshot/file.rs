@@ -11,6 +11,7 @@ use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
 use rowlock_state::{Machine, SnapshotError};
 use rowlock_types::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
+use rowlock_types::versions::{OtherRelease, Versions};
 
 use super::format::{FIXED_BYTES, SnapshotHeader};
 use crate::entry::SnapshotMeta;
@@ -145,6 +146,9 @@ impl SnapshotFile {
         Machine::decode(&mut Body { pause, ..self.open_body() }).map_err(|error| match error {
             SnapshotError::Io(source) if source.kind() != io::ErrorKind::UnexpectedEof => {
                 StorageError::Io { action: "reading", path: self.path(), source }
+            }
+            SnapshotError::Newer(cluster) => {
+                StorageError::OtherRelease(OtherRelease { cluster, ours: Versions::of_this_release() })
             }
             error => StorageError::BadSnapshot { path: self.path(), why: error.to_string() },
         })

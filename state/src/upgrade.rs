@@ -1,0 +1,200 @@
+//! In which version the cluster writes, and how it goes over to the next one.
+//!
+//! While nodes are replaced one by one by those of a newer release, all of them write what the older release
+//! reads, and apply as it does. When every member knows the newer version, [`Command::RaiseVersion`] makes
+//! the change, at one place of the log and so at the same moment on every replica. There is no way back.
+//!
+//! Invariant: what a command does depends on the version in the state, and never on what a node knows. So a
+//! change of `apply` stands behind [`Machine::is_at`], for as long as releases are supported that do not have
+//! it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::Command;
+use crate::digest::Hasher;
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+
+/// Of the first release, 0.2.0.
+pub const FIRST: u16 = 1;
+/// The version behind the newest one of this release. It is no release's: nodes go over to it in rehearsals
+/// of an upgrade, in tests and in the simulator. It has one of each kind of change: log entries begin with
+/// its number, a command does something else (a `Noop` is counted), and snapshots hold something more.
+#[doc(hidden)]
+pub const REHEARSED: u16 = FIRST + 1;
+/// The newest one that the code of this release reads and applies.
+pub(crate) const NEWEST: u16 = REHEARSED;
+
+/// A version, with a release that knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterVersion {
+    /// The version.
+    pub number: u16,
+    /// For people: what they must run at least.
+    pub release: String,
+}
+
+impl Default for ClusterVersion {
+    fn default() -> Self {
+        ClusterVersion { number: FIRST, release: "0.2.0".to_owned() }
+    }
+}
+
+/// What the state says about upgrades.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Upgrade {
+    /// What is in force.
+    pub(crate) version: ClusterVersion,
+    /// The leader does not raise it by itself.
+    pub(crate) held: bool,
+    /// Since [`REHEARSED`]: how many `Noop`s there were.
+    pub(crate) rehearsed: u64,
+    /// What counts instead of the version, in simulations of a node that breaks the invariant.
+    pub(crate) mistaken: Option<u16>,
+}
+
+impl Machine {
+    /// In which version the cluster writes.
+    pub fn version(&self) -> &ClusterVersion {
+        &self.upgrade.version
+    }
+
+    /// Whether an operator has said that the version is not to be raised without another word of one.
+    pub fn is_version_held(&self) -> bool {
+        self.upgrade.held
+    }
+
+    /// How many commands were counted since the version of rehearsals.
+    #[doc(hidden)]
+    pub fn rehearsed(&self) -> u64 {
+        self.upgrade.rehearsed
+    }
+
+    /// For simulations of a node that applies as its release does, and not as the cluster has decided.
+    #[doc(hidden)]
+    pub fn gate_by(&mut self, version: u16) {
+        self.upgrade.mistaken = Some(version);
+    }
+
+    /// Whether the cluster has gone over to this version.
+    pub(crate) fn is_at(&self, version: u16) -> bool {
+        self.upgrade.mistaken.unwrap_or(self.upgrade.version.number) >= version
+    }
+
+    /// A command without effect. In the version of rehearsals it has one.
+    pub(crate) fn noop(&mut self) -> Outcome {
+        if self.is_at(REHEARSED) {
+            self.upgrade.rehearsed += 1;
+        }
+        Outcome::Done
+    }
+
+    /// The cluster goes over to a version, or stays with its own until somebody says so.
+    pub(crate) fn decide_on_version(&mut self, command: &Command) -> Outcome {
+        let upgrade = &mut self.upgrade;
+        match command {
+            // One that comes again, or late, is behind the state.
+            Command::RaiseVersion { to } if to.number > upgrade.version.number => {
+                upgrade.version = to.clone();
+                upgrade.held = false;
+            }
+            Command::RaiseVersion { .. } => {}
+            Command::HoldVersion { hold } => upgrade.held = *hold,
+            _ => unreachable!("{command:?} is none of these"),
+        }
+        Outcome::Done
+    }
+
+    /// The part of the digest that says which version this is: nothing for the first one, as in 0.2.0.
+    pub(crate) fn upgrade_digest(&self) -> u64 {
+        let Upgrade { version: ClusterVersion { number, release }, held, rehearsed, mistaken: _ } =
+            &self.upgrade;
+        if (*number, *held, *rehearsed) == (FIRST, false, 0) {
+            return 0;
+        }
+        let said = Hasher::new(11).word(u64::from(*number)).bytes(release.as_bytes());
+        said.word(u64::from(*held)).word(*rehearsed).finish()
+    }
+
+    /// For [`Machine::check`].
+    pub(crate) fn check_upgrade(&self) -> Result<(), String> {
+        let Upgrade { version, rehearsed, mistaken, .. } = &self.upgrade;
+        if !(FIRST..=NEWEST).contains(&version.number) {
+            return Err(format!("version {} is none of this release's", version.number));
+        }
+        if *rehearsed > 0 && version.number < REHEARSED && mistaken.is_none() {
+            return Err(format!("version {} does what a later one does", version.number));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::{NodeId, SessionId};
+
+    use super::*;
+    use crate::command::{Attachment, Origin, Proposal};
+    use crate::snapshot::SnapshotError;
+
+    fn apply(machine: &mut Machine, command: Command) {
+        let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
+        let (session, attachment) = (SessionId::NONE, Attachment::default());
+        let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
+        machine.apply(1_000, &proposal, &mut ()).result.expect("is taken");
+        machine.check().expect("the state is whole");
+    }
+
+    fn raise(number: u16) -> Command {
+        Command::RaiseVersion { to: ClusterVersion { number, release: "0.3.0".to_owned() } }
+    }
+
+    fn read_again(machine: &Machine) -> Result<Machine, SnapshotError> {
+        let mut bytes = Vec::new();
+        machine.freeze().encode(&mut bytes).expect("memory takes everything");
+        Machine::decode(&mut bytes.as_slice())
+    }
+
+    #[test]
+    fn what_a_later_version_does_is_done_from_its_entry_on() {
+        let mut machine = Machine::new();
+        let first = machine.digest();
+        apply(&mut machine, Command::Noop);
+        assert_eq!((machine.rehearsed(), machine.version().number), (0, FIRST));
+        apply(&mut machine, raise(REHEARSED));
+        apply(&mut machine, Command::Noop);
+        assert_eq!((machine.rehearsed(), machine.version().number), (1, REHEARSED));
+        assert_ne!(machine.digest(), first);
+    }
+
+    #[test]
+    fn a_version_only_rises_and_ends_the_hold() {
+        let mut machine = Machine::new();
+        apply(&mut machine, Command::HoldVersion { hold: true });
+        assert!(machine.is_version_held());
+        apply(&mut machine, raise(REHEARSED));
+        assert!(!machine.is_version_held());
+        let raised = machine.digest();
+        apply(&mut machine, raise(FIRST));
+        assert_eq!((machine.version().number, machine.digest()), (REHEARSED, raised));
+    }
+
+    #[test]
+    fn a_snapshot_keeps_the_version_and_what_belongs_to_it() {
+        let mut machine = Machine::new();
+        apply(&mut machine, raise(REHEARSED));
+        apply(&mut machine, Command::Noop);
+        apply(&mut machine, Command::HoldVersion { hold: true });
+        let again = read_again(&machine).expect("is whole");
+        assert_eq!((again.digest(), &again.upgrade), (machine.digest(), &machine.upgrade));
+    }
+
+    #[test]
+    fn a_snapshot_of_a_later_version_names_the_release_that_reads_it() {
+        let mut machine = Machine::new();
+        machine.upgrade.version = ClusterVersion { number: NEWEST + 1, release: "7.0.0".to_owned() };
+        let error = read_again(&machine).expect_err("is not read");
+        assert!(matches!(&error, SnapshotError::Newer(version) if *version == machine.upgrade.version));
+        assert!(error.to_string().contains("7.0.0"), "{error}");
+    }
+}
