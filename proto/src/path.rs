@@ -44,7 +44,17 @@ pub const MAX_LEVELS: usize = 255;
 
 /// How many names a path has: `/a/b` two.
 pub fn levels(path: &str) -> usize {
-    path.bytes().filter(|byte| *byte == b'/').count()
+    let (words, rest) = path.as_bytes().as_chunks();
+    let in_words = words.iter().map(|word| slashes(u64::from_le_bytes(*word)).count_ones() as usize);
+    in_words.sum::<usize>() + rest.iter().filter(|byte| **byte == b'/').count()
+}
+
+/// The highest bit of every byte that is a slash.
+fn slashes(word: u64) -> u64 {
+    const LOW: u64 = all(0x7f);
+    // A slash becomes 0, which is what has neither its highest bit nor, after the addition, a carry into it.
+    let word = word ^ all(b'/');
+    !(((word & LOW) + LOW) | word | LOW)
 }
 
 /// Whether `path` can be the full path of a znode.
@@ -82,6 +92,23 @@ fn is_plain(path: &[u8]) -> bool {
         _ => bad |= bad_in(filled_up(rest_fronts), filled_up(rest)),
     }
     bad == 0 && *last != b'/'
+}
+
+/// Whether a path stays good with this name, or one that begins so, below it. False for names that are bad or
+/// merely not of visible ASCII characters.
+pub fn is_plain_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let (words, rest) = bytes.as_chunks();
+    let bad = words.iter().fold(0, |bad, word| bad | bad_in_name(u64::from_le_bytes(*word)));
+    let rest = bad_in_name(u64::from_le_bytes(filled_up(rest)));
+    !matches!(bytes, [] | [b'.', ..]) && (bad | rest) & all(0x80) == 0
+}
+
+/// As [`bad_in`], of bytes within a name.
+fn bad_in_name(bytes: u64) -> u64 {
+    const LOW: u64 = all(0x7f);
+    let is_visible = (bytes & LOW) + all(0x80 - 0x20);
+    bytes | ((bytes & LOW) + all(1)) | !is_visible | slashes(bytes)
 }
 
 /// Fewer than eight bytes, with others behind them that are good.

@@ -344,7 +344,7 @@ impl<'a> Bill<'a> {
             // Of the znode or of its parent; or of the deepest one above it that is there.
             let tree = &self.machine.tree;
             let parent = split(path).and_then(|(parent, _)| tree.get(parent));
-            let deepest = tree.at(&tree.find_deepest(path).0);
+            let deepest = tree.nearest(path);
             let longest = parent.into_iter().chain([deepest]).map(|znode| znode.acl.entries().len()).max();
             self.steps(who * self.longest.max(longest.unwrap_or(0) as u64));
         }

@@ -10,19 +10,19 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Hashes a sequence of words and byte strings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hasher(u64);
 
 impl Hasher {
     /// `domain` keeps the kinds of items apart.
-    pub(crate) fn new(domain: u64) -> Self {
+    pub(crate) const fn new(domain: u64) -> Self {
         Hasher(SEED).word(domain)
     }
 
     /// Adds a number.
-    pub(crate) fn word(self, word: u64) -> Self {
+    pub(crate) const fn word(self, word: u64) -> Self {
         // Without the addition, a word equal to the state would wipe out all that came before.
-        let product = u128::from(self.0 ^ word) * u128::from(MULTIPLIER);
+        let product = (self.0 ^ word) as u128 * MULTIPLIER as u128;
         Hasher(
             (product as u64 ^ (product >> 64) as u64).wrapping_add(self.0.rotate_left(23)).wrapping_add(SEED),
         )

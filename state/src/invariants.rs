@@ -4,6 +4,7 @@
 use rowlock_proto::SessionId;
 
 use crate::acl::SharedAcl;
+use crate::arena::Number;
 use crate::machine::{Machine, RESERVED};
 use crate::tree::Totals;
 use crate::znode::{Kind, Znode};
@@ -25,6 +26,7 @@ impl Machine {
         if found.totals != *self.tree.totals() {
             return Err(format!("counted {:?}, kept {:?}", found.totals, self.tree.totals()));
         }
+        self.tree.check()?;
         self.tree.reapable().check()?;
         if !self.tree.reapable().iter().map(|(path, ())| &**path).eq(sorted(found.reapable.iter())) {
             return Err("the index of containers and TTL znodes is wrong".to_owned());
@@ -49,16 +51,25 @@ impl Machine {
 
     /// Every place in a queue is an ephemeral znode of its session.
     fn check_contenders(&self) -> Result<(), String> {
-        let has_had_children =
-            |znode: &Znode| znode.meta.creates != 0 || znode.meta.pzxid != znode.meta.czxid;
+        let has_had_children = |znode: &Znode| znode.meta.has_had_children();
         if let Some(path) = self.locks.idle().find(|path| !self.tree.get(path).is_some_and(has_had_children))
         {
             return Err(format!("{path} is remembered as a lock and has never had a place"));
         }
-        if let Some((path, limit)) = self.locks.limits().find(|(path, limit)| self.limit_of(path) != *limit) {
-            return Err(format!("{path} is granted by the limit {limit:?}, its znode says another"));
+        for (path, node, limit) in self.locks.znodes() {
+            if self.limit_of(path) != limit {
+                return Err(format!("{path} is granted by the limit {limit:?}, its znode says another"));
+            }
+            if node.is_some_and(|node| self.tree.find(path) != Some(node)) {
+                return Err(format!("{path} is another znode than its queue knows"));
+            }
         }
         for lock in self.locks() {
+            if let Some((key, _)) =
+                lock.contenders().find(|(key, it)| self.tree.find(&key.path) != Some(it.node))
+            {
+                return Err(format!("{} is another znode than its queue knows", key.path));
+            }
             for contender in lock.holders().chain(lock.waiters()) {
                 let znode = self.tree.get(&contender.path);
                 let is_right = znode.is_some_and(|znode| {
@@ -77,8 +88,9 @@ impl Machine {
 
     fn walk(&self) -> Result<Found, String> {
         let mut found = Found::default();
-        let mut todo = vec![(String::new(), self.tree.root())];
-        while let Some((path, znode)) = todo.pop() {
+        let mut todo = vec![(String::new(), Number::FIRST)];
+        while let Some((path, of)) = todo.pop() {
+            let znode = self.tree.node(of);
             let shown = if path.is_empty() { "/" } else { &path };
             found.totals.add_hashed(shown, znode, znode.hash(shown));
             found.acls.push(znode.acl.clone());
@@ -88,7 +100,12 @@ impl Machine {
                 Kind::Ephemeral(session) => found.ephemerals.push((session, shown.to_owned())),
                 Kind::Container | Kind::Ttl(_) => found.reapable.push(shown.to_owned()),
             }
-            todo.extend(znode.children.iter().map(|(name, child)| (format!("{path}/{name}"), &**child)));
+            for (name, id) in znode.children.iter() {
+                if self.tree.node(*id).parent != of {
+                    return Err(format!("{path}/{} has another parent", &**name));
+                }
+                todo.push((format!("{path}/{}", &**name), *id));
+            }
         }
         Ok(found)
     }
@@ -97,9 +114,9 @@ impl Machine {
         let meta = &znode.meta;
         znode.children.check().map_err(|error| format!("{path}: {error}"))?;
         rowlock_proto::path::validate(path).map_err(|error| format!("{path}: {error}"))?;
-        let below: u64 = znode.children.iter().map(|(_, child)| 1 + child.descendants).sum();
+        let below: u64 = self.tree.children(znode).map(|(_, child)| 1 + child.descendants).sum();
         let bytes_below: u64 =
-            znode.children.iter().map(|(_, child)| child.data_len() as u64 + child.bytes_below).sum();
+            self.tree.children(znode).map(|(_, child)| child.data_len() as u64 + child.bytes_below).sum();
         let zxids = [meta.czxid, meta.mzxid, meta.pzxid];
         let wrong = [
             (below != znode.descendants, "descendants are miscounted"),

@@ -13,11 +13,13 @@
 //! Invariant: no clock, no randomness, no IO, no unordered iteration; [`Machine::apply`] is total.
 
 pub mod acl;
+mod arena;
 mod codec;
 pub mod command;
 mod cost;
 mod dedup;
 mod digest;
+mod guesses;
 mod invariants;
 mod locks;
 mod machine;

@@ -18,7 +18,7 @@ use crate::restore::NewCluster;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Path, Tree};
+use crate::tree::{Path, Place, Tree};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
@@ -89,9 +89,10 @@ impl Machine {
             let znode = if *path == CONFIG_PATH { reserved(&readable, -1) } else { reserved(&open, 0) };
             // The parents do not count these creates: sequence numbers start at 0 everywhere.
             let path = Path::new(path).expect("a reserved path has a slash");
-            let (trail, parent) = tree.find(path.parent()).expect("parents come first");
-            let place = parent.children.find(path.name()).expect_err("each comes once");
-            tree.link(path, (&trail, place), znode, |_| ());
+            let parent = tree.find(path.parent()).expect("parents come first");
+            let at = tree.node(parent).children.find(path.name()).expect_err("each comes once");
+            let id = tree.add(znode, parent);
+            tree.link(path, path.name().into(), (id, Place { parent, at }), |_| ());
         }
         Machine {
             tree,
@@ -444,8 +445,8 @@ mod tests {
     fn sequence_numbers_go_on_below_zero_past_the_largest() {
         let mut machine = Machine::new();
         let session = open(&mut machine);
-        let (trail, _) = machine.tree.find("/zookeeper").unwrap();
-        machine.tree.update("/zookeeper", &trail, 0, |znode| znode.meta.creates = i32::MAX);
+        let id = machine.tree.find("/zookeeper").unwrap();
+        machine.tree.update("/zookeeper", id, 0, |znode| znode.meta.creates = i32::MAX);
         for expected in ["/zookeeper/q2147483647", "/zookeeper/q-2147483648", "/zookeeper/q-2147483647"] {
             match run(&mut machine, session, create("/zookeeper/q", 2)).result {
                 Ok(Outcome::Created { path, .. }) => assert_eq!(path, expected),

@@ -52,7 +52,7 @@ impl Machine {
     pub fn ephemerals(&self, session: SessionId, prefix: &str) -> Vec<String> {
         let Some(session) = self.sessions.get(session) else { return Vec::new() };
         let from = session.ephemerals_from(prefix);
-        from.take_while(|path| path.starts_with(prefix)).map(|path| (**path).to_owned()).collect()
+        from.take_while(|(path, _)| path.starts_with(prefix)).map(|(path, _)| (**path).to_owned()).collect()
     }
 
     /// The Stat of a znode without asking for permission: for setWatches.

@@ -97,9 +97,9 @@ impl Machine {
         todo.extend(self.tree.get(QUOTA_PATH).map(|root| (String::new(), root)));
         std::iter::from_fn(move || {
             while let Some((path, znode)) = todo.pop() {
-                todo.extend(znode.children.iter().map(|(name, child)| (format!("{path}/{name}"), &**child)));
+                todo.extend(self.tree.children(znode).map(|(name, child)| (format!("{path}/{name}"), child)));
                 // ZooKeeper keeps no quota on the root.
-                if let Some(limits) = limits_in(znode).filter(|_| !path.is_empty()) {
+                if let Some(limits) = self.limits_in(znode).filter(|_| !path.is_empty()) {
                     let usage = self.usage(&path);
                     return Some(Quota { path, limits, usage });
                 }
@@ -147,20 +147,22 @@ impl Machine {
     }
 
     fn innermost_quota<'a>(&self, path: &'a str) -> Option<(&'a str, Limits)> {
-        let mut quota = self.tree.get(QUOTA_PATH)?;
+        let mut quota = self.tree.find(QUOTA_PATH)?;
         let (mut innermost, mut length) = (None, 0);
         for name in path.strip_prefix('/')?.split('/') {
-            let Some(below) = quota.children.get(name) else { break };
+            let Some(below) = self.tree.child(quota, name) else { break };
             quota = below;
             length += 1 + name.len();
-            innermost = limits_in(quota).map(|limits| (&path[..length], limits)).or(innermost);
+            let limits = self.limits_in(self.tree.node(quota));
+            innermost = limits.map(|limits| (&path[..length], limits)).or(innermost);
         }
         innermost
     }
-}
 
-fn limits_in(quota: &Znode) -> Option<Limits> {
-    quota.children.get(LIMITS).map(|znode| Limits::parse(znode.data().map(|data| &**data)))
+    fn limits_in(&self, quota: &Znode) -> Option<Limits> {
+        let limits = self.tree.node(*quota.children.get(LIMITS)?);
+        Some(Limits::parse(limits.data().map(|data| &**data)))
+    }
 }
 
 #[cfg(test)]

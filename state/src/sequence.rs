@@ -1,7 +1,7 @@
 //! Names of sequential znodes: the prefix and the parent's number of creates, as Java's `%010d` writes it.
 
-/// The number 0, as long as every number at least.
-const ZEROS: &str = "0000000000";
+/// Digits of the shortest number.
+const ZEROS: usize = 10;
 
 /// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has
 /// counted `creates` creates.
@@ -10,16 +10,15 @@ const ZEROS: &str = "0000000000";
 /// is why a queue must be ordered by czxid and not by name.
 pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
     let Ok(mut rest) = u32::try_from(creates) else { return format!("{}{creates:010}", path.concat()) };
-    let (mut digits, mut zeros) = ([0; ZEROS.len()], ZEROS.len());
+    let (mut digits, mut zeros) = ([b'0'; ZEROS], ZEROS);
     while rest != 0 {
         zeros -= 1;
-        digits[zeros] = b'0' + (rest % 10) as u8;
+        digits[zeros] += (rest % 10) as u8;
         rest /= 10;
     }
-    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS.len());
+    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS);
     path.iter().for_each(|piece| full.push_str(piece));
-    full.push_str(&ZEROS[..zeros]);
-    full.extend(digits[zeros..].iter().map(|digit| char::from(*digit)));
+    full.push_str(std::str::from_utf8(&digits).expect("Invariant: digits are text"));
     debug_assert_eq!(full, format!("{}{creates:010}", path.concat()), "a number is as Java writes it");
     full
 }
@@ -36,7 +35,7 @@ pub(crate) fn is_number(text: &str) -> bool {
 /// `x-1500000000` may be either. It is taken for one of those only behind another dash, with which prefixes
 /// mostly end.
 pub(crate) fn ordinal(path: &str) -> u32 {
-    let Some((head, tail)) = path.as_bytes().split_last_chunk::<{ ZEROS.len() }>() else { return 0 };
+    let Some((head, tail)) = path.as_bytes().split_last_chunk::<ZEROS>() else { return 0 };
     let (is_negative, digits) = match tail {
         [b'-', digits @ ..] => (true, digits.as_slice()),
         digits => (head.ends_with(b"--") && digits[0] != b'0', digits.as_slice()),

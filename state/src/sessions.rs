@@ -5,20 +5,22 @@
 
 use std::sync::Arc;
 
+use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
+use crate::arena::Number;
 use crate::command::Attachment;
 use crate::cost::{END_GRANTS_MAX, end_steps};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
-use crate::locks::Cause;
+use crate::guesses::Guesses;
+use crate::locks::{Cause, address_in};
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
-use crate::tree::Trail;
 
 /// A client's session.
 #[derive(Clone, Debug)]
@@ -31,16 +33,16 @@ pub struct Session {
     longest_timeout_ms: u32,
     /// How often it has been attached to a connection.
     pub attachment: Attachment,
-    /// Paths of its ephemeral znodes.
+    /// Its ephemeral znodes by their paths.
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
     ephemerals: Paths,
     /// What its end takes for these, as [`crate::cost`] counts it. No part of a snapshot, nor of a digest.
     end_steps: u64,
+    /// That its client had when it last asked for a lock: shared by its places in queues.
+    address: Option<Arc<str>>,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
-    /// Of the lock that it last asked for. Apart from the rest, for those sessions that want no locks.
-    last_lock: Option<Arc<LastLock>>,
     /// Its hash as far as its outcomes do not change it.
     hasher: Hasher,
     /// Its whole hash, as it was last counted.
@@ -50,21 +52,8 @@ pub struct Session {
 /// A session, and where among all of them it may be: a guess.
 pub(crate) type Near = (SessionId, Slot);
 
-/// Paths of a session's ephemeral znodes.
-pub(crate) type Paths = SharedMap<Arc<str>, ()>;
-
-/// Where a lock was found. A session mostly comes back to the same one, be it to release it; then it is not
-/// looked for again. Only a guess, so it decides nothing but how long a search takes, and is no part of a
-/// snapshot.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LastLock {
-    /// The way to its znode.
-    pub trail: Trail,
-    /// Its queue.
-    pub queue: Slot,
-    /// The address that the client had.
-    pub address: Arc<str>,
-}
+/// A session's ephemeral znodes by their paths.
+pub(crate) type Paths = SharedMap<Arc<str>, Number>;
 
 impl Session {
     pub(crate) fn new(proof: Proof, timeout_ms: u32, attachment: Attachment) -> Self {
@@ -75,8 +64,8 @@ impl Session {
             attachment,
             ephemerals: SharedMap::default(),
             end_steps: 0,
+            address: None,
             outcomes: Outcomes::default(),
-            last_lock: None,
             hasher: Hasher::new(2),
             hash: 0,
         }
@@ -94,17 +83,17 @@ impl Session {
 
     /// Paths of its ephemeral znodes, in order.
     pub fn ephemerals(&self) -> impl Iterator<Item = &str> {
-        self.ephemerals.iter().map(|(path, ())| &**path)
+        self.ephemerals.iter().map(|(path, _)| &**path)
     }
 
-    /// The same, shared.
-    pub(crate) fn shared_ephemerals(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.ephemerals.iter().map(|(path, ())| path)
+    /// The same, shared, with their numbers in the tree.
+    pub(crate) fn shared_ephemerals(&self) -> impl Iterator<Item = (&Arc<str>, Number)> {
+        self.ephemerals.iter().map(|(path, id)| (path, *id))
     }
 
     /// Those of them from `path` on.
-    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.ephemerals.from(path).map(|(path, ())| path)
+    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = (&Arc<str>, Number)> {
+        self.ephemerals.from(path).map(|(path, id)| (path, *id))
     }
 
     /// How many ephemeral znodes it has.
@@ -112,13 +101,14 @@ impl Session {
         self.ephemerals.len()
     }
 
+    /// Its address as it is kept, if it is still this one.
+    pub(crate) fn address_of(&self, who: &[Id]) -> Option<Arc<str>> {
+        self.address.clone().filter(|known| **known == *address_in(who))
+    }
+
     /// What its end takes for its znodes.
     pub(crate) fn end_steps(&self) -> u64 {
         self.end_steps
-    }
-
-    pub(crate) fn last_lock(&self) -> Option<&Arc<LastLock>> {
-        self.last_lock.as_ref()
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
@@ -146,6 +136,7 @@ impl Session {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     map: SharedMap<SessionId, Session>,
+    guesses: Guesses,
     /// Sum of the sessions' hashes.
     digest: u64,
     /// Bytes of the outcomes that they keep.
@@ -160,6 +151,19 @@ impl Sessions {
     /// The same, which is sooner found if it is where it was.
     pub(crate) fn get_near(&self, (id, guess): Near) -> Option<&Session> {
         self.map.find_near(&id, guess).ok().map(|place| self.map.at(place).1)
+    }
+
+    /// Where it is among all of them.
+    fn find(&self, id: SessionId) -> Option<Slot> {
+        let hash = Hasher::new(0).int(id.0).finish();
+        let is_it = |raw| self.map.get_at(Slot::from_raw(raw)).is_some_and(|(known, _)| *known == id);
+        if let Some(raw) = self.guesses.find(hash, is_it) {
+            steps::take(1);
+            return Some(Slot::from_raw(raw));
+        }
+        let place = self.map.find(&id).ok()?;
+        self.guesses.note(hash, place.raw());
+        Some(place)
     }
 
     /// One that is open, to be changed.
@@ -195,6 +199,7 @@ impl Sessions {
         session.hasher = session.hasher(id);
         self.digest = self.digest.wrapping_add(session.rehash().0);
         let old = self.map.insert(id, session);
+        self.guesses.fit(self.map.len());
         assert!(old.is_none(), "session ids are made from zxids and never come twice");
     }
 
@@ -225,6 +230,7 @@ impl Sessions {
     }
 
     /// Changes the outcomes of an open session; its ephemerals may help.
+    #[inline]
     pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, &Paths)) {
         let session = self.open_mut(near);
         let bytes_before = session.outcomes.bytes();
@@ -242,9 +248,11 @@ impl Sessions {
         self.outcome_bytes = self.outcome_bytes - bytes_before + bytes;
     }
 
-    /// Notes where an open session has found a lock.
-    pub(crate) fn note_lock(&mut self, near: Near, found: LastLock) {
-        self.open_mut(near).last_lock = Some(Arc::new(found));
+    /// Notes the address of an open session.
+    pub(crate) fn note_address(&mut self, near: Near, address: &str) -> Arc<str> {
+        let shared: Arc<str> = address.into();
+        self.open_mut(near).address = Some(shared.clone());
+        shared
     }
 
     /// Ends a session. Its ephemerals must be gone.
@@ -260,11 +268,28 @@ impl Sessions {
     }
 
     /// A znode of this session has come.
-    pub(crate) fn add_ephemeral(&mut self, near: Near, path: Arc<str>) {
+    pub(crate) fn add_ephemeral(&mut self, near: Near, path: Arc<str>, id: Number) {
         let session = self.open_mut(near);
         session.end_steps += end_steps(&path);
-        let old = session.ephemerals.insert(path, ());
+        let old = session.ephemerals.insert(path, id);
         assert!(old.is_none(), "a znode is created once");
+    }
+
+    /// The same for a place in a queue. Gives the address as it is kept.
+    pub(crate) fn add_place(
+        &mut self,
+        near: Near,
+        (path, id): (&Arc<str>, Number),
+        address: &str,
+    ) -> Arc<str> {
+        let session = self.open_mut(near);
+        session.end_steps += end_steps(path);
+        let old = session.ephemerals.insert(path.clone(), id);
+        assert!(old.is_none(), "a znode is created once");
+        match &session.address {
+            Some(known) if **known == *address => known.clone(),
+            _ => session.address.insert(address.into()).clone(),
+        }
     }
 
     /// A znode of this session has gone. Gives its path.
@@ -317,7 +342,7 @@ impl Machine {
         session: SessionId,
         attachment: Attachment,
     ) -> Result<(Slot, &Session), ErrorCode> {
-        let place = self.sessions.map.find(&session).map_err(|_| ErrorCode::SessionExpired)?;
+        let place = self.sessions.find(session).ok_or(ErrorCode::SessionExpired)?;
         let open = self.sessions.map.at(place).1;
         if open.attachment == attachment { Ok((place, open)) } else { Err(ErrorCode::SessionMoved) }
     }
@@ -367,7 +392,7 @@ impl Machine {
     ) -> Outcome {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
-        let paths: Vec<Arc<str>> = open.shared_ephemerals().cloned().collect();
+        let paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
         let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, &path)).collect();
         let is_its = |done: &Done| done.stat.ephemeral_owner == session;
         assert!(gone.iter().all(is_its), "the end of {session} takes another session's znode away");

@@ -14,7 +14,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
-use triomphe::{Arc, UniqueArc};
+use triomphe::Arc;
 
 use balance::{insert_into, merge, single};
 use chunks::Chunks;
@@ -42,6 +42,17 @@ impl Slot {
 
     fn indices(self) -> (usize, usize) {
         (self.chunk as usize, self.at as usize)
+    }
+
+    /// As one number that [`Slot::from_raw`] takes; that of the first entry, if it does not fit into one.
+    pub(crate) fn raw(self) -> u32 {
+        let (chunk, at) = self.indices();
+        if at < CHUNK_MAX { u32::try_from(chunk * CHUNK_MAX + at).unwrap_or_default() } else { 0 }
+    }
+
+    /// The slot whose number this is.
+    pub(crate) fn from_raw(raw: u32) -> Self {
+        Slot::new(raw as usize / CHUNK_MAX, raw as usize % CHUNK_MAX)
     }
 }
 
@@ -114,21 +125,6 @@ impl<K, V> SharedMap<K, V> {
             SharedMap::Many(_, chunks) => &chunks.list,
         }
     }
-
-    /// The entries that no other clone holds; dropping the map without looking at the shared ones.
-    pub(crate) fn into_unshared(self) -> impl Iterator<Item = (K, V)> {
-        let chunks = match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => Vec::new(),
-            SharedMap::One(chunk) => vec![chunk],
-            SharedMap::Many(_, chunks) => into_inner(chunks).map_or_else(Vec::new, |chunks| chunks.list),
-        };
-        chunks.into_iter().filter_map(into_inner).flatten()
-    }
-}
-
-/// What is inside, for the last one of all who share it.
-pub(crate) fn into_inner<T>(shared: Arc<T>) -> Option<T> {
-    Arc::into_unique(shared).map(UniqueArc::into_inner)
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
@@ -169,19 +165,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// The value of `key`, to be changed; one that is not there is made first.
-    pub(crate) fn get_or_insert_with<Q: Ord + ?Sized>(
-        &mut self,
-        key: &Q,
-        make: impl FnOnce() -> (K, V),
-    ) -> &mut V
-    where
-        K: Borrow<Q>,
-    {
-        let (chunk, at) = self.locate(key).unwrap_or_else(|(chunk, at)| self.insert_new(chunk, at, make()));
-        &mut self.chunk_mut(chunk)[at].1
-    }
-
     /// Takes `key` out.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
@@ -194,18 +177,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// Takes the entry with the smallest key out.
     pub(crate) fn pop_first(&mut self) -> Option<(K, V)> {
         if self.is_empty() { None } else { Some(self.remove_at(0, 0)) }
-    }
-
-    /// Takes `key` out if its value `is_over`.
-    pub(crate) fn remove_if<Q: Ord + ?Sized>(&mut self, key: &Q, is_over: impl FnOnce(&V) -> bool)
-    where
-        K: Borrow<Q>,
-    {
-        if let Ok((chunk, at)) = self.locate(key)
-            && is_over(&self.chunks()[chunk][at].1)
-        {
-            self.remove_at(chunk, at);
-        }
     }
 
     fn remove_at(&mut self, chunk: usize, at: usize) -> (K, V) {

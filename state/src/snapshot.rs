@@ -104,7 +104,8 @@ impl Frozen {
         let mut below = vec![machine.tree.root().children.iter()];
         while let Some(siblings) = below.last_mut() {
             match siblings.next() {
-                Some((name, znode)) => {
+                Some((name, id)) => {
+                    let znode = machine.tree.node(*id);
                     znodes += 1;
                     put_znode(&mut blocks, &mut acls, below.len() as u32, name, znode)?;
                     below.push(znode.children.iter());

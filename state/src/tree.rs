@@ -3,20 +3,21 @@
 //! Knows nothing of permissions, versions or sessions: `ops` decides, the tree carries out and keeps the
 //! digest, the counters and the index of reapable znodes right. A clone shares all structure.
 
-use std::borrow::Cow;
-
 use rowlock_proto::Zxid;
-use smallvec::SmallVec;
 
 use crate::acl::{Acls, SharedAcl};
+use crate::arena::{Arena, Number};
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
-use crate::znode::{Kind, Meta, SharedZnode, Znode};
+use crate::znode::{Kind, Meta, Name, Znode};
+
+/// The first number that is given.
+const ROOT: Number = Number::FIRST;
 
 /// All znodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    root: SharedZnode,
+    nodes: Arena<Znode>,
     totals: Totals,
     /// Paths of containers and TTL znodes.
     reapable: SharedMap<Box<str>, ()>,
@@ -68,11 +69,6 @@ impl Totals {
     }
 }
 
-/// The way down to a znode: where each of its ancestors, and it, lies among its siblings. Good until a znode
-/// comes or goes beside one of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trail(SmallVec<[Slot; 4]>);
-
 /// A path, and where its last name begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path<'a> {
@@ -84,12 +80,6 @@ impl<'a> Path<'a> {
     /// `None` without a slash.
     pub(crate) fn new(full: &'a str) -> Option<Self> {
         Some(Path { full, name_at: last_slash(full)? + 1 })
-    }
-
-    /// Of a child of `parent`.
-    pub(crate) fn below(parent: &str, full: &'a str) -> Self {
-        debug_assert!(full.starts_with(parent), "{full} is not below {parent}");
-        Path::cut(full, if parent.len() == 1 { 1 } else { parent.len() + 1 })
     }
 
     /// Where it is known that the last name begins `at` there.
@@ -183,23 +173,32 @@ impl Tree {
         let (mut totals, mut acls) = (Totals::default(), Acls::default());
         acls.add(&mut root.acl);
         totals.add("/", &mut root);
-        Tree::assembled(root, totals, SharedMap::default(), acls)
+        let mut nodes = Arena::default();
+        nodes.insert(root);
+        Tree::assembled(nodes, totals, SharedMap::default(), acls)
     }
 
-    /// A root with everything below it, and what has been counted over it.
+    /// A root, which came first, with everything below it, and what has been counted over it.
     pub(crate) fn assembled(
-        root: Znode,
+        nodes: Arena<Znode>,
         totals: Totals,
         reapable: SharedMap<Box<str>, ()>,
         acls: Acls,
     ) -> Self {
-        assert_eq!(totals.znodes, 1 + root.descendants, "the znodes are counted in two ways");
+        assert_eq!(totals.znodes, nodes.len() as u64, "each znode is there once");
+        assert_eq!(totals.znodes, 1 + nodes.at(ROOT).descendants, "the znodes are counted in two ways");
         assert!(reapable.len() as u64 <= totals.znodes, "more znodes are indexed than there are");
-        Tree { root: SharedZnode::new(root), totals, reapable, acls }
+        Tree { nodes, totals, reapable, acls }
     }
 
     pub(crate) fn root(&self) -> &Znode {
-        &self.root
+        self.nodes.at(ROOT)
+    }
+
+    /// The znode with this number, which is there, or has been taken out and not been forgotten.
+    #[inline]
+    pub(crate) fn node(&self, id: Number) -> &Znode {
+        self.nodes.at(id)
     }
 
     pub(crate) fn totals(&self) -> &Totals {
@@ -211,15 +210,15 @@ impl Tree {
         &self.acls
     }
 
-    /// Gives the znode at `path`, the end of `trail`, another list; `change` sees to the rest of it.
+    /// Gives the znode `id` at `path` another list; `change` sees to the rest of it.
     pub(crate) fn set_acl<R>(
         &mut self,
-        (path, trail): (&str, &Trail),
+        (path, id): (&str, Number),
         mut acl: SharedAcl,
         change: impl FnOnce(&mut Znode) -> R,
     ) -> R {
         self.acls.add(&mut acl);
-        let ((old, result), _) = self.update(path, trail, 0, |znode| {
+        let ((old, result), _) = self.update(path, id, 0, |znode| {
             let old = std::mem::replace(&mut znode.acl, acl);
             (old, change(znode))
         });
@@ -234,121 +233,62 @@ impl Tree {
 
     /// The znode at `path`, whatever the form of `path`.
     pub(crate) fn get(&self, path: &str) -> Option<&Znode> {
-        let mut znode = &*self.root;
+        self.find(path).map(|id| self.node(id))
+    }
+
+    /// Its number.
+    pub(crate) fn find(&self, path: &str) -> Option<Number> {
+        let mut id = ROOT;
         for name in names(path)? {
-            znode = znode.children.get(name)?;
+            id = self.child(id, name)?;
         }
-        Some(znode)
+        Some(id)
+    }
+
+    /// The child of this name.
+    pub(crate) fn child(&self, parent: Number, name: &str) -> Option<Number> {
+        self.node(parent).children.get(name).copied()
+    }
+
+    /// The children of a znode, with their names in order.
+    pub(crate) fn children<'a>(&'a self, parent: &'a Znode) -> impl Iterator<Item = (&'a str, &'a Znode)> {
+        parent.children.iter().map(|(name, id)| (&**name, self.node(*id)))
     }
 
     /// The znode at `path`, or the nearest one above it that is there.
     pub(crate) fn nearest(&self, path: &str) -> &Znode {
-        let mut znode = &*self.root;
-        for name in names(path).into_iter().flatten() {
-            let Some(child) = znode.children.get(name) else { break };
-            znode = child;
-        }
-        znode
+        self.node(self.find_deepest(path).0)
     }
 
-    /// The znode at `path`, with the way there.
-    pub(crate) fn find(&self, path: &str) -> Option<(Trail, &Znode)> {
-        let mut znode = &*self.root;
-        let mut trail = Trail::default();
-        for name in names(path)? {
-            let place = znode.children.find(name).ok()?;
-            trail.0.push(place);
-            znode = znode.children.at(place).1;
-        }
-        Some((trail, znode))
-    }
-
-    /// The way to the deepest znode on the way to `path`, and how much of `path` leads there (0: the root).
-    pub(crate) fn find_deepest(&self, path: &str) -> (Trail, usize) {
-        let (mut znode, mut trail, mut end) = (&*self.root, Trail::default(), 0);
+    /// The deepest znode on the way to `path`, and how much of `path` leads there (0: the root).
+    pub(crate) fn find_deepest(&self, path: &str) -> (Number, usize) {
+        let (mut id, mut end) = (ROOT, 0);
         for name in names(path).into_iter().flatten() {
-            let Ok(place) = znode.children.find(name) else { break };
-            trail.0.push(place);
-            znode = znode.children.at(place).1;
+            let Some(child) = self.child(id, name) else { break };
+            id = child;
             end += 1 + name.len();
         }
-        debug_assert!(
-            std::ptr::eq(steps::uncounted(|| self.at(&trail)), znode),
-            "the way to {path} leads elsewhere"
-        );
-        (trail, end)
+        (id, end)
     }
 
-    /// Goes on with a trail that is still good to a child of the znode at its end, where there is one.
-    pub(crate) fn descend(&self, trail: &mut Trail, name: &str) {
-        trail.0.push(self.at(trail).children.find(name).expect("the caller knows the child"));
-    }
-
-    /// The same, which is sooner found if the way is `guess`.
-    pub(crate) fn find_near<'a>(
-        &self,
-        path: &str,
-        guess: Option<&'a Trail>,
-    ) -> Option<(Cow<'a, Trail>, &Znode)> {
-        if let Some(guess) = guess
-            && let Some(znode) = self.at_end(guess, path)
-        {
-            debug_assert!(
-                steps::uncounted(|| self.get(path)).is_some_and(|known| std::ptr::eq(known, znode)),
-                "a guess leads to another znode than {path}"
-            );
-            return Some((Cow::Borrowed(guess), znode));
-        }
-        let (trail, znode) = self.find(path)?;
-        Some((Cow::Owned(trail), znode))
-    }
-
-    /// The znode at the end of a trail that may lead anywhere by now, if it leads to `path`. Not for the
-    /// root.
-    fn at_end(&self, trail: &Trail, path: &str) -> Option<&Znode> {
-        let (mut znode, mut rest) = (&*self.root, path.as_bytes());
-        for place in &trail.0 {
-            let (name, child) = znode.children.get_at(*place)?;
-            let (slash, below) = rest.split_first()?;
-            let (known, below) = below.split_at_checked(name.len())?;
-            if *slash != b'/' || known != name.as_bytes() {
-                return None;
-            }
-            (znode, rest) = (child, below);
-        }
-        (rest.is_empty() && !trail.0.is_empty()).then_some(znode)
-    }
-
-    /// The znode at the end of a trail that is still good.
-    pub(crate) fn at(&self, trail: &Trail) -> &Znode {
-        steps::take(trail.0.len());
-        trail.0.iter().fold(&*self.root, |znode, place| znode.children.at(*place).1)
-    }
-
-    /// Changes the znode at `path`, the end of `trail`, but not its children; `change` makes its data longer
-    /// by `bytes_diff`. Gives the parent's ACL too.
+    /// Changes the znode `id` at `path`, but not its children; `change` makes its data longer by
+    /// `bytes_diff`. Gives the parent's ACL too. The root is its own parent.
     pub(crate) fn update<R>(
         &mut self,
         path: &str,
-        trail: &Trail,
+        id: Number,
         bytes_diff: i64,
         change: impl FnOnce(&mut Znode) -> R,
     ) -> (R, SharedAcl) {
-        let (last, above) = match trail.0.split_last() {
-            Some((last, above)) => (Some(*last), above),
-            None => (None, &[][..]),
-        };
-        let diff_above = if last.is_some() { bytes_diff } else { 0 };
-        let parent = walk(&mut self.root, above, |above| {
-            let bytes = above.bytes_below.checked_add_signed(diff_above);
-            above.bytes_below = bytes.expect("what is below a znode has its bytes counted there");
-        });
-        let parent_acl = parent.acl.clone();
-        let znode = match last {
-            Some(place) => SharedZnode::make_mut(parent.children.at_mut(place)),
-            // The root is its own parent.
-            None => parent,
-        };
+        if bytes_diff != 0 && id != ROOT {
+            let parent = self.node(id).parent;
+            each_from(&mut self.nodes, parent, |above| {
+                let bytes = above.bytes_below.checked_add_signed(bytes_diff);
+                above.bytes_below = bytes.expect("what is below a znode has its bytes counted there");
+            });
+        }
+        let parent_acl = self.node(self.node(id).parent).acl.clone();
+        let znode = self.nodes.at_mut(id);
         self.totals.sub(path, znode);
         let bytes_before = znode.data_len() as i64;
         let (kind, children) = (znode.meta.kind, znode.children.len());
@@ -360,25 +300,34 @@ impl Tree {
         (result, parent_acl)
     }
 
-    /// Puts a childless znode at `path`, where there is none, into its place below its parent, and changes
-    /// the numbers of the parent. Gives the znode.
+    /// Gives a number to a znode that is about to be [linked](Tree::link) below this parent.
+    pub(crate) fn add(&mut self, mut znode: Znode, parent: Number) -> Number {
+        znode.parent = parent;
+        self.nodes.insert(znode)
+    }
+
+    /// Puts a childless znode that has a number at `path`, where there is none, into its place below its
+    /// parent, and changes the numbers of the parent.
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
-        (parent, place): (&Trail, Slot),
-        mut znode: Znode,
+        name: Name,
+        (id, place): (Number, Place),
         parent_change: impl FnOnce(&mut Meta),
-    ) -> SharedZnode {
-        assert!(znode.is_childless(), "a znode comes without children");
+    ) {
         assert!(!path.name().is_empty(), "a new znode has a name");
+        debug_assert_eq!(&*name, path.name(), "a znode is called as its path ends");
+        let znode = self.nodes.at_mut(id);
+        assert!(znode.is_childless(), "a znode comes without children");
+        assert!(znode.parent == place.parent, "a znode comes back below its parent");
         self.acls.add(&mut znode.acl);
-        self.totals.add(path.full, &mut znode);
+        self.totals.add(path.full, znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             let old = self.reapable.insert(path.full.into(), ());
             assert!(old.is_none(), "{} comes and is indexed already", path.full);
         }
         let bytes = znode.data_len() as u64;
-        let parent = walk(&mut self.root, &parent.0, |above| {
+        let parent = each_from(&mut self.nodes, place.parent, |above| {
             above.descendants += 1;
             above.bytes_below += bytes;
         });
@@ -386,23 +335,30 @@ impl Tree {
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
-        let znode = SharedZnode::new(znode);
-        parent.children.put(place, path.name().into(), znode.clone());
+        parent.children.put(place.at, name, id);
         debug_assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
-        assert!(self.totals.znodes == 1 + self.root.descendants, "the znodes are counted in two ways");
-        znode
+        assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
     }
 
     /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the
-    /// parent.
+    /// parent. It keeps its number until it is [forgotten](Tree::forget).
     pub(crate) fn unlink(
         &mut self,
         path: Path<'_>,
-        (trail, place): (&Trail, Slot),
+        place: Place,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
-        let bytes = self.at(trail).children.at(place).1.data_len() as u64;
-        let parent = walk(&mut self.root, &trail.0, |above| {
+        let id = *self.node(place.parent).children.at(place.at).1;
+        let znode = self.nodes.at(id);
+        assert!(znode.is_childless(), "only childless znodes are deleted");
+        let bytes = znode.data_len() as u64;
+        self.totals.sub(path.full, znode);
+        self.acls.sub(&znode.acl);
+        if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
+            let known = self.reapable.remove(path.full);
+            assert!(known.is_some(), "{} goes and was not indexed", path.full);
+        }
+        let parent = each_from(&mut self.nodes, place.parent, |above| {
             debug_assert!(
                 above.descendants > 0 && above.bytes_below >= bytes,
                 "what goes was counted above it"
@@ -414,19 +370,36 @@ impl Tree {
         let (parent_before, parent_acl) = (Before::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
-        let (name, znode) = parent.children.take(place);
-        assert_eq!(*name, *path.name(), "a place is good as long as its siblings stay");
-        assert!(znode.is_childless(), "only childless znodes are deleted");
+        let (name, _) = parent.children.take(place.at);
+        assert!(*name == *path.name(), "a place is good as long as its siblings stay");
         debug_assert_eq!(parent.children.is_empty(), parent.descendants == 0, "descendants are children's");
-        self.totals.sub(path.full, &znode);
-        assert!(self.totals.znodes == 1 + self.root.descendants, "the znodes are counted in two ways");
-        self.acls.sub(&znode.acl);
-        if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
-            let known = self.reapable.remove(path.full);
-            assert!(known.is_some(), "{} goes and was not indexed", path.full);
-        }
-        Unlinked { znode, parent_before, parent_acl }
+        assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
+        Unlinked { id, parent_before, parent_acl }
     }
+
+    /// Gives up the number of a znode that has been taken out.
+    pub(crate) fn forget(&mut self, id: Number) {
+        self.nodes.remove(id);
+        debug_assert!(self.nodes.len() as u64 >= self.totals.znodes, "a znode of the tree is forgotten");
+    }
+
+    /// That the numbers are those of the znodes, for [`crate::Machine::check`].
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.nodes.check()?;
+        if self.nodes.len() as u64 == self.totals.znodes {
+            Ok(())
+        } else {
+            Err("a znode that is gone was not forgotten".to_owned())
+        }
+    }
+}
+
+/// Where a znode is, or belongs: below which one, and where among its siblings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub parent: Number,
+    /// Good until a sibling comes or goes.
+    pub at: Slot,
 }
 
 /// What a create or a delete of a child changes in the numbers of its parent.
@@ -449,20 +422,22 @@ impl Before {
 
 /// A znode that has been taken out, and what its parent was like.
 pub(crate) struct Unlinked {
-    pub znode: SharedZnode,
+    pub id: Number,
     pub parent_before: Before,
     pub parent_acl: SharedAcl,
 }
 
-/// The znode at the end of a trail, to be changed; `each` sees every znode on the way, this one too.
-fn walk<'a>(root: &'a mut SharedZnode, trail: &[Slot], each: impl Fn(&mut Znode)) -> &'a mut Znode {
-    steps::take(trail.len());
-    let mut znode = SharedZnode::make_mut(root);
-    each(znode);
-    for place in trail {
-        znode = SharedZnode::make_mut(znode.children.at_mut(*place));
-        each(znode);
+/// Changes all above a znode and then it, which it gives.
+fn each_from(nodes: &mut Arena<Znode>, id: Number, each: impl Fn(&mut Znode)) -> &mut Znode {
+    steps::take(1);
+    let mut above = id;
+    while above != ROOT {
+        steps::take(1);
+        above = nodes.at(above).parent;
+        each(nodes.at_mut(above));
     }
+    let znode = nodes.at_mut(id);
+    each(znode);
     znode
 }
 

@@ -1,19 +1,75 @@
 //! One znode: data, ACL, bookkeeping and children.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::{SessionId, Stat, Version, Zxid};
 use serde::{Deserialize, Serialize};
-use triomphe::Arc;
 
 use crate::acl::SharedAcl;
+use crate::arena::Number;
 use crate::digest::Hasher;
-use crate::shared_map::{SharedMap, into_inner};
+use crate::shared_map::SharedMap;
 
-/// The children of a znode by name.
-pub(crate) type Children = SharedMap<Box<str>, SharedZnode>;
+/// The children of a znode by name, with their numbers in the tree.
+pub(crate) type Children = SharedMap<Name, Number>;
 
-/// A znode in the tree, which snapshots share.
-pub(crate) type SharedZnode = Arc<Znode>;
+/// The name of a znode among its siblings. That of an ephemeral one is the end of its path, which its session
+/// has too.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    text: Arc<str>,
+    begin: u32,
+}
+
+impl Name {
+    /// The name of an ephemeral znode: what its path has from `begin` on.
+    pub(crate) fn within(path: &Arc<str>, begin: usize) -> Self {
+        Name { text: path.clone(), begin: begin as u32 }
+    }
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        Name { text: name.into(), begin: 0 }
+    }
+}
+
+impl std::ops::Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text[self.begin as usize..]
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Name {}
 
 /// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +124,15 @@ impl Meta {
     }
 }
 
-/// A znode and, through its children, everything below.
+impl Meta {
+    /// Whether something has ever been below it.
+    pub(crate) fn has_had_children(&self) -> bool {
+        // The number of creates comes round, some day.
+        self.creates != 0 || self.pzxid != self.czxid
+    }
+}
+
+/// A znode. Those below it are known by their numbers.
 ///
 /// Invariant: changed only through [`crate::tree::Tree`], which keeps digest and counters.
 #[derive(Clone, Debug)]
@@ -81,16 +145,23 @@ pub(crate) struct Znode {
     data_hash: u64,
     /// Never empty.
     pub acl: SharedAcl,
+    /// Of its parent in the tree; the root's is its own.
+    pub parent: Number,
     /// By name.
     pub children: Children,
     /// Znodes below, at any depth.
     pub descendants: u64,
     /// Bytes of data below, at any depth.
     pub bytes_below: u64,
+    /// Of its path, which never changes; of no path, before it is counted.
+    path_hasher: Hasher,
     /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without
     /// hashing it again.
     counted_hash: u64,
 }
+
+/// With which the hashes of all znodes begin.
+const NO_PATH: Hasher = Hasher::new(1);
 
 impl Znode {
     /// Without children.
@@ -98,7 +169,13 @@ impl Znode {
         assert!(!acl.entries().is_empty(), "a znode has an ACL");
         let data_hash = hash_data(data.as_deref());
         let children = Children::default();
-        Znode { meta, data, data_hash, acl, children, descendants: 0, bytes_below: 0, counted_hash: 0 }
+        let (parent, path_hasher) = (Number::FIRST, NO_PATH);
+        let (descendants, bytes_below, counted_hash) = (0, 0, 0);
+        #[rustfmt::skip]
+        let znode = Znode {
+            meta, data, data_hash, acl, parent, children, descendants, bytes_below, path_hasher, counted_hash
+        };
+        znode
     }
 
     /// Its data.
@@ -169,12 +246,20 @@ impl Znode {
             crate::steps::uncounted(|| !self.data_hash_is_stale()),
             "{path} has data that were not hashed"
         );
-        self.counted_hash = self.hash(path);
+        if self.path_hasher == NO_PATH {
+            self.path_hasher = NO_PATH.bytes(path.as_bytes());
+        }
+        self.counted_hash = self.hash_with(self.path_hasher);
         self.counted_hash
     }
 
     /// Its contribution to the digest; the children have their own.
     pub(crate) fn hash(&self, path: &str) -> u64 {
+        self.hash_with(NO_PATH.bytes(path.as_bytes()))
+    }
+
+    /// The same, of its path's hash.
+    fn hash_with(&self, path: Hasher) -> u64 {
         let meta = &self.meta;
         let (kind, detail) = match meta.kind {
             Kind::Persistent => (0, 0),
@@ -182,9 +267,7 @@ impl Znode {
             Kind::Container => (2, 0),
             Kind::Ttl(ttl_ms) => (3, ttl_ms),
         };
-        Hasher::new(1)
-            .bytes(path.as_bytes())
-            .word(self.data_hash)
+        path.word(self.data_hash)
             .word(self.acl.hash())
             .int(meta.czxid.0)
             .int(meta.mzxid.0)
@@ -207,21 +290,4 @@ fn hash_data(data: Option<&[u8]>) -> u64 {
 /// For the 32-bit counters of the protocol.
 pub(crate) fn saturating_i32(count: u64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-/// Takes the tree below apart without recursion: a client may build one that is deeper than any stack.
-impl Drop for Znode {
-    fn drop(&mut self) {
-        if self.children.is_empty() {
-            return;
-        }
-        let mut doomed = vec![std::mem::take(&mut self.children)];
-        while let Some(children) = doomed.pop() {
-            for (_, child) in children.into_unshared() {
-                if let Some(mut child) = into_inner(child) {
-                    doomed.push(std::mem::take(&mut child.children));
-                }
-            }
-        }
-    }
 }

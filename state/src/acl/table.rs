@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use rowlock_proto::acl::Acl;
 
 use super::SharedAcl;
-use crate::shared_map::SharedMap;
+use crate::shared_map::{SharedMap, Slot};
 
 /// An entry, besides its texts: two allocations.
 const ENTRY_BYTES: usize = size_of::<Acl>() + 32;
@@ -20,6 +20,8 @@ const LIST_BYTES: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acls {
     lists: SharedMap<SharedAcl, u64>,
+    /// Where the last one was: a guess.
+    last: Slot,
     /// That these take, about.
     bytes: u64,
 }
@@ -33,8 +35,9 @@ fn bytes_of(acl: &SharedAcl) -> u64 {
 impl Acls {
     /// A znode has come with this list, which becomes the one that is stored.
     pub(crate) fn add(&mut self, acl: &mut SharedAcl) {
-        match self.lists.find(acl) {
+        match self.lists.find_near(acl, self.last) {
             Ok(place) => {
+                self.last = place;
                 *self.lists.at_mut(place) += 1;
                 let kept = self.lists.at(place).0;
                 debug_assert_eq!(kept.entries(), acl.entries(), "two different lists are taken for one");
@@ -51,7 +54,7 @@ impl Acls {
 
     /// A znode with this list has gone, or has another one.
     pub(crate) fn sub(&mut self, acl: &SharedAcl) {
-        let place = self.lists.find(acl).expect("the list of a znode is in the table");
+        let place = self.lists.find_near(acl, self.last).expect("the list of a znode is in the table");
         let uses = self.lists.at_mut(place);
         assert!(*uses > 0, "a list in the table is some znode's");
         *uses -= 1;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use rowlock_proto::acl::Acl;
 
 use crate::Machine;
-use crate::znode::Znode;
+use crate::znode::{Kind, Znode};
 
 /// Of an allocation, and of an entry in a map of another size.
 const BESIDE: usize = 16;
@@ -22,8 +22,10 @@ pub(super) fn bytes(machine: &Machine) -> usize {
             let of = |entry: &Acl| size_of::<Acl>() + 2 * BESIDE + entry.id.scheme.len() + entry.id.id.len();
             sum += entries.iter().map(of).sum::<usize>();
         }
-        for (name, child) in znode.children.iter() {
-            sum += name.len() + BESIDE + 32;
+        for (name, child) in machine.tree.children(znode) {
+            // An ephemeral one's name is a part of the path that its session has.
+            let own = if matches!(child.meta.kind, Kind::Ephemeral(_)) { 0 } else { name.len() + BESIDE };
+            sum += own + 32;
             todo.push(child);
         }
     }

@@ -1,8 +1,6 @@
 //! acquire: places in the queues of several locks, all or none, in one command.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
@@ -13,21 +11,22 @@ use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in, owner_of};
 use super::deadlock::Newcomer;
-use super::index::Lock;
 use super::key::{Key, KeyRef};
+use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
 use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
 use crate::acl::may;
+use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New, permit};
 use crate::outcome::{EventSink, Outcome};
 use crate::sequence;
-use crate::sessions::{LastLock, Near};
+use crate::sessions::Near;
 use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Trail, first_slash, split};
+use crate::tree::{first_slash, split};
 use crate::znode::{Kind, Znode};
 
 /// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have
@@ -64,6 +63,11 @@ impl Machine {
         all: &[Acquire],
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
+        if let [only] = all
+            && let Some(result) = self.acquire_alone(by, only, sink)
+        {
+            return result;
+        }
         check_request(all)?;
         let steps_max = self.search_steps_max();
         let mut search = Search { steps: 0, steps_max, room: Room::of(by) };
@@ -122,11 +126,6 @@ impl Machine {
         Ok(Outcome::PlaceStates(place_states))
     }
 
-    /// Where the session's last lock was found.
-    pub(super) fn last_lock(&self, session: Near) -> Option<Arc<LastLock>> {
-        self.sessions.get_near(session)?.last_lock().cloned()
-    }
-
     /// Where a place stands that has been made just now.
     fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> PlaceState {
         let token = FencingToken(made.stat.czxid.0);
@@ -173,13 +172,14 @@ impl Machine {
             return None;
         }
         let start = queue_path(lock, prefix);
-        let mut alike = session.ephemerals_from(&start).map_while(|path| {
+        let mut alike = session.ephemerals_from(&start).map_while(|(path, id)| {
             let number = path.strip_prefix(&start)?;
-            Some((path, number))
+            Some((path, id, number))
         });
-        let (path, _) = alike.by_ref().take(ALIKE_MAX).find(|(_, number)| sequence::is_number(number))?;
+        let (path, id, _) =
+            alike.by_ref().take(ALIKE_MAX).find(|(_, _, number)| sequence::is_number(number))?;
         let (of, _) = split(path)?;
-        let czxid = self.tree.get(path)?.meta.czxid;
+        let czxid = self.tree.node(id).meta.czxid;
         let is_there = of == lock && self.locks.get(lock)?.contains(KeyRef { czxid, path });
         is_there.then(|| Key { czxid, path: path.clone() })
     }
@@ -194,20 +194,19 @@ impl Machine {
         let path = acquire.lock.as_str();
         let near = (by.session, by.place);
         let session = self.sessions.get_near(near).expect("the session has been admitted");
-        let guess = session.last_lock().cloned();
+        let address = session.address_of(by.who);
         if session.ephemeral_count() != 0
             && let Some(key) = self.find_attempt(near, path, &acquire.prefix)
         {
             return Ok(Placed::Found(key));
         }
-        let guess = guess.as_deref();
-        let known = self.tree.find_near(path, guess.map(|guess| &guess.trail));
+        let found = self.locks.find(path);
+        let known = found.and_then(|lock| self.locks.at(lock).znode()).or_else(|| self.tree.find(path));
+        debug_assert_eq!(known, steps::uncounted(|| self.tree.find(path)), "{path} is another znode");
         // Before anything is said of the queue.
-        let znode = known.as_ref().map_or_else(|| self.tree.nearest(path), |(_, znode)| *znode);
+        let znode = known.map_or_else(|| self.tree.nearest(path), |known| self.tree.node(known));
         permit(&znode.acl, perms::CREATE, by.who)?;
-        let known = known.map(|(trail, _)| trail);
-        let found = self.locks.find_near(path, guess.map(|guess| guess.queue).unwrap_or_default());
-        if let Some(lock) = self.locks.at(found) {
+        if let Some(lock) = self.locks.busy(found) {
             if let Some(refusal) = self.refusal(by, acquire, lock, search) {
                 return Ok(Placed::Refused(refusal));
             }
@@ -215,11 +214,11 @@ impl Machine {
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
-        let trail = match known {
-            Some(trail) => trail,
-            None => Cow::Owned(self.make_lock(by, path, done)?),
+        let node = match known {
+            Some(node) => node,
+            None => self.make_lock(by, path, done)?,
         };
-        if let Some(refusal) = self.agree_on_limit(by, acquire, &trail, done)? {
+        if let Some(refusal) = self.agree_on_limit(by, acquire, node, done)? {
             return Ok(Placed::Refused(refusal));
         }
         let new = New {
@@ -231,20 +230,9 @@ impl Machine {
             mode: CreateMode::EphemeralSequential,
             kind: Kind::Ephemeral(by.session),
         };
-        done.push(self.create_below(by, Some(&trail), new)?);
+        done.push(self.create_below(by, Some(node), new)?);
         let at = done.len() - 1;
-        let address = match (address_in(by.who), guess) {
-            (address, Some(guess)) if *guess.address == *address => guess.address.clone(),
-            (address, _) => address.into(),
-        };
-        let (Ok(queue) | Err(queue)) = found;
-        let is_noted = guess.is_some_and(|guess| {
-            guess.queue == queue && Arc::ptr_eq(&guess.address, &address) && guess.trail == *trail
-        });
-        if !is_noted {
-            let trail = trail.into_owned();
-            self.sessions.note_lock(near, LastLock { trail, queue, address: address.clone() });
-        }
+        let address = address.unwrap_or_else(|| self.sessions.note_address(near, address_in(by.who)));
         done[at].contender = Some(Contender::acquired(acquire, by, address, self.time_ms));
         done[at].queue = Some(found);
         Ok(Placed::New(at))
@@ -262,7 +250,7 @@ impl Machine {
             return None;
         }
         if !acquire.wait {
-            let ahead = self.ahead_shown(&acquire.lock, lock.len(), &search.room);
+            let ahead = self.ahead_shown(lock, lock.len(), &search.room);
             let holder = self.holder(lock, &mut search.room);
             return Some(PlaceState::Busy { ahead, holder });
         }
@@ -274,8 +262,8 @@ impl Machine {
 
     /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent):
     /// one walk down.
-    fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Trail, ErrorCode> {
-        let (mut trail, there) = self.tree.find_deepest(path);
+    fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Number, ErrorCode> {
+        let (mut node, there) = self.tree.find_deepest(path);
         assert!(there < path.len(), "{path} is there already");
         let mut name_at = there + 1;
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
@@ -289,16 +277,16 @@ impl Machine {
                 mode: if is_lock { CreateMode::Container } else { CreateMode::Persistent },
                 kind: if is_lock { Kind::Container } else { Kind::Persistent },
             };
-            done.push(self.create_below(by, Some(&trail), new)?);
-            self.tree.descend(&mut trail, &path[name_at..end]);
+            done.push(self.create_below(by, Some(node), new)?);
+            node = done.last().and_then(Done::id).expect("it was created");
             name_at = end + 1;
         }
         debug_assert_eq!(
-            steps::uncounted(|| self.tree.at(&trail).meta.kind),
+            steps::uncounted(|| self.tree.node(node).meta.kind),
             Kind::Container,
             "the way to {path} ends at the znode that was made there"
         );
-        Ok(trail)
+        Ok(node)
     }
 
     /// Compares the limit that the client knows with the lock's, and writes it if there is none.
@@ -306,11 +294,11 @@ impl Machine {
         &mut self,
         by: &Author,
         acquire: &Acquire,
-        trail: &Trail,
+        node: Number,
         done: &mut AllDone,
     ) -> Result<Option<PlaceState>, ErrorCode> {
         let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
-        let znode = self.tree.at(trail);
+        let znode = self.tree.node(node);
         let data = znode.data();
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
@@ -323,7 +311,7 @@ impl Machine {
                 let set = SetData { path: acquire.lock.clone(), data, version: Version::ANY };
                 done.push(self.set_data(by, &set)?);
                 debug_assert_eq!(
-                    limit_in(steps::uncounted(|| self.tree.at(trail)).data()),
+                    limit_in(steps::uncounted(|| self.tree.node(node)).data()),
                     Some(acquire.limit),
                     "a limit is read as it was written"
                 );
@@ -333,7 +321,7 @@ impl Machine {
             None => return Err(ErrorCode::BadArguments),
         };
         match permits > limit {
-            true if !may_tell_limit(by, self.tree.at(trail)) => Err(ErrorCode::NoAuth),
+            true if !may_tell_limit(by, self.tree.node(node)) => Err(ErrorCode::NoAuth),
             true => Ok(Some(PlaceState::LimitIs(limit))),
             false => Ok(None),
         }

@@ -3,13 +3,18 @@
 
 use rowlock_proto::lock::Mode;
 
-use super::index::{Lock, Locks};
+use super::index::Locks;
+use super::lock::Lock;
 
 impl Locks {
     /// Recomputes everything that is kept beside the queues, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut again = Locks::default();
         self.map.check()?;
+        self.all.check()?;
+        if self.all.len() != self.map.len() || self.all().any(|(path, lock)| *path != *lock.path) {
+            return Err("a lock is known under another path".to_owned());
+        }
         if self.iter().count() as u64 != self.busy {
             return Err("the locks that are not idle are miscounted".to_owned());
         }
@@ -17,10 +22,10 @@ impl Locks {
             lock.holders.check()?;
             lock.waiters.check()?;
             for (key, contender) in lock.holders.iter().chain(lock.waiters.iter()) {
-                again.enter(path, key.clone(), contender.clone(), lock.limit);
+                again.enter((path, lock.node), key.clone(), contender.clone(), lock.limit);
             }
             if lock.delayed_until_ms != 0 {
-                again.restore_delay(path, lock.delayed_until_ms, lock.limit);
+                again.restore_delay((path, lock.node), lock.delayed_until_ms, lock.limit);
             }
             check_times(path, lock)?;
             let copy = again.get(path).ok_or_else(|| format!("{path}: a lock without contenders is kept"))?;

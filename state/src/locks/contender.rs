@@ -11,9 +11,9 @@ use sha1::{Digest as _, Sha1};
 
 use super::key::Key;
 use crate::acl::is_proof;
+use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::ops::Author;
-use crate::tree::Path;
 
 /// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub(crate) struct Contender {
     pub revoke_at_ms: Option<i64>,
     /// Its client's address when it came; empty if unknown.
     pub address: Arc<str>,
+    /// Its znode's number in the tree.
+    #[serde(skip)]
+    pub node: Number,
     /// What [`Contender::hash`] gave when it entered the queue, to be taken out of the sum with it.
     #[serde(skip)]
     counted_hash: u64,
@@ -71,6 +74,7 @@ impl Contender {
             granted_ms: None,
             revoke_at_ms: None,
             address: address_in(who).into(),
+            node: Number::default(),
             counted_hash: 0,
         }
     }
@@ -88,6 +92,7 @@ impl Contender {
             granted_ms: None,
             revoke_at_ms: None,
             address,
+            node: Number::default(),
             counted_hash: 0,
         }
     }
@@ -102,7 +107,7 @@ impl Contender {
 
     /// Whether its hash is still the one that was counted: for assertions.
     pub(super) fn is_counted(&self, lock: &str, key: &Key) -> bool {
-        crate::steps::uncounted(|| self.counted_hash == self.hash(lock, key))
+        crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
     }
 
     /// Its contribution to the digest as it was last counted.
@@ -111,12 +116,12 @@ impl Contender {
     }
 
     /// Its contribution to the digest from now on.
-    pub(crate) fn count_hash(&mut self, lock: &str, key: &Key) -> u64 {
-        self.counted_hash = self.hash(lock, key);
+    pub(crate) fn count_hash(&mut self, lock: (Hasher, usize), key: &Key) -> u64 {
+        self.counted_hash = self.hash(lock.0, lock.1, key);
         self.counted_hash
     }
 
-    fn hash(&self, lock: &str, key: &Key) -> u64 {
+    fn hash(&self, lock: Hasher, path_len: usize, key: &Key) -> u64 {
         let (mode, permits) = match self.mode {
             Mode::Exclusive => (0, 0),
             Mode::Shared => (1, 0),
@@ -128,10 +133,9 @@ impl Contender {
             Owner::Named(number) => (2, number),
             Owner::Under(number) => (3, number),
         };
-        Hasher::new(6)
-            .bytes(lock.as_bytes())
-            .int(key.czxid.0)
-            .bytes(Path::below(lock, &key.path).name().as_bytes())
+        let name = &key.path[path_len + usize::from(path_len != 1)..];
+        lock.int(key.czxid.0)
+            .bytes(name.as_bytes())
             .int(self.session.0)
             .word(mode)
             .word(u64::from(permits))
@@ -146,6 +150,11 @@ impl Contender {
             .bytes(self.address.as_bytes())
             .finish()
     }
+}
+
+/// With which the hashes of all places in the queue of the lock at this path begin.
+pub(super) fn hasher(lock: &str) -> Hasher {
+    Hasher::new(6).bytes(lock.as_bytes())
 }
 
 /// The owner as it is kept and compared: a named one is one user's, so nobody is taken for another by naming
@@ -169,6 +178,6 @@ fn of_user(number: u64, who: &[Id]) -> u64 {
 }
 
 /// The address that a client has connected from, if it is known.
-pub(super) fn address_in(who: &[Id]) -> &str {
+pub(crate) fn address_in(who: &[Id]) -> &str {
     who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
 }

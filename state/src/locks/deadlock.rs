@@ -22,8 +22,8 @@ use std::collections::btree_map::Entry;
 use rowlock_proto::lock::{Mode, Party};
 
 use super::acquire::Search;
-use super::index::Lock;
 use super::key::Key;
+use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
 use crate::machine::Machine;

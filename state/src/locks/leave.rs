@@ -1,8 +1,6 @@
 //! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in
 //! it.
 
-use std::borrow::Cow;
-
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
@@ -11,14 +9,13 @@ use smallvec::SmallVec;
 use super::PLACES_MAX;
 use super::key::KeyRef;
 use super::publish::{Cause, path_of, place};
+use crate::arena::Number;
 use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
-use crate::sessions::LastLock;
-use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Path, Trail};
+use crate::tree::{Path, Place};
 use crate::znode::Kind;
 
 /// Of no znode: with a lock's path it stands for the lock's delay.
@@ -36,16 +33,20 @@ impl Machine {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
+        if let [only] = claims
+            && let Some(outcome) = self.release_alone(by, only, sink)
+        {
+            return Ok(outcome);
+        }
         let mut done: SmallVec<[Done; 1]> = SmallVec::with_capacity(claims.len());
         let mut held = Vec::with_capacity(claims.len());
-        let guess = self.last_lock((by.session, by.place));
         for claim in claims {
-            let found = self.find_held(by, claim, guess.as_deref());
+            let found = self.find_held(by, claim);
             held.push(found.is_some());
-            if let Some((queue, path, trail, place)) = found {
-                let mut gone = self.remove_at((by.zxid, by.place), path, (&trail, place));
+            if let Some((queue, path, place)) = found {
+                let mut gone = self.remove_at((by.zxid, by.place), path, place);
                 debug_assert!(gone.stat.czxid.0 == claim.token.0, "a claim gives back what it names");
-                gone.queue = Some(Ok(queue));
+                gone.queue = Some(Some(queue));
                 done.push(gone);
             }
         }
@@ -176,22 +177,16 @@ impl Machine {
 
     /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end
     /// of a command: that a claim which comes twice is held once, the tree says.
-    fn find_held<'a>(
-        &self,
-        by: &Author,
-        claim: &'a Claim,
-        guess: Option<&'a LastLock>,
-    ) -> Option<(Slot, Path<'a>, Cow<'a, Trail>, Slot)> {
+    pub(super) fn find_held<'a>(&self, by: &Author, claim: &'a Claim) -> Option<(Number, Path<'a>, Place)> {
         let path = path_of(claim)?;
-        let known = guess.map(|guess| guess.queue).unwrap_or_default();
-        let queue = self.locks.find_near(path.parent(), known);
+        let queue = self.locks.find(path.parent())?;
         let key = KeyRef { czxid: Zxid(claim.token.0), path: path.full };
-        let holder = self.locks.at(queue)?.holder(key)?;
+        let holder = self.locks.at(queue).holder(key)?;
         if holder.session != by.session {
             return None;
         }
-        let (trail, parent) = self.tree.find_near(path.parent(), guess.map(|guess| &guess.trail))?;
-        let place = parent.children.find(path.name()).ok()?;
-        Some((queue.ok()?, path, trail, place))
+        let parent = self.locks.at(queue).node;
+        let at = self.tree.node(parent).children.find(path.name()).ok()?;
+        Some((queue, path, Place { parent, at }))
     }
 }

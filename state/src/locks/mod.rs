@@ -9,6 +9,7 @@
 //! Invariant: no waiter that could hold waits: after every command each changed lock has been settled.
 
 mod acquire;
+mod alone;
 mod check;
 mod contender;
 mod convert;
@@ -17,15 +18,17 @@ mod due;
 mod index;
 mod key;
 mod leave;
+mod lock;
 mod owner;
 mod party;
 mod publish;
 mod view;
 
-pub(crate) use contender::Contender;
+pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
-pub(crate) use index::{Lock, Locks};
+pub(crate) use index::Locks;
 pub(crate) use key::Key;
+pub(crate) use lock::Lock;
 pub(crate) use party::Room;
 pub(crate) use publish::Cause;
 pub use view::{ContenderView, LockView};

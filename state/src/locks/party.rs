@@ -13,14 +13,15 @@ use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, PlaceState};
 use rowlock_proto::{FencingToken, SessionId};
 
-use super::index::Lock;
+use super::contender::Contender;
 use super::key::Key;
+use super::lock::Lock;
 use super::publish::{place, shortened};
 use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::acl::may;
+use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::Author;
-use crate::tree::split;
 
 /// What an answer may say of others: how many bytes are left for their names, and who reads it.
 pub(crate) struct Room<'a> {
@@ -51,16 +52,16 @@ impl<'a> Room<'a> {
         Some(())
     }
 
-    /// Whether the reader may READ the znode, which may have gone.
-    fn may_read(&self, machine: &Machine, path: &str) -> bool {
-        machine.tree.get(path).is_some_and(|znode| may(znode.acl.entries(), perms::READ, self.who))
+    /// Whether the reader may READ the znode.
+    fn may_read(&self, machine: &Machine, znode: Number) -> bool {
+        may(machine.tree.node(znode).acl.entries(), perms::READ, self.who)
     }
 
-    fn sight(&self, machine: &Machine, place: &str) -> Sight {
-        let (lock, _) = split(place).expect("a place is below a lock");
-        match self.may_read(machine, lock) {
+    /// Of a place in the lock's queue.
+    fn sight(&self, machine: &Machine, lock: &Lock, place: &Contender) -> Sight {
+        match self.may_read(machine, lock.node) {
             false => Sight::Nothing,
-            true if self.may_read(machine, place) => Sight::All,
+            true if self.may_read(machine, place.node) => Sight::All,
             true => Sight::Name,
         }
     }
@@ -73,7 +74,7 @@ impl Machine {
         match self.locks.get(path) {
             Some(lock) if lock.holder(key).is_some() => PlaceState::Held(claim),
             Some(lock) if lock.waiter(key).is_some() => {
-                let ahead = self.ahead_shown(path, lock.ahead(key), room);
+                let ahead = self.ahead_shown(lock, lock.ahead(key), room);
                 PlaceState::Waiting { claim, ahead, holder: self.holder(lock, room) }
             }
             _ => PlaceState::Absent,
@@ -81,8 +82,10 @@ impl Machine {
     }
 
     /// How many are said to be ahead: to whom may not read the lock, that there is somebody.
-    pub(super) fn ahead_shown(&self, path: &str, ahead: usize, room: &Room<'_>) -> u32 {
-        if room.may_read(self, path) { ahead as u32 } else { 1 }
+    pub(super) fn ahead_shown(&self, lock: &Lock, ahead: usize, room: &Room<'_>) -> u32 {
+        // A delay may last longer than the znode of a lock without a queue.
+        let znode = lock.znode().or_else(|| self.tree.find(&lock.path));
+        if znode.is_some_and(|znode| room.may_read(self, znode)) { ahead as u32 } else { 1 }
     }
 
     /// Says of each of the session's places where it stands now.
@@ -110,17 +113,36 @@ impl Machine {
 
     /// The first holder, as shown to others who may know of him.
     pub(super) fn holder(&self, lock: &Lock, room: &mut Room<'_>) -> Option<Party> {
-        lock.holders.first().and_then(|(key, _)| self.neighbour(lock, key, room))
+        lock.holders.first().and_then(|(key, contender)| self.neighbour(lock, (key, contender), room))
     }
 
     /// A place as shown to others, if they may know that it is there and there is room for it.
-    pub(super) fn neighbour(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
-        if room.sight(self, &key.path) == Sight::Nothing { None } else { self.party(lock, key, room) }
+    pub(super) fn neighbour(
+        &self,
+        lock: &Lock,
+        (key, contender): (&Key, &Contender),
+        room: &mut Room<'_>,
+    ) -> Option<Party> {
+        match room.sight(self, lock, contender) {
+            Sight::Nothing => None,
+            sight => self.party_seen((key, contender), sight, room),
+        }
     }
 
     /// A place as shown to others, if there is room for it: what they may not see is empty.
     pub(super) fn party(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
-        let sight = room.sight(self, &key.path);
+        let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
+        let contender = contender.expect("the caller has found the place");
+        let sight = room.sight(self, lock, contender);
+        self.party_seen((key, contender), sight, room)
+    }
+
+    fn party_seen(
+        &self,
+        (key, contender): (&Key, &Contender),
+        sight: Sight,
+        room: &mut Room<'_>,
+    ) -> Option<Party> {
         let mut party = Party {
             path: if sight == Sight::Nothing { String::new() } else { shown(&key.path).to_owned() },
             session: SessionId::NONE,
@@ -129,9 +151,7 @@ impl Machine {
             since_ms: 0,
         };
         if sight == Sight::All {
-            let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
-            let contender = contender.expect("the caller has found the place");
-            let label = self.tree.get(&key.path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+            let label = self.tree.node(contender.node).data().cloned().unwrap_or_default();
             (party.session, party.token) = (contender.session, FencingToken(key.czxid.0));
             party.label = label.slice_ref(shortened(&label));
             party.since_ms = contender.granted_ms.unwrap_or(contender.requested_ms);

@@ -8,14 +8,14 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
-use super::index::Lock;
 use super::key::KeyRef;
+use super::lock::Lock;
 use super::{LABEL_MAX, limit_in};
+use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
-use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::Path;
 
@@ -49,11 +49,12 @@ impl Machine {
     pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut [Done], sink: &mut S) {
         assert!(cause.zxid == self.last_zxid, "what is told is what was done last");
         for done in &*done {
-            done.fire(cause.zxid, sink);
+            done.fire(&self.tree, cause.zxid, sink);
         }
         if let [only] = done {
             self.publish_one(cause, only, sink);
             debug_assert!(self.is_settled_by(only), "{}: a waiter could hold", only.path());
+            self.forget_gone(only);
             return;
         }
         let mut changed = BTreeSet::new();
@@ -62,12 +63,12 @@ impl Machine {
                 (Some(ChangeKind::Created), Some(contender)) => {
                     let limit = self.limit_of(done.parent());
                     let found = self.locks.find(done.parent());
-                    self.entered(cause.zxid, (done, found), contender, (limit, None), sink);
+                    self.entered(cause.zxid, (done, found), contender, (limit, false), sink);
                     Some(done.parent())
                 }
                 (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                     let found = self.locks.find(done.parent());
-                    found.ok().and_then(|queue| self.left(cause, done, queue, sink))
+                    found.and_then(|queue| self.left(cause, done, queue, sink))
                 }
                 _ => None,
             };
@@ -86,10 +87,18 @@ impl Machine {
             }
             self.locks.forget_if_idle(lock);
         }
-        for done in done.iter().filter(|done| done.was_parent()) {
+        for done in done.iter().filter(|done| done.was_parent(&self.tree)) {
             self.locks.forget_if_idle(done.path());
         }
         debug_assert!(done.iter().all(|done| self.is_settled_by(done)), "a waiter could hold");
+        done.iter().for_each(|done| self.forget_gone(done));
+    }
+
+    /// The number of a deleted znode is free, once nobody is to be told of it any more.
+    fn forget_gone(&mut self, done: &Done) {
+        if let (Some(ChangeKind::Deleted), Some(id)) = (done.kind(), done.id()) {
+            self.tree.forget(id);
+        }
     }
 
     /// Whether nobody waits who could hold, for the locks that a change may have changed: for assertions.
@@ -110,19 +119,19 @@ impl Machine {
         let known = done.queue;
         match (done.kind(), done.contender.take()) {
             (Some(ChangeKind::Created), Some(contender)) => {
-                let (limit, label) = (done.limit, Some(done.data()));
+                let limit = done.limit;
                 let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
                 debug_assert_eq!(found, steps::uncounted(|| self.locks.find(done.parent())), "a queue moved");
                 debug_assert_eq!(limit, steps::uncounted(|| self.limit_of(done.parent())), "another limit");
                 // Whoever may hold does; and a newcomer changes nothing for the others.
-                done.holds = self.entered(cause.zxid, (done, found), contender, (limit, label), sink);
+                done.holds = self.entered(cause.zxid, (done, found), contender, (limit, true), sink);
             }
             (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
                 let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
-                if let Ok(queue) = found
-                    && let Some(lock) = self.left(cause, done, queue, sink)
+                if let Some(queue) = found
+                    && self.left(cause, done, queue, sink).is_some()
                 {
-                    self.settle_at(cause.zxid, lock, queue, sink);
+                    self.settle_at(cause.zxid, queue, sink);
                 }
             }
             _ => {}
@@ -130,43 +139,42 @@ impl Machine {
         if let Some(lock) = self.limit_changed(done) {
             self.settle(cause.zxid, lock, sink);
         }
-        if done.was_parent() {
+        if done.was_parent(&self.tree) {
             self.locks.forget_if_idle(done.path());
         }
     }
 
     /// Grants the lock to all whose turn it is.
     pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
-        if let Ok(lock) = self.locks.find(path) {
-            self.settle_at(zxid, path, lock, sink);
+        if let Some(lock) = self.locks.find(path) {
+            self.settle_at(zxid, lock, sink);
         }
     }
 
     /// The same for the lock that was found there.
-    fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, lock: Slot, sink: &mut S) {
+    pub(super) fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, lock: Number, sink: &mut S) {
         let Machine { tree, sessions, locks, time_ms, .. } = self;
-        while let Some((key, holder)) =
-            locks.grant_next(lock, path, |waiter| grant(waiter, sessions, *time_ms))
+        while let Some((lock, key, holder)) =
+            locks.grant_next(lock, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
-            let lock_znode = tree.get(path).expect("who waits for a lock is its znode's child");
-            let name = Path::below(path, &key.path).name();
-            let znode = lock_znode.children.get(name).expect("a contender is a znode");
+            let (lock_znode, znode) = (tree.node(lock.node), tree.node(holder.node));
+            debug_assert_eq!(znode.meta.czxid, key.czxid, "a contender is a znode");
             let label = znode.data().map(|data| &data[..]);
             let acls = (znode.acl.entries(), lock_znode.acl.entries());
-            let place = Place { lock: path, path: &key.path, czxid: key.czxid, label, acls };
+            let place = Place { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
         }
     }
 
-    /// What was done, and where its queue is or belongs; the limit of the lock's znode, and the data of the
-    /// new one where that is what they are still. Whether it holds the lock at once.
+    /// What was done, and its queue, if that is known; the limit of the lock's znode, and whether nothing
+    /// else was done. Whether it holds the lock at once.
     fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
-        (done, found): (&Done, Result<Slot, Slot>),
+        (done, found): (&Done, Option<Number>),
         mut contender: Contender,
-        (limit, label): (Option<u32>, Option<Option<&[u8]>>),
+        (limit, is_alone): (Option<u32>, bool),
         sink: &mut S,
     ) -> bool {
         let lock = done.parent();
@@ -174,15 +182,15 @@ impl Machine {
         let time_ms = self.time_ms;
         assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
         debug_assert_eq!((contender.requested_ms, contender.granted_ms), (time_ms, None), "it asks now");
-        let known = self.locks.at(found);
+        let known = self.locks.busy(found);
         assert!(
             known.and_then(Lock::last_key).is_none_or(|last| last.czxid <= key.czxid),
             "{lock}: a newcomer is before somebody"
         );
-        let is_alone = label.is_some();
         let ahead = known.map_or(0, |queue| queue.len() as u32);
-        let label = label.unwrap_or_else(|| self.tree.get(&key.path)?.data().map(|data| &data[..]));
-        let place = Place { lock, path: &key.path, czxid: key.czxid, label, acls: done.acls() };
+        contender.node = done.id().expect("it was created");
+        let (label, acls) = (done.data(&self.tree), done.acls(&self.tree));
+        let place = Place { lock, path: &key.path, czxid: key.czxid, label, acls };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
         let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
@@ -190,7 +198,9 @@ impl Machine {
             grant(&mut contender, &self.sessions, time_ms);
             sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
-        self.locks.enter_at(found, lock, key, contender, limit);
+        let node = self.tree.node(contender.node).parent;
+        let lock = found.unwrap_or_else(|| self.locks.make(lock, node, limit));
+        self.locks.enter_at((lock, node), key, contender, limit);
         holds
     }
 
@@ -198,13 +208,13 @@ impl Machine {
         &mut self,
         cause: Cause,
         done: &'a Done,
-        queue: Slot,
+        queue: Number,
         sink: &mut S,
     ) -> Option<&'a str> {
         let lock = done.parent();
         let czxid = done.stat.czxid;
         debug_assert!(czxid <= cause.zxid, "{} goes before it came", done.path());
-        let (_, contender) = self.locks.leave(queue, lock, KeyRef { czxid, path: done.path() })?;
+        let (_, contender) = self.locks.leave(queue, KeyRef { czxid, path: done.path() })?;
         let why = cause.why.unwrap_or(if cause.session == contender.session {
             Why::Released
         } else {
@@ -221,7 +231,13 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        let place = Place { lock, path: done.path(), czxid, label: done.data(), acls: done.acls() };
+        let place = Place {
+            lock,
+            path: done.path(),
+            czxid,
+            label: done.data(&self.tree),
+            acls: done.acls(&self.tree),
+        };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
         if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
@@ -268,7 +284,7 @@ impl Machine {
 }
 
 /// Makes a contender a holder.
-fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
+pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
     assert!(waiter.requested_ms <= now_ms, "a lock is granted before it was asked for");
     waiter.granted_ms = Some(now_ms);
     waiter.revoke_at_ms = revoke_at_ms(waiter, sessions);
@@ -292,19 +308,20 @@ pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i6
 }
 
 /// Where an event is.
-struct Place<'a> {
-    lock: &'a str,
+pub(super) struct Place<'a> {
+    pub lock: &'a str,
     /// Of the queue znode.
-    path: &'a str,
-    czxid: Zxid,
+    pub path: &'a str,
+    pub czxid: Zxid,
     /// Data of the queue znode.
-    label: Option<&'a [u8]>,
+    pub label: Option<&'a [u8]>,
     /// Of the queue znode, and of the lock's.
-    acls: (&'a [Acl], &'a [Acl]),
+    pub acls: (&'a [Acl], &'a [Acl]),
 }
 
 impl<'a> Place<'a> {
-    fn event(
+    #[inline]
+    pub(super) fn event(
         &self,
         zxid: Zxid,
         time_ms: i64,

@@ -5,8 +5,8 @@ use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
-use super::index::Lock;
 use super::key::{Key, KeyRef};
+use super::lock::Lock;
 use super::publish::{self, shortened};
 use crate::machine::Machine;
 
@@ -53,8 +53,8 @@ impl Machine {
 
     /// The lock at `path`, if it has contenders (or a delay).
     pub fn lock_queue(&self, path: &str) -> Option<LockView<'_>> {
-        let (path, lock) = self.locks.get_entry(path)?;
-        Some(LockView { machine: self, path, lock })
+        let lock = self.locks.get(path)?;
+        Some(LockView { machine: self, path: &lock.path, lock })
     }
 
     /// When a holder will have held its lock for too long. The index may say an earlier time: what is due is
@@ -67,9 +67,10 @@ impl Machine {
     pub fn session_locks(&self, session: SessionId) -> (usize, usize) {
         let mut counts = (0, 0);
         let Some(open) = self.sessions.get(session) else { return counts };
-        for path in open.ephemerals() {
+        for (path, id) in open.shared_ephemerals() {
             let Some((lock, _)) = crate::tree::split(path) else { continue };
-            let (Some(lock), Some(znode)) = (self.locks.get(lock), self.tree.get(path)) else { continue };
+            let Some(lock) = self.locks.get(lock) else { continue };
+            let znode = self.tree.node(id);
             let key = KeyRef { czxid: znode.meta.czxid, path };
             counts.0 += usize::from(lock.holder(key).is_some());
             counts.1 += usize::from(lock.waiter(key).is_some());
@@ -93,6 +94,11 @@ impl<'a> LockView<'a> {
     /// Nobody is granted the lock before, milliseconds since 1970.
     pub fn delayed_until_ms(&self) -> Option<i64> {
         (self.lock.delayed_until_ms != 0).then_some(self.lock.delayed_until_ms)
+    }
+
+    /// Those who hold it, and those who wait.
+    pub(crate) fn contenders(&self) -> impl Iterator<Item = (&'a Key, &'a Contender)> {
+        self.lock.contenders()
     }
 
     /// How many hold it.
@@ -126,7 +132,7 @@ impl<'a> LockView<'a> {
 }
 
 fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
-    let label = machine.tree.get(&key.path).and_then(|znode| znode.data().cloned()).unwrap_or_default();
+    let label = machine.tree.node(contender.node).data().cloned().unwrap_or_default();
     ContenderView {
         path: key.path.to_string(),
         token: FencingToken(key.czxid.0),

@@ -3,6 +3,7 @@
 //! Trusts nothing: bytes with right checksums but a wrong structure are damage, not a panic.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::{SessionId, Zxid};
@@ -11,6 +12,7 @@ use super::SnapshotError;
 use super::block::BlockReader;
 use super::record::Record;
 use crate::acl::{Acls, SharedAcl};
+use crate::arena::{Arena, Number};
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, queue_path};
@@ -19,7 +21,7 @@ use crate::sessions::{Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
-use crate::znode::{Kind, Meta, SharedZnode, Znode};
+use crate::znode::{Kind, Meta, Name, Znode};
 
 pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
@@ -140,8 +142,9 @@ fn restore_locks(
     queues: Vec<(String, Key, Contender)>,
     delays: Vec<(String, i64)>,
 ) -> Result<(), SnapshotError> {
-    for (lock, key, contender) in queues {
-        let znode = machine.tree.get(&key.path);
+    for (lock, key, mut contender) in queues {
+        let (node, lock_node) = (machine.tree.find(&key.path), machine.tree.find(&lock).unwrap_or_default());
+        let znode = node.map(|node| machine.tree.node(node));
         let is_right = znode.is_some_and(|znode| {
             znode.meta.kind == Kind::Ephemeral(contender.session)
                 && znode.meta.czxid == key.czxid
@@ -156,11 +159,13 @@ fn restore_locks(
             return damaged("a place in a queue is no znode of its session");
         }
         let limit = machine.limit_of(&lock);
-        machine.locks.enter(&lock, key, contender, limit);
+        contender.node = node.unwrap_or_default();
+        machine.locks.enter((&lock, lock_node), key, contender, limit);
     }
     for (lock, until_ms) in delays {
         let limit = machine.limit_of(&lock);
-        machine.locks.restore_delay(&lock, until_ms, limit);
+        let node = machine.tree.find(&lock).unwrap_or_default();
+        machine.locks.restore_delay((&lock, node), until_ms, limit);
     }
     // A queue that is wrong would be granted twice.
     machine.locks.check().map_err(SnapshotError::Damaged)
@@ -174,20 +179,20 @@ fn znode(meta: Meta, data: Option<Bytes>, acl: &SharedAcl) -> Znode {
     Znode::new(meta, data, acl.clone())
 }
 
-/// The znodes from the root to the newest one; each gets its children as they are complete.
+/// The znodes from the root to the newest one; each is counted above it as it is complete.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
     /// Full path of the newest znode.
     path: String,
+    nodes: Arena<Znode>,
     totals: Totals,
     reapable: SharedMap<Box<str>, ()>,
     acls: Acls,
 }
 
 struct Open {
-    name: Box<str>,
-    znode: Znode,
+    id: Number,
     /// Length of the parent's path.
     parent_path_len: usize,
 }
@@ -210,7 +215,8 @@ impl Builder {
             self.close();
         }
         assert_eq!(self.open.len(), depth, "a znode is added to its parent");
-        if let Some(Open { znode: parent, .. }) = self.open.last() {
+        if let Some(Open { id, .. }) = self.open.last() {
+            let parent = self.nodes.at(*id);
             if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
                 return damaged("an ephemeral znode has a child");
             }
@@ -226,27 +232,40 @@ impl Builder {
         let path = if depth == 0 { "/" } else { self.path.as_str() };
         self.totals.add(path, &mut znode);
         self.acls.add(&mut znode.acl);
-        match znode.meta.kind {
+        let kind = znode.meta.kind;
+        let parent = self.open.last().map(|open| open.id);
+        znode.parent = parent.unwrap_or(Number::FIRST);
+        let id = self.nodes.insert(znode);
+        let mut own = None;
+        match kind {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
-                sessions.add_ephemeral((session, Slot::default()), path.into())
+                let path: Arc<str> = path.into();
+                own = Some(Name::within(&path, path.len() - name.len()));
+                sessions.add_ephemeral((session, Slot::default()), path, id);
             }
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
             Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),
         }
-        self.open.push(Open { name: name.into(), znode, parent_path_len });
+        if let Some(parent) = parent {
+            let siblings = &mut self.nodes.at_mut(parent).children;
+            let old = siblings.insert(own.unwrap_or_else(|| name.into()), id);
+            assert!(old.is_none(), "the order of names has been checked");
+        }
+        self.open.push(Open { id, parent_path_len });
         Ok(())
     }
 
-    /// Hands the newest znode, which is complete, to its parent.
+    /// Counts the newest znode, which is complete, with its parent.
     fn close(&mut self) {
-        let Open { name, znode, parent_path_len } = self.open.pop().expect("the caller has counted");
-        let parent = &mut self.open.last_mut().expect("the root is never closed").znode;
+        let Open { id, parent_path_len } = self.open.pop().expect("the caller has counted");
+        let parent = self.open.last().expect("the root is never closed").id;
         self.path.truncate(parent_path_len);
-        parent.descendants += 1 + znode.descendants;
-        parent.bytes_below += znode.data_len() as u64 + znode.bytes_below;
-        let old = parent.children.insert(name, SharedZnode::new(znode));
-        assert!(old.is_none(), "the order of names has been checked");
+        let znode = self.nodes.at(id);
+        let (descendants, bytes) = (1 + znode.descendants, znode.data_len() as u64 + znode.bytes_below);
+        let parent = self.nodes.at_mut(parent);
+        parent.descendants += descendants;
+        parent.bytes_below += bytes;
         assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
     }
 
@@ -256,7 +275,7 @@ impl Builder {
         }
         assert!(self.path.is_empty(), "the names on the way down are left behind on the way up");
         match self.open.pop() {
-            Some(root) => Ok(Tree::assembled(root.znode, self.totals, self.reapable, self.acls)),
+            Some(_) => Ok(Tree::assembled(self.nodes, self.totals, self.reapable, self.acls)),
             None => damaged("there is no root"),
         }
     }

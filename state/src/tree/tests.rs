@@ -1,28 +1,28 @@
 use super::*;
 
 #[test]
-fn whatever_the_guess_a_path_leads_where_it_leads() {
+fn a_path_leads_to_its_znode_and_to_the_deepest_one_above_it() {
     let open = SharedAcl::new(rowlock_proto::acl::Acl::open());
     let znode = || Znode::new(Meta::new(Zxid(1), 0, Kind::Persistent), None, open.clone());
     let mut tree = Tree::new(znode());
     let known = ["/", "/a", "/b", "/ab", "/a/b", "/a/b/a", "/ab/a", "/b/b"];
     for path in &known[1..] {
         let path = Path::new(path).unwrap();
-        let (trail, parent) = tree.find(path.parent()).unwrap();
-        let place = parent.children.find(path.name()).unwrap_err();
-        tree.link(path, (&trail, place), znode(), |_| ());
+        let parent = tree.find(path.parent()).unwrap();
+        let at = tree.node(parent).children.find(path.name()).unwrap_err();
+        let id = tree.add(znode(), parent);
+        tree.link(path, path.name().into(), (id, Place { parent, at }), |_| ());
     }
-    let guesses = known.map(|path| tree.find(path).unwrap().0);
     let pieces = ["", "/", "a", "b", "/a", "/b", "ab", "//"];
     for at in 0..pieces.len().pow(4) {
         let path: String = [1, 8, 64, 512].map(|step| pieces[at / step % pieces.len()]).concat();
         let expected = tree.get(&path).map(std::ptr::from_ref);
         assert_eq!(expected.is_some(), known.contains(&path.as_str()), "{path:?}");
-        for guess in &guesses {
-            let found = tree.find_near(&path, Some(guess));
-            assert_eq!(found.as_ref().map(|(_, znode)| std::ptr::from_ref(*znode)), expected, "{path:?}");
-            assert_eq!(found.map(|(trail, _)| trail.into_owned()), tree.find(&path).map(|(trail, _)| trail));
-        }
+        let (deepest, end) = tree.find_deepest(&path);
+        assert_eq!(
+            tree.get(if end == 0 { "/" } else { &path[..end] }).map(std::ptr::from_ref),
+            Some(std::ptr::from_ref(tree.node(deepest)))
+        );
     }
 }
 

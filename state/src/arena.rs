@@ -1,0 +1,232 @@
+//! Things under numbers of their own: a number leads to its thing in a few steps, however many there are, and
+//! stays its own until the thing is taken out. The znodes of the tree, and the locks of the index.
+//!
+//! Things lie in pages, and pages in blocks, behind `Arc`s: a copy costs one reference per block, and a
+//! change after a copy copies one page and the list of pages of its block.
+//!
+//! Invariant: numbers are of this node alone. A node that has read a snapshot has others than the one that
+//! wrote it, so they are never in the log, in a snapshot or in a digest, and nothing is ordered by them.
+
+use triomphe::Arc;
+
+/// Things per page: few, since the first change behind a copy copies a page.
+const PAGE: usize = 16;
+/// Pages per block.
+const PAGES: usize = 64;
+
+/// The number of a thing: its block, page and place there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Number(u32);
+
+impl Number {
+    /// The number of what comes first.
+    pub(crate) const FIRST: Number = Number(0);
+
+    fn new(block: usize, page: usize, at: usize) -> Self {
+        let id = (block * PAGES + page) * PAGE + at;
+        Number(u32::try_from(id).expect("Invariant: four thousand million things do not fit into memory"))
+    }
+
+    fn indices(self) -> (usize, usize, usize) {
+        let id = self.0 as usize;
+        (id / (PAGE * PAGES), id / PAGE % PAGES, id % PAGE)
+    }
+
+    /// As a number that [`Number::from_raw`] takes.
+    pub(crate) fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The id whose number this is; of nothing, perhaps.
+    pub(crate) fn from_raw(number: u32) -> Self {
+        Number(number)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Arena<T> {
+    blocks: Vec<Arc<Block<T>>>,
+    /// No block before this one has room.
+    room_from: usize,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Block<T> {
+    pages: [Option<Arc<Page<T>>>; PAGES],
+    /// One bit for each page that is there.
+    there: u64,
+    /// One bit for each page that is not full, there or not.
+    room: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Page<T> {
+    /// One bit for each thing that is there.
+    used: u16,
+    things: [Option<T>; PAGE],
+}
+
+impl<T> Default for Arena<T> {
+    fn default() -> Self {
+        Arena { blocks: Vec::new(), room_from: 0, len: 0 }
+    }
+}
+
+impl<T: Clone> Arena<T> {
+    /// How many things there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The thing with this number, which is there.
+    #[inline]
+    pub(crate) fn at(&self, id: Number) -> &T {
+        self.get(id).expect("Invariant: whoever keeps a number knows when its thing goes")
+    }
+
+    /// The same for a number whose thing may be gone, or another one.
+    #[inline]
+    pub(crate) fn get(&self, id: Number) -> Option<&T> {
+        let (block, page, at) = id.indices();
+        self.blocks.get(block)?.pages[page].as_ref()?.things[at].as_ref()
+    }
+
+    /// The thing with this number, which is there, to be changed; copies its page if a copy shares it.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, id: Number) -> &mut T {
+        let (block, page, at) = id.indices();
+        let block = Arc::make_mut(&mut self.blocks[block]);
+        let page = block.pages[page].as_mut().map(Arc::make_mut);
+        let thing = page.and_then(|page| page.things[at].as_mut());
+        thing.expect("Invariant: whoever keeps a number knows when its thing goes")
+    }
+
+    /// Takes a thing in, and gives its number: always the lowest that is free in the first block with room.
+    pub(crate) fn insert(&mut self, thing: T) -> Number {
+        let is_full = |block: &Arc<Block<T>>| block.room == 0;
+        while self.blocks.get(self.room_from).is_some_and(is_full) {
+            self.room_from += 1;
+        }
+        if self.room_from == self.blocks.len() {
+            let pages = [const { None }; PAGES];
+            self.blocks.push(Arc::new(Block { pages, there: 0, room: u64::MAX }));
+        }
+        let block = Arc::make_mut(&mut self.blocks[self.room_from]);
+        let page_at = block.room.trailing_zeros() as usize;
+        let empty = || Arc::new(Page { used: 0, things: [const { None }; PAGE] });
+        let page = Arc::make_mut(block.pages[page_at].get_or_insert_with(empty));
+        let at = page.used.trailing_ones() as usize;
+        debug_assert!(page.things[at].is_none(), "two things have one number");
+        page.things[at] = Some(thing);
+        page.used |= 1 << at;
+        block.there |= 1 << page_at;
+        if page.used == u16::MAX {
+            block.room &= !(1 << page_at);
+        }
+        self.len += 1;
+        Number::new(self.room_from, page_at, at)
+    }
+
+    /// Takes a thing out, which is there. Its number is free.
+    pub(crate) fn remove(&mut self, id: Number) -> T {
+        let (block_at, page_at, at) = id.indices();
+        let block = Arc::make_mut(&mut self.blocks[block_at]);
+        let page = block.pages[page_at].as_mut().map(Arc::make_mut);
+        let page = page.expect("Invariant: whoever keeps a number knows when its thing goes");
+        let thing = page.things[at].take();
+        page.used &= !(1 << at);
+        let is_empty = page.used == 0;
+        block.room |= 1 << page_at;
+        // One page with room stays, for what comes and goes one at a time.
+        if is_empty && block.there & block.room & !(1 << page_at) != 0 {
+            block.pages[page_at] = None;
+            block.there &= !(1 << page_at);
+        }
+        self.room_from = self.room_from.min(block_at);
+        self.len -= 1;
+        thing.expect("Invariant: whoever keeps a number knows when its thing goes")
+    }
+}
+
+impl<T> Arena<T> {
+    /// The invariants of the pages, for [`crate::Machine::check`].
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut found = 0;
+        for (block_at, block) in self.blocks.iter().enumerate() {
+            for (page_at, page) in block.pages.iter().enumerate() {
+                let (is_there, has_room) = (block.there >> page_at & 1 == 1, block.room >> page_at & 1 == 1);
+                let used = page.as_ref().map_or(0, |page| page.used);
+                let things = page.iter().flat_map(|page| page.things.iter().enumerate());
+                let bits =
+                    things.filter(|(_, thing)| thing.is_some()).fold(0, |bits, (at, _)| bits | 1 << at);
+                if page.is_some() != is_there || has_room != (used != u16::MAX) || bits != used {
+                    return Err(format!("page {page_at} of block {block_at} is not what is noted of it"));
+                }
+                found += used.count_ones() as usize;
+            }
+            if block_at < self.room_from && block.room != 0 {
+                return Err(format!("block {block_at} has room, and is said to have none"));
+            }
+        }
+        if found == self.len { Ok(()) } else { Err(format!("{found} things are counted as {}", self.len)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_is_its_things_alone_and_copies_stay_as_they_were(
+            steps in prop::collection::vec((0usize..4, any::<prop::sample::Index>()), 0..400),
+            cut in 0usize..400,
+        ) {
+            let mut arena = Arena::default();
+            let mut model = BTreeMap::new();
+            let mut copy = None;
+            for (i, (kind, which)) in steps.into_iter().enumerate() {
+                if i == cut {
+                    copy = Some((arena.clone(), model.clone()));
+                }
+                if kind > 0 || model.is_empty() {
+                    for value in [i, i + 1] {
+                        prop_assert_eq!(model.insert(arena.insert(value), value), None);
+                    }
+                } else {
+                    let ids: Vec<Number> = model.keys().copied().collect();
+                    let id = *which.get(&ids);
+                    prop_assert_eq!(Some(arena.remove(id)), model.remove(&id));
+                    prop_assert_eq!(arena.get(id), None);
+                }
+                if let Some((id, value)) = model.iter_mut().next() {
+                    *arena.at_mut(*id) += 1;
+                    *value += 1;
+                }
+                prop_assert_eq!(arena.len(), model.len());
+                prop_assert_eq!(arena.check(), Ok(()));
+            }
+            for (arena, model) in copy.into_iter().chain([(arena, model)]) {
+                prop_assert!(model.iter().all(|(id, value)| arena.at(*id) == value));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_that_are_empty_go_but_for_one() {
+        let mut arena = Arena::default();
+        let ids: Vec<Number> = (0..10 * PAGE).map(|n| arena.insert(n)).collect();
+        assert_eq!(arena.blocks[0].there.count_ones(), 10);
+        for id in ids {
+            arena.remove(id);
+            arena.check().unwrap();
+        }
+        assert_eq!(arena.blocks[0].there.count_ones(), 1);
+    }
+}

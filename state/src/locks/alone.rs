@@ -1,0 +1,178 @@
+//! One lock that is asked for alone, and one that is given back alone: what nearly all commands are.
+//!
+//! Both do what [`Machine::acquire`] and [`Machine::release`] do for it, and nothing else: here everything is
+//! checked before anything is changed, so nothing is ever taken back, and there is one look by path, for the
+//! lock, which knows its znode. Whatever is out of the ordinary (a lock that nobody has had yet, permits, an
+//! owner that might close a circle, a delay anywhere, quotas) is left to those two.
+//!
+//! Invariant: who asks cannot tell which way was taken, nor can another replica.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::perms;
+use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Owner, PlaceState};
+use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+
+use super::QUEUE_MAX;
+use super::contender::{Contender, address_in};
+use super::key::{Key, KeyRef};
+use super::party::Room;
+use super::publish::{self, Place as EventPlace};
+use crate::acl::SharedAcl;
+use crate::arena::Number;
+use crate::machine::Machine;
+use crate::ops::{Author, permit, resolved};
+use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
+use crate::sequence;
+use crate::steps;
+use crate::tree::{Path, Place};
+use crate::znode::{Kind, Meta, Name, Znode};
+
+/// What is known of a place before it is made.
+struct New {
+    lock: Number,
+    /// Where its znode belongs.
+    place: Place,
+    /// Full path of its znode.
+    path: String,
+    acl: SharedAcl,
+    /// It holds the lock at once.
+    holds: bool,
+}
+
+impl Machine {
+    /// `None`: not here.
+    pub(super) fn acquire_alone<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        acquire: &Acquire,
+        sink: &mut S,
+    ) -> Option<Result<Outcome, ErrorCode>> {
+        if by.stamp.enforce_quota || self.locks.has_delays() || !is_ordinary(acquire) {
+            return None;
+        }
+        let found = self.locks.find(&acquire.lock)?;
+        let lock = self.locks.at(found);
+        let holds = lock.is_free_for(acquire.mode);
+        // Whoever does not wait, or may close a circle, is told so elsewhere.
+        let may_wait = acquire.wait && acquire.owner == Owner::Unnamed;
+        if !(holds || may_wait) || lock.len() >= QUEUE_MAX {
+            return None;
+        }
+        let near = (by.session, by.place);
+        if !lock.is_idle() && self.find_attempt(near, &acquire.lock, &acquire.prefix).is_some() {
+            return None;
+        }
+        let parent = self.tree.node(lock.node);
+        if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
+            return None;
+        }
+        if let Err(code) = permit(&parent.acl, perms::CREATE, by.who) {
+            return Some(Err(code));
+        }
+        let acl = match resolved(acquire.acl.as_deref(), Some(parent), by.who) {
+            Ok(acl) => acl,
+            Err(code) => return Some(Err(code)),
+        };
+        let path = sequence::numbered(&[&acquire.lock, "/", &acquire.prefix], parent.meta.creates);
+        debug_assert_eq!(paths::validate(&path), Ok(()), "a plain name below a znode makes a good path");
+        let Err(at) = parent.children.find(&path[acquire.lock.len() + 1..]) else {
+            return Some(Err(ErrorCode::NodeExists));
+        };
+        let place = Place { parent: lock.node, at };
+        let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
+        Some(Ok(Outcome::PlaceStates(vec![place_state])))
+    }
+
+    fn make_place<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        acquire: &Acquire,
+        new: New,
+        sink: &mut S,
+    ) -> PlaceState {
+        let New { lock, place, path, acl, holds } = new;
+        let (zxid, time_ms, near) = (by.zxid, self.time_ms, (by.session, by.place));
+        let name_at = acquire.lock.len() + 1;
+        let shared: Arc<str> = path.as_str().into();
+        // Of its own: it may be a slice of a whole log entry, or of all that a client has sent.
+        let data = acquire.data.as_deref().map(Bytes::copy_from_slice);
+        let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
+        let id = self.tree.add(znode, place.parent);
+        let name = Name::within(&shared, name_at);
+        self.tree.link(Path::cut(&path, name_at), name, (id, place), |meta| {
+            assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
+            meta.creates = sequence::next(meta.creates);
+            meta.pzxid = zxid;
+        });
+        let address = self.sessions.add_place(near, (&shared, id), address_in(by.who));
+        let mut contender = Contender::acquired(acquire, by, address, time_ms);
+        contender.node = id;
+        let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
+        let acls = (znode.acl.entries(), parent.acl.entries());
+        let kind = ChangeKind::Created;
+        sink.changed(&Change { zxid, path: &shared, kind, acl: acls.0, parent_acl: acls.1 });
+        let label = znode.data().map(|data| &data[..]);
+        let event = EventPlace { lock: &acquire.lock, path: &shared, czxid: zxid, label, acls };
+        let ahead = self.locks.at(lock).len() as u32;
+        sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
+        if holds {
+            publish::grant(&mut contender, &self.sessions, time_ms);
+            sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
+        }
+        let limit = self.locks.at(lock).limit;
+        self.locks.enter_at((lock, place.parent), Key { czxid: zxid, path: shared }, contender, limit);
+        let claim = Claim { path, token: FencingToken(zxid.0) };
+        if holds {
+            return PlaceState::Held(claim);
+        }
+        let (lock, mut room) = (self.locks.at(lock), Room::of(by));
+        let ahead = self.ahead_shown(lock, ahead as usize, &room);
+        PlaceState::Waiting { claim, ahead, holder: self.holder(lock, &mut room) }
+    }
+
+    /// `None`: not here.
+    pub(super) fn release_alone<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claim: &Claim,
+        sink: &mut S,
+    ) -> Option<Outcome> {
+        if self.locks.has_delays() {
+            return None;
+        }
+        let (lock, path, place) = self.find_held(by, claim)?;
+        let (zxid, time_ms, czxid) = (by.zxid, self.time_ms, rowlock_proto::Zxid(claim.token.0));
+        let gone = self.tree.unlink(path, place, |meta| {
+            assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
+            meta.pzxid = zxid;
+        });
+        self.sessions.remove_ephemeral((by.session, by.place), path.full);
+        let left = self.locks.leave(lock, KeyRef { czxid, path: path.full });
+        let (key, contender) = left.expect("it was found");
+        assert!(contender.node == gone.id && contender.session == by.session, "another place has gone");
+        let znode = self.tree.node(gone.id);
+        let acls = (znode.acl.entries(), gone.parent_acl.entries());
+        let kind = ChangeKind::Deleted;
+        sink.changed(&Change { zxid, path: &key.path, kind, acl: acls.0, parent_acl: acls.1 });
+        let label = znode.data().map(|data| &data[..]);
+        let event = EventPlace { lock: path.parent(), path: &key.path, czxid, label, acls };
+        let granted_ms = contender.granted_ms.expect("it holds the lock");
+        let (held_ms, waited_ms) = (Some(time_ms - granted_ms), granted_ms - contender.requested_ms);
+        let kind = LockEventKind::Gone { held_ms, waited_ms, why: Why::Released };
+        sink.lock(&event.event(zxid, time_ms, &contender, kind));
+        self.settle_at(zxid, lock, sink);
+        self.tree.forget(gone.id);
+        debug_assert!(steps::uncounted(|| self.holder_of(claim)).is_none(), "what was given back is held");
+        Some(Outcome::Held(vec![true]))
+    }
+}
+
+/// Whether an acquire is well formed and asks for nothing out of the ordinary, if its lock is known.
+fn is_ordinary(acquire: &Acquire) -> bool {
+    acquire.lock.len() > 1
+        && paths::is_plain_name(&acquire.prefix)
+        && !matches!(acquire.mode, Mode::Permits(_))
+        && acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS
+}

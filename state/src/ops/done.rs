@@ -1,0 +1,134 @@
+//! An operation that has been carried out: what others are told of it, and what it takes to take it back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::{SessionId, Stat, Version, Zxid};
+
+use crate::acl::SharedAcl;
+use crate::arena::Number;
+use crate::locks::{Contender, Key};
+use crate::outcome::{Change, ChangeKind, EventSink};
+use crate::tree::{Before, Path, Tree};
+
+/// An operation that has been carried out.
+pub(crate) struct Done {
+    /// Full path of the znode; empty if it is one of an ephemeral that has gone, which is shared already.
+    pub path: String,
+    /// The same, as its session's list has it.
+    pub(super) shared: Option<Arc<str>>,
+    /// Where its last name begins.
+    pub name_at: usize,
+    /// The znode's Stat after it (the last one, if deleted).
+    pub stat: Stat,
+    /// The place in its parent's queue that a created znode is.
+    pub contender: Option<Contender>,
+    /// The limit of permits that its parent's data name, where there is a contender.
+    pub limit: Option<u32>,
+    /// Its queue, if it is a place in one and that was looked for.
+    pub queue: Option<Option<Number>>,
+    /// It is a place in a queue that holds the lock since.
+    pub holds: bool,
+    pub(super) event: Option<Event>,
+    pub(super) undo: Undo,
+}
+
+pub(super) struct Event {
+    pub kind: ChangeKind,
+    /// The znode's, unless it can be looked up in what it takes to undo this.
+    pub acl: Option<SharedAcl>,
+    pub parent_acl: SharedAcl,
+}
+
+/// What it takes to have the state of before.
+pub(super) enum Undo {
+    Nothing,
+    Create { id: Number, parent: Before },
+    Delete { id: Number, parent: Before },
+    SetData { id: Number, data: Option<Bytes>, before: BeforeData, bytes_diff: i64 },
+}
+
+/// What a change of the data changes in the numbers of a znode.
+pub(super) struct BeforeData {
+    pub mzxid: Zxid,
+    pub mtime_ms: i64,
+    pub version: Version,
+}
+
+impl Done {
+    /// Nothing that makes a place in a queue.
+    pub(super) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
+        Done {
+            path,
+            shared: None,
+            name_at: 0,
+            stat,
+            contender: None,
+            limit: None,
+            queue: None,
+            holds: false,
+            event,
+            undo,
+        }
+    }
+
+    /// What happened to the znode, if anything that others see.
+    pub(crate) fn kind(&self) -> Option<ChangeKind> {
+        self.event.as_ref().map(|event| event.kind)
+    }
+
+    /// The number of a znode that has come or gone. Until this is published, the tree has it in either case.
+    pub(crate) fn id(&self) -> Option<Number> {
+        match self.undo {
+            Undo::Create { id, .. } | Undo::Delete { id, .. } => Some(id),
+            Undo::Nothing | Undo::SetData { .. } => None,
+        }
+    }
+
+    /// The data that a new znode has, or a deleted one had.
+    pub(crate) fn data<'a>(&self, tree: &'a Tree) -> Option<&'a [u8]> {
+        tree.node(self.id()?).data().map(|data| &data[..])
+    }
+
+    /// Whether it is a deleted znode that had ever had children.
+    pub(crate) fn was_parent(&self, tree: &Tree) -> bool {
+        matches!(self.undo, Undo::Delete { id, .. } if tree.node(id).meta.has_had_children())
+    }
+
+    /// Full path of the znode.
+    pub(crate) fn path(&self) -> &str {
+        self.shared.as_deref().unwrap_or(&self.path)
+    }
+
+    /// Path of the parent.
+    pub(crate) fn parent(&self) -> &str {
+        Path::cut(self.path(), self.name_at).parent()
+    }
+
+    /// What it is called as a place in a queue, if it is ephemeral.
+    pub(crate) fn key(&self) -> Option<Key> {
+        let is_ephemeral = self.stat.ephemeral_owner != SessionId::NONE;
+        debug_assert_eq!(self.shared.is_some(), is_ephemeral, "ephemeral paths are shared, and no others");
+        Some(Key { czxid: self.stat.czxid, path: self.shared.clone()? })
+    }
+
+    /// The ACL of what came or went, and of its parent.
+    pub(crate) fn acls<'a>(&'a self, tree: &'a Tree) -> (&'a [Acl], &'a [Acl]) {
+        let Some(Event { acl, parent_acl, .. }) = &self.event else { return (&[], &[]) };
+        let acl = self.id().map(|id| &tree.node(id).acl).or(acl.as_ref());
+        (acl.map_or(&[][..], SharedAcl::entries), parent_acl.entries())
+    }
+
+    /// Tells the sink, if there is something to tell.
+    pub(crate) fn fire<S: EventSink + ?Sized>(&self, tree: &Tree, zxid: Zxid, sink: &mut S) {
+        if let Some(Event { kind, .. }) = &self.event {
+            let (acl, parent_acl) = self.acls(tree);
+            debug_assert!(
+                !acl.is_empty() && !parent_acl.is_empty(),
+                "an event without ACLs is told to nobody"
+            );
+            sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
+        }
+    }
+}
