@@ -32,6 +32,7 @@ mod table;
 mod tls;
 mod token;
 mod up;
+mod wal;
 mod znode;
 
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ enum Command {
     Import(import::Import),
     Backup(backup::Backup),
     Recover(recover::Recover),
+    Wal(wal::Wal),
     Member(member::Member),
     Drain(operate::Drain),
     Rebalance(operate::Rebalance),
@@ -164,6 +166,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Import(import) => import.run().await,
             Command::Backup(backup) => backup.run().await,
             Command::Recover(recover) => recover.run(),
+            Command::Wal(wal) => wal.run(),
             Command::Drain(drain) => drain.run().await,
             Command::Rebalance(rebalance) => rebalance.run().await,
             Command::Member(member) => member.run().await,

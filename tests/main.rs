@@ -45,4 +45,5 @@ mod snapshot_rejoin;
 mod tls_clients;
 mod tls_peers;
 mod up;
+mod wal;
 mod wiped_nodes;

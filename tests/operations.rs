@@ -136,3 +136,34 @@ async fn clients_spread_when_an_operator_says_so_and_the_only_node_is_not_draine
     }
     assert_eq!(operator(&cluster, &["rebalance", "--percent", "101"]).await.code, 64);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_ends_a_session_and_the_next_in_the_queue_gets_its_lock() {
+    let cluster = Cluster::start(1, &format!("{FAST}{SUPER}[history]\nenabled = true\n")).await;
+    let (holder, waiter) = (cluster.client().await, cluster.client().await);
+    let held = holder.mutex("x").lock().await.unwrap();
+    let session = holder.session_id().to_string();
+    let shown: Value =
+        serde_json::from_str(&done(&cluster, &["session", "show", &session, "-o", "json"]).await).unwrap();
+    let znode = &shown["znodes"][0];
+    assert!(znode["place"] == "holds" && znode["path"].as_str().unwrap().starts_with("/locks/x/"), "{shown}");
+    let table = done(&cluster, &["session", "show", &session]).await;
+    assert!(table.contains("holds") && table.contains(&session), "{table}");
+    let waiting = tokio::spawn(async move { waiter.mutex("x").lock().await.map(|held| held.token()) });
+
+    let refused = operator(&cluster, &["session", "end", &session]).await;
+    assert!(refused.code == 64 && refused.err.contains("holds 1 locks") && refused.err.contains("--force"));
+    let refused = said(&cluster, &["session", "end", "--force", &session], None).await;
+    assert!(refused.code == 1 && refused.err.contains("only superusers"), "{}", refused.err);
+    let ended = done(&cluster, &["session", "end", "--force", &session]).await;
+    assert_eq!(ended, format!("session {session} has ended\n"));
+    waiting.await.unwrap().unwrap();
+    eventually("the holder hears of it", secs(30), async || (!held.is_held()).then_some(())).await;
+
+    let history = done(&cluster, &["history", "x"]).await;
+    assert!(history.lines().any(|line| line.contains("lost") && line.contains("session-ended")), "{history}");
+    let again = operator(&cluster, &["session", "end", "--force", &session]).await;
+    assert!(again.code == 1 && again.err.contains("no such session"), "{}", again.err);
+    let wrong = operator(&cluster, &["session", "end", "--force", "me"]).await;
+    assert!(wrong.code == 64 && wrong.err.contains("is no session"), "{}", wrong.err);
+}

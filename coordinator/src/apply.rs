@@ -89,8 +89,10 @@ impl EventSink for Sink<'_> {
     }
 
     fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        if end == SessionEnd::Expired {
-            tracing::info!(%session, "session expired");
+        match end {
+            SessionEnd::Expired => tracing::info!(%session, "session expired"),
+            SessionEnd::Ended => tracing::info!(%session, "session ended by a superuser"),
+            SessionEnd::Closed => {}
         }
         self.expiry_table.ended(session);
         self.connections.session_ended(session, end);

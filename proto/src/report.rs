@@ -152,6 +152,21 @@ pub struct Session {
     pub locks_held: u64,
     /// Locks that it waits for.
     pub locks_waiting: u64,
+    /// Its ephemeral znodes by path, as many as were asked for, if it is asked for alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub znodes: Vec<SessionZnode>,
+}
+
+/// An ephemeral znode of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionZnode {
+    /// Its path.
+    pub path: String,
+    /// The zxid that made it; of a place in a lock's queue, the fencing token.
+    pub czxid: Zxid,
+    /// `holds` or `waits`, if it is a place in a lock's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 /// `/v1/history`: what happened to locks, the newest last.

@@ -1,17 +1,23 @@
-//! `rowlock session`: the open sessions.
+//! `rowlock session`: the open sessions, and the end of one by order of a person.
 
+use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 
+use rowlock_client::Client;
+use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
 use super::{Form, Line, Look, ask, hint_at_more, items, percent, show, span, text};
 use crate::cluster::{Cluster, leave};
-use crate::exit::Failure;
-use crate::znode::print_json;
+use crate::exit::{Failure, REFUSED, USAGE};
+use crate::operate::{Refusal, operate};
+use crate::print::{errln, print};
+use crate::znode::{Output, print_json};
 
 const HEAD: [&str; 6] = ["session", "address", "timeout", "holds", "waits", "ephemerals"];
+const ZNODES: [&str; 3] = ["place", "token", "znode"];
 
-/// Look at the open sessions
+/// Look at the open sessions, or end one
 #[derive(clap::Args)]
 pub struct Session {
     #[command(subcommand)]
@@ -21,6 +27,8 @@ pub struct Session {
 #[derive(clap::Subcommand)]
 enum Command {
     Ls(Ls),
+    Show(Show),
+    End(End),
 }
 
 /// List the open sessions: what each holds and waits for; the address where the asked node knows it. All of
@@ -39,28 +47,161 @@ struct Ls {
     cluster: Cluster,
 }
 
+/// Show one session: its ephemeral znodes, which locks it holds by them and which it waits for
+#[derive(clap::Args)]
+struct Show {
+    /// Which one, e.g. 0x100000000000001
+    session: String,
+    /// Show at most this many of its znodes
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: u32,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// End a session, whatever its client does: its ephemeral znodes go, and the locks that it holds pass on
+///
+/// A client that is cut off may still believe that it holds its locks, until it has heard nothing for its
+/// session timeout. Needs a superuser, and a confirmation: type the session when asked, or say --force.
+#[derive(clap::Args)]
+struct End {
+    /// Which one, e.g. 0x100000000000001
+    session: String,
+    /// Yes, end it, without being asked
+    #[arg(long)]
+    force: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
 impl Session {
-    /// Prints a line for each.
+    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let Command::Ls(ls) = self.command;
-        let client = ls.cluster.connect().await?;
-        let mut question = format!("/v1/sessions?limit={}", ls.limit);
-        if let Some(session) = &ls.session {
+        match self.command {
+            Command::Ls(ls) => ls.run().await,
+            Command::Show(show) => show.run().await,
+            Command::End(end) => end.run().await,
+        }
+    }
+}
+
+impl Ls {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let mut question = format!("/v1/sessions?limit={}", self.limit);
+        if let Some(session) = &self.session {
             question.push_str(&format!("&session={}", percent(session)));
         }
-        let answer = ask(&client, ls.session.as_deref().unwrap_or("sessions"), &question).await;
+        let answer = ask(&client, self.session.as_deref().unwrap_or("sessions"), &question).await;
         leave(&client).await;
         let document = answer?;
-        if ls.output == Form::Json {
+        if self.output == Form::Json {
             print_json(&document)?;
         } else {
             let lines: Vec<Line<6>> =
-                items(&document, "sessions").map(|session| line(ls.output, session)).collect();
-            show(ls.output, HEAD, &lines)?;
+                items(&document, "sessions").map(|session| line(self.output, session)).collect();
+            show(self.output, HEAD, &lines)?;
             hint_at_more(&document);
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+impl Show {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let answer = one(&client, &self.session, self.limit).await;
+        leave(&client).await;
+        let session = answer?;
+        if self.output == Form::Json {
+            print_json(&session)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.output == Form::Table {
+            show(self.output, HEAD, &[line(self.output, &session)])?;
+            print(b"\n")?;
+        }
+        let znodes: Vec<Line<3>> = items(&session, "znodes")
+            .map(|znode| Line {
+                cells: [text(&znode["place"]), text(&znode["czxid"]), text(&znode["path"])],
+                look: if znode["place"] == "holds" { Look::Good } else { Look::Plain },
+            })
+            .collect();
+        let more = session["ephemerals"].as_u64().is_some_and(|all| all > znodes.len() as u64);
+        show(self.output, ZNODES, &znodes)?;
+        if more {
+            errln!("rowlock: it has more znodes; ask for them with --limit");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl End {
+    /// Exit code 1 if there is no such session (any more).
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let ended = self.end(&client).await;
+        leave(&client).await;
+        let document = ended?;
+        match self.output {
+            Output::Json => print_json(&document)?,
+            Output::Simple => print(format!("session {} has ended\n", self.session).as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn end(&self, client: &Client) -> Result<Value, Failure> {
+        if !self.force {
+            let session = one(client, &self.session, 1).await?;
+            let found = format!(
+                "{} from {} holds {} locks, waits for {} and has {} ephemeral znodes",
+                self.session,
+                text(&session["address"]),
+                session["locks_held"],
+                session["locks_waiting"],
+                session["ephemerals"],
+            );
+            confirm(&found, &self.session)?;
+        }
+        let what = format!("/v1/end-session?session={}", percent(&self.session));
+        operate(client, &what).await.map_err(|refusal| match refusal {
+            Refusal::Code(ErrorCode::NoNode) => {
+                Failure::new(REFUSED, format!("{}: there is no such session", self.session))
+            }
+            Refusal::Code(ErrorCode::BadArguments) => {
+                Failure::new(USAGE, format!("{} is no session; say 0x100000000000001", self.session))
+            }
+            other => other.into(),
+        })
+    }
+}
+
+/// Asks the person at the terminal. Without one nobody can have meant it.
+fn confirm(found: &str, session: &str) -> Result<(), Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(Failure::new(USAGE, format!("session {found}; to end it, say --force")));
+    }
+    errln!("session {found}. Type the session to end it:");
+    let mut typed = String::new();
+    let read = stdin.lock().read_line(&mut typed);
+    if read.is_ok() && typed.trim() == session {
+        return Ok(());
+    }
+    Err(Failure::new(REFUSED, "not confirmed; nothing was changed"))
+}
+
+/// The report on one session.
+async fn one(client: &Client, session: &str, limit: u32) -> Result<Value, Failure> {
+    let question = format!("/v1/sessions?limit={limit}&session={}", percent(session));
+    let mut document = ask(client, session, &question).await?;
+    Ok(document["sessions"][0].take())
 }
 
 fn line(form: Form, session: &Value) -> Line<6> {

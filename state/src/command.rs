@@ -74,8 +74,8 @@ pub enum Command {
     },
     /// The session (of the proposal) ends by its client's wish.
     CloseSession,
-    /// The leader saw no sign of life for the whole timeout. Without effect if the session has been attached
-    /// anew.
+    /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
+    /// has, ends the session. Without effect if the session has been attached anew.
     ExpireSession {
         /// Which one.
         session: SessionId,

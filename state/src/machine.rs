@@ -229,7 +229,10 @@ impl Machine {
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
-                Ok(self.end_session(*session, SessionEnd::Expired, sink))
+                // The leader proposes it for nobody.
+                let by_superuser = crate::acl::is_super(&proposal.identities);
+                let end = if by_superuser { SessionEnd::Ended } else { SessionEnd::Expired };
+                Ok(self.end_session(*session, end, sink))
             }
             Command::Reap { path } => {
                 let zxid = self.next_zxid();

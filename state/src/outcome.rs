@@ -156,6 +156,8 @@ pub enum Why {
     Forced,
     /// It was held for longer than it had asked for.
     Revoked,
+    /// A superuser ended its session.
+    SessionEnded,
 }
 
 /// Why a session ended.
@@ -165,6 +167,8 @@ pub enum SessionEnd {
     Closed,
     /// Its timeout passed.
     Expired,
+    /// A superuser ended it. Its client may not know yet, as with one that expires.
+    Ended,
 }
 
 /// Receives what a command changes, in order, while it is applied. Defined here, implemented above.

@@ -400,6 +400,7 @@ impl Machine {
         let why = Some(match end {
             SessionEnd::Closed => Why::SessionClosed,
             SessionEnd::Expired => Why::SessionExpired,
+            SessionEnd::Ended => Why::SessionEnded,
         });
         let cause = Cause { grants_max: END_GRANTS_MAX, ..Cause::new(zxid, session, why) };
         self.publish(cause, &mut gone, sink);

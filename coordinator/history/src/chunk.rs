@@ -112,6 +112,7 @@ pub(super) mod tag {
                     Why::Deleted => 3,
                     Why::Forced => 4,
                     Why::Revoked => 5,
+                    Why::SessionEnded => 6,
                 };
                 GONE | if held_ms.is_some() { HELD } else { 0 } | why << WHY_AT
             }
@@ -127,6 +128,7 @@ pub(super) mod tag {
             3 => Some(Why::Deleted),
             4 => Some(Why::Forced),
             5 => Some(Why::Revoked),
+            6 => Some(Why::SessionEnded),
             _ => None,
         }
     }

@@ -50,6 +50,7 @@ impl EventSink for Dispatcher<'_> {
         match end {
             SessionEnd::Closed => self.metrics.sessions_closed_total.inc(),
             SessionEnd::Expired => self.metrics.sessions_expired_total.inc(),
+            SessionEnd::Ended => self.metrics.sessions_ended_total.inc(),
         }
         self.registry.session_ended(session);
     }
@@ -90,7 +91,7 @@ fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
             Why::Deleted => Some(NoticeEvent::Deleted),
             Why::Forced => Some(NoticeEvent::Forced),
             Why::Revoked => Some(NoticeEvent::Revoked),
-            Why::Released | Why::SessionClosed | Why::SessionExpired => None,
+            Why::Released | Why::SessionClosed | Why::SessionExpired | Why::SessionEnded => None,
         },
         LockEventKind::Requested { .. } | LockEventKind::Converted => None,
     }

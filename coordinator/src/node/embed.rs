@@ -8,7 +8,6 @@ use rowlock_consensus::raft::compaction::take_snapshot;
 use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::command::{Attachment, Command};
 use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
@@ -17,8 +16,7 @@ use crate::config::{
     AuditConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
     LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig, ZnodesConfig,
 };
-use crate::delivery::outbox::{self, Inbox, Message};
-use crate::proposer::Submission;
+use crate::operations::end_session::{EndSession, NotExpired};
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -32,17 +30,6 @@ pub enum NotServing {
     /// The deadline has passed. It goes on trying.
     #[error("the node is not in contact with a quorum of its cluster; look whether the other nodes run")]
     NoQuorum,
-}
-
-/// The session was not ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotExpired {
-    /// There is no such session (any more).
-    #[error("there is no such session")]
-    NoSession,
-    /// Whether it has ended is not known: the leader was lost, or did not answer in time.
-    #[error("whether the session has ended is not known")]
-    Unknown,
 }
 
 /// No snapshot was written, for this reason.
@@ -166,49 +153,7 @@ impl Node {
     /// # Cancel safety
     /// Once polled, the session may end even when the future is dropped.
     pub async fn expire_session(&self, session: SessionId, deadline: Instant) -> Result<(), NotExpired> {
-        // A client that moves to another connection gets a new attachment, which the command does not mean.
-        while let Some(attachment) = self.attachment(session) {
-            let (reply_to, inbox) = outbox::channel();
-            let submission = Submission {
-                session: SessionId::NONE,
-                attachment: Attachment::default(),
-                identities: Default::default(),
-                command: Command::ExpireSession { session, attachment },
-                reply_to,
-                tag: 0,
-            };
-            self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
-            let applied = time::timeout_at(deadline, applied(inbox)).await;
-            if !applied.unwrap_or(false) {
-                return Err(NotExpired::Unknown);
-            }
-            if self.attachment(session).is_none() {
-                return Ok(());
-            }
-        }
-        Err(NotExpired::NoSession)
-    }
-
-    fn attachment(&self, session: SessionId) -> Option<Attachment> {
-        let state = self.replica.state.read();
-        state.sessions().find(|(id, _)| *id == session).map(|(_, open)| open.attachment)
-    }
-}
-
-/// Whether the submission that answers here was applied, rather than lost.
-async fn applied(mut inbox: Inbox) -> bool {
-    let mut messages = std::collections::VecDeque::new();
-    loop {
-        inbox.ready().await;
-        if inbox.take(&mut messages).is_err() {
-            return false;
-        }
-        for message in messages.drain(..) {
-            match message {
-                Message::Applied { .. } => return true,
-                Message::Lost => return false,
-                _ => {}
-            }
-        }
+        let ending = EndSession { replica: self.replica.clone(), proposer: self.proposer.clone() };
+        ending.run(session, Default::default(), deadline).await
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::leave::Leave;
 use super::parts::Parts;
+use crate::operations::end_session::EndSession;
 use crate::operations::hand_over::HandOver;
 use crate::operations::{OperationDoor, Operations, Operator};
 use crate::proposer::Proposer;
@@ -34,8 +35,9 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let hand_over =
             HandOver { me, raft, leadership: leadership.clone(), proposer: proposer.clone(), peers };
-        let operator =
-            Operator { hand_over: hand_over.clone(), registry: self.registry.clone(), drained: drain };
+        let ending = EndSession { replica: self.replica.clone(), proposer: proposer.clone() };
+        let registry = self.registry.clone();
+        let operator = Operator { hand_over: hand_over.clone(), registry, ending, drained: drain };
         let leave = Leave { hand_over, pending: self.pending.clone(), leaving: leaving_tx };
         (leave, Arc::new(operator), Signals { leaving, drained })
     }

@@ -6,6 +6,7 @@
 //!
 //! Must never do: anything for somebody who is no superuser; the door is behind that check.
 
+pub mod end_session;
 pub mod hand_over;
 mod operator;
 
@@ -106,7 +107,7 @@ impl Operations {
     async fn pass_on(&self, operation: &Operation) -> Result<String, ErrorCode> {
         loop {
             let leader = self.leadership.borrow().leader;
-            let answer = match operation.place(leader) {
+            let answer = match operation.place(self.me, leader) {
                 None => None,
                 Some(node) if node == self.me => self.here.carry_out(operation).await.ok(),
                 Some(node) if self.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),

@@ -11,15 +11,19 @@ use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_consensus::raft::facts;
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
-use rowlock_proto::ErrorCode;
+use rowlock_proto::acl::Id;
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_types::operation::Operation;
 use serde_json::{Value, json};
 
+use super::end_session::{EndSession, NotExpired};
 use super::hand_over::HandOver;
 use crate::delivery::registry::Registry;
 
 /// For the other nodes to say whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);
+/// For the end of a session to be committed.
+const END_DEADLINE: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub struct Operator {
@@ -27,6 +31,8 @@ pub struct Operator {
     pub hand_over: HandOver,
     /// This node's clients.
     pub registry: Arc<Registry>,
+    /// Sessions of the cluster.
+    pub ending: EndSession,
     /// Heard by the status publisher, which ends serving.
     pub drained: watch::Sender<bool>,
 }
@@ -50,11 +56,12 @@ impl Operator {
             Operation::HandOver { to } => self.give_up_leadership(*to).await,
             Operation::Drain { on, .. } => self.drain(*on).await,
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
+            Operation::EndSession { session } => self.end_session(*session).await,
         };
         Ok(done.map(|document| document.to_string()))
     }
 
-    async fn give_up_leadership(&self, to: Option<rowlock_proto::NodeId>) -> Result<Value, ErrorCode> {
+    async fn give_up_leadership(&self, to: Option<NodeId>) -> Result<Value, ErrorCode> {
         let me = self.hand_over.me;
         if to == Some(me) {
             return Ok(json!({ "leader": me.0 }));
@@ -100,6 +107,15 @@ impl Operator {
         let (closed, of) = self.registry.close_share(percent);
         tracing::info!(closed, of, "closing clients' connections for an operator, so that they spread");
         json!({ "node": self.hand_over.me.0, "closed": closed, "connections": of })
+    }
+
+    async fn end_session(&self, session: SessionId) -> Result<Value, ErrorCode> {
+        let by_superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+        match self.ending.run(session, by_superuser.into(), Instant::now() + END_DEADLINE).await {
+            Ok(()) => Ok(json!({ "session": session.to_string(), "ended": true })),
+            Err(NotExpired::NoSession) => Err(ErrorCode::NoNode),
+            Err(NotExpired::Unknown) => Err(ErrorCode::OperationTimeout),
+        }
     }
 
     /// A drained node may have been elected: hands leadership over again.

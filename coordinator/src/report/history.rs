@@ -96,9 +96,10 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
             match (held_ms, why) {
                 (None, _) => HistoryEvent::Abandoned(end),
                 (Some(_), Why::Released | Why::SessionClosed) => HistoryEvent::Released(end),
-                (Some(_), Why::SessionExpired | Why::Deleted | Why::Forced | Why::Revoked) => {
-                    HistoryEvent::Lost(end)
-                }
+                (
+                    Some(_),
+                    Why::SessionExpired | Why::SessionEnded | Why::Deleted | Why::Forced | Why::Revoked,
+                ) => HistoryEvent::Lost(end),
             }
         }
     }
@@ -112,6 +113,7 @@ fn reason(why: Why) -> &'static str {
         Why::Deleted => "deleted",
         Why::Forced => "forced",
         Why::Revoked => "revoked",
+        Why::SessionEnded => "session-ended",
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/v1/sessions`: the open sessions and what they have. Each sees itself; superusers see all.
 
 use rowlock_proto::SessionId;
-use rowlock_proto::report::{Session as Shown, Sessions};
+use rowlock_proto::report::{Session as Shown, SessionZnode, Sessions};
 use rowlock_state::{Machine, Session};
 
 use super::list::List;
@@ -24,7 +24,9 @@ pub(super) fn overview(
         let Some(session) = machine.session(id) else {
             return Err(Refusal::NotThere(format!("there is no session {id}")));
         };
-        list.push(item(machine, id, session, registry));
+        let mut one = item(machine, id, session, registry);
+        one.znodes = znodes(machine, id, limit);
+        list.push(one);
     } else if !reader.is_super() {
         let own = machine.session(reader.session);
         own.map(|session| list.push(item(machine, reader.session, session, registry)));
@@ -53,5 +55,18 @@ fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry
         ephemerals: session.ephemeral_count() as u64,
         locks_held: held as u64,
         locks_waiting: waiting as u64,
+        znodes: Vec::new(),
     }
+}
+
+/// So many of its znodes, within the bytes of a report.
+fn znodes(machine: &Machine, id: SessionId, limit: usize) -> Vec<SessionZnode> {
+    let mut list = List::new(limit);
+    for (path, czxid, holds) in machine.session_znodes(id) {
+        let place = holds.map(|holds| if holds { "holds" } else { "waits" }.to_owned());
+        if !list.push(SessionZnode { path: path.to_owned(), czxid, place }) {
+            break;
+        }
+    }
+    list.items
 }

@@ -3,7 +3,7 @@
 //! In the flow: the node that is asked reads the text, and passes the operation on to the node that it is
 //! meant for. Must never do: take what it does not understand to the end.
 
-use rowlock_proto::NodeId;
+use rowlock_proto::{NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// One operation. It travels between nodes: variants are appended, never reordered.
@@ -28,6 +28,11 @@ pub enum Operation {
         node: NodeId,
         /// 1 to 100.
         percent: u8,
+    },
+    /// `/v1/end-session`: a session ends, whatever its client does.
+    EndSession {
+        /// Which one.
+        session: SessionId,
     },
 }
 
@@ -56,6 +61,7 @@ impl Operation {
                 let percent = take("percent")?.parse().ok().filter(|percent| (1..=100).contains(percent))?;
                 Operation::Rebalance { node: node(take("node")?)?, percent }
             }
+            "/v1/end-session" => Operation::EndSession { session: session(take("session")?)? },
             _ => return None,
         };
         // What is left over, or given twice.
@@ -68,9 +74,11 @@ impl Operation {
         Some(operation)
     }
 
-    /// Where it is to be done, while `leader` leads.
-    pub fn place(&self, leader: Option<NodeId>) -> Option<NodeId> {
+    /// Where it is to be done, while `leader` leads. What goes through the log is done by the node that is
+    /// asked, `me`.
+    pub fn place(&self, me: NodeId, leader: Option<NodeId>) -> Option<NodeId> {
         match self {
+            Operation::EndSession { .. } => Some(me),
             Operation::HandOver { .. } => leader,
             Operation::Drain { node, .. } | Operation::Rebalance { node, .. } => Some(*node),
         }
@@ -79,6 +87,13 @@ impl Operation {
 
 fn node(text: &str) -> Option<NodeId> {
     text.parse().ok().map(NodeId)
+}
+
+/// Hexadecimal, with or without `0x`; all 64 bits.
+fn session(text: &str) -> Option<SessionId> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|id| SessionId(id.cast_signed()))
 }
 
 #[cfg(test)]
@@ -93,11 +108,16 @@ mod tests {
             ("/v1/hand-over?to=2", Operation::HandOver { to: Some(two) }, Some(NodeId(7))),
             ("/v1/drain?on=true&node=2", Operation::Drain { node: two, on: true }, Some(two)),
             ("/v1/rebalance?node=2&percent=100", Operation::Rebalance { node: two, percent: 100 }, Some(two)),
+            (
+                "/v1/end-session?session=0x1f",
+                Operation::EndSession { session: SessionId(31) },
+                Some(NodeId(1)),
+            ),
         ] {
             assert_eq!(Operation::parse(text), Some(operation.clone()), "{text}");
-            assert_eq!(operation.place(Some(NodeId(7))), place, "{text}");
+            assert_eq!(operation.place(NodeId(1), Some(NodeId(7))), place, "{text}");
         }
-        assert_eq!(Operation::HandOver { to: None }.place(None), None);
+        assert_eq!(Operation::HandOver { to: None }.place(NodeId(1), None), None);
     }
 
     #[test]
@@ -112,6 +132,8 @@ mod tests {
             "/v1/drain?node=1",
             "/v1/drain?node=1&on=perhaps",
             "/v1/drain?node=1&on=true&now",
+            "/v1/end-session?session=0x",
+            "/v1/end-session?session=+1",
             "/v1/rebalance?node=1&percent=0",
             "/v1/rebalance?node=1&percent=101",
             "/v1/rebalance?node=1&percent=5&speed=2",

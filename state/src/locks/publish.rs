@@ -239,7 +239,8 @@ impl Machine {
             acls: done.acls(&self.tree),
         };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
-        if why == Why::SessionExpired && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
+        let may_believe = matches!(why, Why::SessionExpired | Why::SessionEnded);
+        if may_believe && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
             self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
         }
         Some(lock)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
-use rowlock_proto::{FencingToken, SessionId};
+use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
@@ -61,6 +61,20 @@ impl Machine {
     /// looked at again then ([`Machine::lock_due`]).
     pub(super) fn revoke_at_ms(&self, contender: &Contender) -> Option<i64> {
         publish::revoke_at_ms(contender, &self.sessions)
+    }
+
+    /// The session's ephemeral znodes in order of their paths: path, czxid, and whether it holds a lock
+    /// (true) or waits for one by it (false).
+    pub fn session_znodes(&self, session: SessionId) -> impl Iterator<Item = (&str, Zxid, Option<bool>)> {
+        let open = self.sessions.get(session).into_iter();
+        open.flat_map(|open| open.ephemerals()).filter_map(|path| {
+            let czxid = self.tree.get(path)?.meta.czxid;
+            let lock = crate::tree::split(path).and_then(|(lock, _)| self.locks.get(lock));
+            let key = KeyRef { czxid, path };
+            let holds = lock.and_then(|lock| lock.holder(key)).map(|_| true);
+            let waits = lock.and_then(|lock| lock.waiter(key)).map(|_| false);
+            Some((path, czxid, holds.or(waits)))
+        })
     }
 
     /// Locks that the session holds, and waits for.

@@ -142,6 +142,7 @@ fn made() -> impl Strategy<Value = Made> {
         Just(Why::SessionExpired),
         Just(Why::Deleted),
         Just(Why::Forced),
+        Just(Why::SessionEnded),
         Just(Why::Revoked)
     ];
     let kind =

@@ -38,6 +38,8 @@ metrics! {
     sessions_closed_total: Counter,
     /// Sessions expired.
     sessions_expired_total: Counter,
+    /// Sessions ended by superusers.
+    sessions_ended_total: Counter,
     /// Znodes in the replicated state.
     znodes: Gauge,
     /// Ephemeral znodes in the replicated state.

@@ -2,7 +2,8 @@
 //!
 //! `frame`, `segment`, `scan`, `record` are pure: bytes and decisions. `recover` reads the folder at start,
 //! `writer` writes, rotates and recycles segments; `worker` is the thread that drives the writer and tells
-//! who waits. `handle` is the log as the rest of the node sees it.
+//! who waits. `handle` is the log as the rest of the node sees it. `dump` shows it to a person, damaged
+//! or not.
 //!
 //! Layout: `<data>/wal/<sequence number>.wal` and `spare-*`, see `segment`.
 //!
@@ -10,6 +11,7 @@
 //! torn. Invariant: every segment begins with a checkpoint, so the oldest ones can go as soon as their
 //! entries are purged.
 
+pub mod dump;
 pub mod frame;
 pub mod handle;
 pub mod record;

@@ -222,7 +222,8 @@ impl World {
             Recorded::Ended(session, end) => {
                 match end {
                     rowlock_state::outcome::SessionEnd::Closed => self.stats.closes += 1,
-                    rowlock_state::outcome::SessionEnd::Expired => self.stats.expiries += 1,
+                    rowlock_state::outcome::SessionEnd::Expired
+                    | rowlock_state::outcome::SessionEnd::Ended => self.stats.expiries += 1,
                 }
                 self.leader.forget(*session);
             }

@@ -1,0 +1,86 @@
+//! Ends a session by somebody's wish: through the log, as the leader ends one that has fallen silent.
+
+use std::sync::Arc;
+
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::SessionId;
+use rowlock_proto::acl::Id;
+use rowlock_state::command::{Attachment, Command};
+
+use crate::delivery::outbox::{self, Inbox, Message};
+use crate::proposer::{Proposer, Submission};
+use crate::replica::Replica;
+
+/// The session was not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExpired {
+    /// There is no such session (any more).
+    #[error("there is no such session")]
+    NoSession,
+    /// Whether it has ended is not known: the leader was lost, or did not answer in time.
+    #[error("whether the session has ended is not known")]
+    Unknown,
+}
+
+/// What it takes.
+pub struct EndSession {
+    /// Which sessions there are.
+    pub replica: Arc<Replica>,
+    /// The door for writes.
+    pub proposer: Proposer,
+}
+
+impl EndSession {
+    /// Does it, on behalf of `who`: a superuser, or nobody, as when it expires.
+    ///
+    /// # Errors
+    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been
+    /// ended, or may still be.
+    /// # Cancel safety
+    /// Once polled, the session may end even when the future is dropped.
+    pub async fn run(&self, session: SessionId, who: Arc<[Id]>, deadline: Instant) -> Result<(), NotExpired> {
+        // A client that moves to another connection gets a new attachment, which the command does not mean.
+        while let Some(attachment) = self.attachment(session) {
+            let (reply_to, inbox) = outbox::channel();
+            let submission = Submission {
+                session: SessionId::NONE,
+                attachment: Attachment::default(),
+                identities: who.clone(),
+                command: Command::ExpireSession { session, attachment },
+                reply_to,
+                tag: 0,
+            };
+            self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
+            let applied = time::timeout_at(deadline, applied(inbox)).await;
+            if !applied.unwrap_or(false) {
+                return Err(NotExpired::Unknown);
+            }
+            if self.attachment(session).is_none() {
+                return Ok(());
+            }
+        }
+        Err(NotExpired::NoSession)
+    }
+
+    fn attachment(&self, session: SessionId) -> Option<Attachment> {
+        self.replica.state.read().session(session).map(|open| open.attachment)
+    }
+}
+
+/// Whether the submission that answers here was applied, rather than lost.
+async fn applied(mut inbox: Inbox) -> bool {
+    let mut messages = std::collections::VecDeque::new();
+    loop {
+        inbox.ready().await;
+        if inbox.take(&mut messages).is_err() {
+            return false;
+        }
+        for message in messages.drain(..) {
+            match message {
+                Message::Applied { .. } => return true,
+                Message::Lost => return false,
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Reads a log that may be damaged, for a person who wants to see what is in it: record by record, with its
+//! place, and what cannot be read.
+//!
+//! It changes nothing, takes no lock and refuses nothing but a folder that cannot be listed. Of the log it
+//! holds one segment at a time. Must never be used by a node: what a node may start with is judged by
+//! `recover`.
+
+use std::io;
+use std::path::Path;
+
+use rowlock_env::disk::Dir;
+
+use super::frame::{self, FRAME_ALIGN, SegmentKey};
+use super::record::Record;
+use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
+
+/// What is found, in the order of the files.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A segment begins.
+    Segment {
+        /// Its file.
+        file: &'a str,
+        /// Bytes of the file.
+        bytes: u64,
+        /// Of which node it is, or why that cannot be told. Then nothing of it can be read.
+        node: Result<u64, String>,
+    },
+    /// A record.
+    Record {
+        /// Its segment's file.
+        file: &'a str,
+        /// Where in it.
+        offset: u64,
+        /// What it says, or why that makes no sense.
+        record: Result<Record, String>,
+    },
+    /// Something is wrong here. What follows, if anything, is behind it.
+    Damage {
+        /// The file; one that should be there, if it is missing.
+        file: &'a str,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// Behind the last record there are remains of a write that was not finished. Nobody was told that it was
+    /// on the disk.
+    Torn {
+        /// Its segment's file.
+        file: &'a str,
+        /// Where in it.
+        offset: u64,
+    },
+}
+
+/// Shows `visit` all that is in the log of the data folder at `path`. Blocks on the disk.
+///
+/// # Errors
+/// The folder cannot be listed, or what `visit` fails with.
+pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> io::Result<()> {
+    let dir = Dir::open(&path.join(crate::WAL_DIR))?;
+    let mut seqs: Vec<SegmentSeq> = Vec::new();
+    for name in dir.list()? {
+        if let FileKind::Segment(seq) = file_kind(&name) {
+            seqs.push(seq);
+        }
+    }
+    seqs.sort_unstable_by_key(|seq| seq.0);
+    let mut bytes = Vec::new();
+    let mut before: Option<SegmentSeq> = None;
+    for (at, seq) in seqs.iter().enumerate() {
+        if let Some(missing) = before.map(SegmentSeq::next).filter(|next| next != seq) {
+            let what = format!("segments are missing before {}", seq.file_name());
+            visit(Seen::Damage { file: &missing.file_name(), offset: 0, what })?;
+        }
+        before = Some(*seq);
+        let file = seq.file_name();
+        if let Err(error) = read_whole(&dir, &file, &mut bytes) {
+            visit(Seen::Damage { file: &file, offset: 0, what: format!("it cannot be read: {error}") })?;
+            continue;
+        }
+        let is_last = at + 1 == seqs.len();
+        show(&file, &bytes, is_last, &mut visit)?;
+    }
+    Ok(())
+}
+
+fn read_whole(dir: &Dir, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let file = dir.open_to_read(name)?;
+    let length = usize::try_from(file.len()?).expect("a 64-bit system");
+    bytes.clear();
+    bytes.resize(length, 0);
+    file.read_exact_at(bytes, 0)
+}
+
+/// Shows one segment.
+fn show(
+    file: &str,
+    bytes: &[u8],
+    is_last: bool,
+    visit: &mut impl FnMut(Seen<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let header = SegmentHeader::decode(bytes);
+    let node = header.as_ref().map(|(header, _)| header.node).map_err(ToString::to_string);
+    visit(Seen::Segment { file, bytes: bytes.len() as u64, node })?;
+    let Ok((header, mut chain)) = header else { return Ok(()) };
+    let key = header.key();
+    let mut at = FIRST_RECORD_AT as usize;
+    loop {
+        while let Some(frame) = bytes.get(at..).and_then(|rest| frame::read(rest, key)) {
+            if frame.previous != chain {
+                break;
+            }
+            let record = Record::decode(frame.kind, frame.body).map_err(|error| error.to_string());
+            visit(Seen::Record { file, offset: at as u64, record })?;
+            at += frame.occupied();
+            assert!(at <= bytes.len(), "a record ends in its segment");
+            chain = frame.chain;
+        }
+        match behind(bytes, at, key) {
+            Behind::Nothing => return Ok(()),
+            Behind::Remains if is_last => return visit(Seen::Torn { file, offset: at as u64 }),
+            Behind::Remains => {
+                let what = "the records end here, and those of the next segment do not".to_owned();
+                return visit(Seen::Damage { file, offset: at as u64, what });
+            }
+            Behind::Flushed { next, previous } => {
+                let what = format!("this was on the disk and cannot be read; it goes on at offset {next}");
+                visit(Seen::Damage { file, offset: at as u64, what })?;
+                assert!(next >= at, "it goes on behind what could be read");
+                (at, chain) = (next, previous);
+            }
+        }
+    }
+}
+
+/// What comes behind the end of the readable records.
+enum Behind {
+    Nothing,
+    /// Of an unfinished write.
+    Remains,
+    /// A record that says that what is before it had been flushed.
+    Flushed {
+        next: usize,
+        previous: frame::Chain,
+    },
+}
+
+fn behind(bytes: &[u8], end: usize, key: SegmentKey) -> Behind {
+    let (mut remains, mut at) = (None, end);
+    let mut flushed = false;
+    while at + frame::FRAME_HEADER_BYTES <= bytes.len() {
+        if let Some(frame) = frame::read(&bytes[at..], key) {
+            remains.get_or_insert((at, frame.previous));
+            flushed |= frame.flushed as usize > end;
+        }
+        at += FRAME_ALIGN;
+    }
+    match remains {
+        None => match bytes.get(end..end + frame::FRAME_HEADER_BYTES) {
+            // Half a record has no right checksum.
+            Some(header) if header[12..16] == key.segment.to_le_bytes() => Behind::Remains,
+            _ => Behind::Nothing,
+        },
+        // The records that were written together with the unreadable one are read as well.
+        Some((next, previous)) if flushed => Behind::Flushed { next, previous },
+        Some(_) => Behind::Remains,
+    }
+}

@@ -1,0 +1,45 @@
+//! `rowlock wal`: what is in the log of a data folder, for a person. Offline; changes nothing.
+
+mod dump;
+mod inspect;
+mod words;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::exit::{Failure, IO};
+
+/// Look into the log of a data folder, also of one that is damaged
+///
+/// Nothing is changed, and nothing is refused: what cannot be read is named with its place. Needs no running
+/// node. Of a node that runs, the end of the log is shown as it happens to be.
+#[derive(clap::Args)]
+pub struct Wal {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Inspect(inspect::Inspect),
+    Dump(dump::Dump),
+}
+
+impl Wal {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Inspect(inspect) => inspect.run(),
+            Command::Dump(dump) => dump.run(),
+        }
+    }
+}
+
+/// The failure of a folder that cannot be looked into.
+fn unreadable(folder: &Path, error: &std::io::Error) -> Failure {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => "; name the data folder of a node, in which `wal` is",
+        _ => "",
+    };
+    Failure::new(IO, format!("{}: {error}{hint}", folder.display()))
+}

@@ -1,0 +1,172 @@
+//! `rowlock wal inspect`: whose log it is, from where to where it goes, and whether a node would start with
+//! it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rowlock_wal::log::dump::{Seen, dump};
+use rowlock_wal::log::record::{Checkpoint, Record};
+use rowlock_wal::{LogId, Stopped, StorageError, verify};
+use serde_json::{Value, json};
+
+use super::unreadable;
+use crate::exit::{Failure, REFUSED};
+use crate::print::print;
+use crate::table::table;
+use crate::znode::{Output, print_json};
+
+/// Say whose log it is, from where to where it goes, and whether a node would start with it
+#[derive(clap::Args)]
+pub struct Inspect {
+    /// The data folder of a node
+    folder: PathBuf,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// One segment.
+#[derive(Default)]
+struct Segment {
+    file: String,
+    bytes: u64,
+    records: u64,
+    first: Option<u64>,
+    last: Option<u64>,
+    /// How it ends, or what is wrong with it.
+    remarks: Vec<String>,
+}
+
+/// The whole log.
+#[derive(Default)]
+struct Found {
+    segments: Vec<Segment>,
+    /// What the records amount to.
+    amount: Checkpoint,
+    damaged: bool,
+}
+
+impl Inspect {
+    /// Exit code 1 if a node would not start with the folder.
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let mut found = Found::default();
+        let walked = dump(&self.folder, |seen| {
+            found.note(seen);
+            Ok(())
+        });
+        walked.map_err(|error| unreadable(&self.folder, &error))?;
+        let verdict = verify(&self.folder);
+        match self.output {
+            Output::Simple => print(found.told(&verdict).as_bytes())?,
+            Output::Json => print_json(&found.document(&verdict))?,
+        }
+        let is_good = verdict.is_ok() || matches!(verdict, Err(StorageError::InUse(_)) if !found.damaged);
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+    }
+}
+
+impl Found {
+    fn note(&mut self, seen: Seen<'_>) {
+        match seen {
+            Seen::Segment { file, bytes, node } => {
+                let remarks: Vec<String> = node.err().into_iter().collect();
+                self.damaged |= !remarks.is_empty();
+                self.segments.push(Segment { file: file.to_owned(), bytes, remarks, ..Segment::default() });
+            }
+            Seen::Record { file, offset, record } => {
+                let segment = self.of(file);
+                segment.records += 1;
+                match record {
+                    Ok(record) => {
+                        if let Record::Entry(entry) = &record {
+                            segment.first.get_or_insert(entry.log_id.index);
+                            segment.last = Some(entry.log_id.index);
+                        }
+                        match &record {
+                            Record::Checkpoint(checkpoint) => self.amount = *checkpoint,
+                            record => self.amount.note(record),
+                        }
+                    }
+                    Err(why) => self.damage(file, offset, &why),
+                }
+            }
+            Seen::Damage { file, offset, what } => self.damage(file, offset, &what),
+            Seen::Torn { file, offset } => {
+                self.of(file).remarks.push(format!("offset {offset}: an unfinished write"));
+            }
+        }
+    }
+
+    fn damage(&mut self, file: &str, offset: u64, what: &str) {
+        self.damaged = true;
+        self.of(file).remarks.push(format!("DAMAGED at offset {offset}: {what}"));
+    }
+
+    /// The segment of this file: mostly the last one.
+    fn of(&mut self, file: &str) -> &mut Segment {
+        if self.segments.last().is_none_or(|segment| segment.file != file) {
+            self.segments.push(Segment { file: file.to_owned(), ..Segment::default() });
+        }
+        self.segments.last_mut().expect("Invariant: one was pushed")
+    }
+
+    fn told(&self, verdict: &Result<Stopped, StorageError>) -> String {
+        let number = |index: Option<u64>| index.map_or("-".to_owned(), |index| index.to_string());
+        let rows: Vec<[String; 6]> = self
+            .segments
+            .iter()
+            .map(|one| {
+                let (first, last) = (number(one.first), number(one.last));
+                let remarks = one.remarks.join("; ");
+                [one.file.clone(), one.bytes.to_string(), one.records.to_string(), first, last, remarks]
+            })
+            .collect();
+        let Checkpoint { vote, committed, purged, last } = self.amount;
+        let at = |id: Option<LogId>| id.map_or("-".to_owned(), |id| id.to_string());
+        let vote = vote.map_or("-".to_owned(), |vote| {
+            format!("node {} in term {}", vote.leader_id.node_id, vote.leader_id.term)
+        });
+        let mut out = table(["segment", "bytes", "records", "first", "last", ""], &rows);
+        out.push_str(&format!(
+            "vote       {vote}\ncommitted  {}\nsnapshot   {}\nlast       {}\n",
+            at(committed),
+            at(purged),
+            at(last)
+        ));
+        match verdict {
+            Ok(Stopped { identity, snapshot, .. }) => {
+                let snapshot = snapshot.as_ref().and_then(|snapshot| snapshot.meta().last_log_id);
+                let (cluster, node) = (&identity.cluster, identity.node);
+                out.push_str(&format!(
+                    "a start as node {node} of {cluster:?} would begin with the snapshot at {}\n",
+                    at(snapshot)
+                ));
+            }
+            Err(why) => out.push_str(&format!("a node does not start with this now: {why}\n")),
+        }
+        out
+    }
+
+    fn document(&self, verdict: &Result<Stopped, StorageError>) -> Value {
+        let segments: Vec<Value> = self
+            .segments
+            .iter()
+            .map(|one| {
+                json!({ "file": one.file, "bytes": one.bytes, "records": one.records, "first": one.first,
+                        "last": one.last, "remarks": one.remarks })
+            })
+            .collect();
+        let id = |id: Option<LogId>| id.map(|id| json!({ "term": id.leader_id.term, "index": id.index }));
+        let Checkpoint { vote, committed, purged, last } = self.amount;
+        let vote = vote.map(|vote| json!({ "term": vote.leader_id.term, "node": vote.leader_id.node_id }));
+        let (starts, why) = match verdict {
+            Ok(stopped) => {
+                let (cluster, node) = (&stopped.identity.cluster, stopped.identity.node.0);
+                (json!({ "cluster": cluster, "node": node }), None)
+            }
+            Err(why) => (Value::Null, Some(why.to_string())),
+        };
+        json!({ "segments": segments, "vote": vote, "committed": id(committed), "purged": id(purged),
+                "last": id(last), "damaged": self.damaged, "starts": starts, "why_not": why })
+    }
+}
