@@ -143,9 +143,12 @@ impl<S: Service> Server<S> {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let address = stream.peer_addr();
-                    let Some(stranger) = self.strangers.admit(address.ip()) else {
-                        self.refusals.note(address, "too many connections are in their handshake");
-                        continue;
+                    let stranger = match self.strangers.admit(address.ip(), time::now()) {
+                        Ok(stranger) => stranger,
+                        Err(error) => {
+                            self.refusals.note(address, &error.to_string());
+                            continue;
+                        }
                     };
                     let server = self.clone();
                     let shutdown = self.tasks.shutdown().clone();
@@ -171,12 +174,15 @@ impl<S: Service> Server<S> {
     async fn serve(self, stream: Stream, stranger: Stranger) {
         let address = stream.peer_addr();
         let welcomed = time::timeout(PEER_HANDSHAKE_TIMEOUT, self.welcome(stream)).await;
-        drop(stranger);
+        let welcomed = welcomed.unwrap_or_else(|_| Err("no handshake in time".to_owned()));
         let (hello, mut inbox, outbox) = match welcomed {
-            Ok(Ok(welcomed)) => welcomed,
-            Ok(Err(reason)) => return self.refusals.note(address, &reason),
-            Err(_) => return self.refusals.note(address, "no handshake in time"),
+            Ok(welcomed) => welcomed,
+            Err(reason) => {
+                stranger.refused(time::now());
+                return self.refusals.note(address, &reason);
+            }
         };
+        drop(stranger);
         let (from, lane) = (hello.from.node, hello.lane);
         inbox.set_body_max_bytes(lane.frame_max_bytes());
         tracing::debug!(%address, node = %from, %lane, "node connected");

@@ -1,12 +1,22 @@
 //! Connections that have not said yet who they are: bounded in all and for each address. So a flood takes
-//! neither all files of the node nor the places of nodes that come from elsewhere.
+//! neither all files of the node nor the places of nodes that come from elsewhere. Handshakes that fail are
+//! bounded, too: an address gets a number of them in a second, and so a small part of the processor.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use rowlock_types::limits::{PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ADDRESS_MAX};
+use rowlock_env::time::Instant;
+use rowlock_types::limits::{
+    PEER_REFUSALS_OF_ADDRESS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ADDRESS_MAX,
+};
+
+/// For how long refusals are counted.
+const REFUSALS_SPAN: Duration = Duration::from_secs(1);
+/// Addresses whose refusals are counted. Those of further addresses in this second are not.
+const REFUSED_ADDRESSES_MAX: usize = 4_096;
 
 /// How many there are.
 #[derive(Debug, Default)]
@@ -17,6 +27,20 @@ struct Counts {
     all: usize,
     /// Invariant: no zeroes.
     of_address: BTreeMap<IpAddr, usize>,
+    /// Refused handshakes since `since`.
+    refused: BTreeMap<IpAddr, u32>,
+    since: Option<Instant>,
+}
+
+/// Why a connection is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotAdmitted {
+    /// There are too many now.
+    #[error("too many connections are in their handshake")]
+    TooMany,
+    /// Its address has failed too often.
+    #[error("too many handshakes of its address have failed in this second")]
+    TooManyFailed,
 }
 
 /// One of them; dropped when it is known, or gone.
@@ -27,18 +51,44 @@ pub(super) struct Stranger {
 }
 
 impl Strangers {
-    /// `None`: there are too many.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Stranger> {
+    /// A place for a connection that comes `now`.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Stranger, NotAdmitted> {
         let address = address.to_canonical();
         let mut counts = self.0.lock();
+        counts.begin_second(now);
+        let refused = counts.refused.get(&address).copied().unwrap_or(0);
+        if refused >= PEER_REFUSALS_OF_ADDRESS_MAX && !address.is_loopback() {
+            return Err(NotAdmitted::TooManyFailed);
+        }
         let of_address = counts.of_address.get(&address).copied().unwrap_or(0);
         let is_flood = of_address >= PEER_STRANGERS_OF_ADDRESS_MAX && !address.is_loopback();
         if counts.all >= PEER_STRANGERS_MAX || is_flood {
-            return None;
+            return Err(NotAdmitted::TooMany);
         }
         counts.all += 1;
         counts.of_address.insert(address, of_address + 1);
-        Some(Stranger { among: self.clone(), address })
+        Ok(Stranger { among: self.clone(), address })
+    }
+}
+
+impl Counts {
+    fn begin_second(&mut self, now: Instant) {
+        if self.since.is_none_or(|since| now.saturating_since(since) >= REFUSALS_SPAN) {
+            self.refused.clear();
+            self.since = Some(now);
+        }
+    }
+}
+
+impl Stranger {
+    /// Its handshake was refused `now`.
+    pub(super) fn refused(self, now: Instant) {
+        let mut counts = self.among.0.lock();
+        counts.begin_second(now);
+        if counts.refused.len() < REFUSED_ADDRESSES_MAX || counts.refused.contains_key(&self.address) {
+            let count = counts.refused.entry(self.address).or_default();
+            *count = count.saturating_add(1);
+        }
     }
 }
 
@@ -57,23 +107,51 @@ impl Drop for Stranger {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_env::time;
+
     use super::*;
+
+    fn address(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    #[test]
+    fn an_address_that_fails_often_waits_for_the_next_second_and_others_do_not() {
+        let strangers = Arc::new(Strangers::default());
+        let now = time::now();
+        for _ in 0..PEER_REFUSALS_OF_ADDRESS_MAX {
+            strangers.admit(address(1), now).unwrap().refused(now);
+        }
+        assert_eq!(strangers.admit(address(1), now).err(), Some(NotAdmitted::TooManyFailed));
+        assert!(strangers.admit(address(2), now).is_ok());
+        assert!(strangers.admit(address(1), now + REFUSALS_SPAN).is_ok(), "the next second has begun");
+    }
+
+    #[test]
+    fn refusals_of_very_many_addresses_take_bounded_room() {
+        let strangers = Arc::new(Strangers::default());
+        let now = time::now();
+        for n in 0..2 * REFUSED_ADDRESSES_MAX as u32 {
+            strangers.admit(IpAddr::from(n.to_be_bytes()), now).unwrap().refused(now);
+        }
+        assert_eq!(strangers.0.lock().refused.len(), REFUSED_ADDRESSES_MAX);
+    }
 
     #[test]
     fn an_address_has_few_places_and_all_together_have_many() {
         let strangers = Arc::new(Strangers::default());
-        let address = |n: u8| IpAddr::from([10, 0, 0, n]);
-        let mut in_place: Vec<_> =
-            (0..PEER_STRANGERS_OF_ADDRESS_MAX).map(|_| strangers.admit(address(1))).collect();
-        assert!(in_place.iter().all(Option::is_some));
-        assert!(strangers.admit(address(1)).is_none(), "this address has no place left");
-        assert!(strangers.admit(address(2)).is_some(), "another one has");
+        let now = time::now();
+        let admit = |address| strangers.admit(address, now);
+        let mut in_place: Vec<_> = (0..PEER_STRANGERS_OF_ADDRESS_MAX).map(|_| admit(address(1))).collect();
+        assert!(in_place.iter().all(Result::is_ok));
+        assert_eq!(admit(address(1)).err(), Some(NotAdmitted::TooMany), "this address has no place left");
+        assert!(admit(address(2)).is_ok(), "another one has");
         in_place.pop();
-        assert!(strangers.admit(address(1)).is_some(), "one has gone");
+        assert!(admit(address(1)).is_ok(), "one has gone");
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        let more: Vec<_> = (0..PEER_STRANGERS_MAX).map_while(|_| strangers.admit(loopback)).collect();
+        let more: Vec<_> = (0..PEER_STRANGERS_MAX).map_while(|_| admit(loopback).ok()).collect();
         assert_eq!(more.len() + in_place.len(), PEER_STRANGERS_MAX);
-        assert!(strangers.admit(address(2)).is_none(), "all places are taken");
+        assert_eq!(admit(address(2)).err(), Some(NotAdmitted::TooMany), "all places are taken");
         drop((in_place, more));
         assert_eq!(strangers.0.lock().all, 0);
         assert!(strangers.0.lock().of_address.is_empty());

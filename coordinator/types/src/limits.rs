@@ -101,6 +101,9 @@ pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 pub const PEER_STRANGERS_MAX: usize = 1_024;
 /// Those of one address but loopback; a node needs one for each lane. Beyond: likewise.
 pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
+/// Refused handshakes of one address but loopback, in a second. Beyond: its connections are closed before a
+/// handshake until that second is over. A handshake by TLS takes some 0.2 ms of a processor.
+pub const PEER_REFUSALS_OF_ADDRESS_MAX: u32 = 50;
 /// Connections of other nodes to this one. Beyond: refused in the handshake.
 pub const PEER_CONNECTIONS_MAX: usize = 256;
 /// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the
