@@ -1,8 +1,10 @@
 //! `rowlock backup`: the state of a cluster as a file, and a new cluster from such a file.
 
+mod export;
 mod inspect;
 pub mod restore;
 mod save;
+mod zookeeper;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Verify(inspect::Verify),
     Restore(restore::Restore),
+    Export(export::Export),
 }
 
 impl Backup {
@@ -38,6 +41,7 @@ impl Backup {
             Command::Inspect(inspect) => inspect.run(),
             Command::Verify(verify) => verify.run(),
             Command::Restore(restore) => restore.run(),
+            Command::Export(export) => export.run(),
         }
     }
 }

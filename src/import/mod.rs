@@ -5,16 +5,17 @@
 //! ACLs, create (`create`), read everything back (`verify`), end the journal. On any failure or signal:
 //! `undo`. Must never overwrite or delete anything that it did not create itself.
 
+pub mod adler;
 mod create;
 mod job;
 mod journal;
 mod limits;
 mod lineage;
 mod plan;
-mod record;
+pub mod record;
 mod retry;
 mod show;
-mod snapshot;
+pub mod snapshot;
 mod spool;
 mod target;
 mod trial;

@@ -19,6 +19,7 @@ pub mod command;
 mod cost;
 mod dedup;
 mod digest;
+pub mod export;
 mod guesses;
 mod invariants;
 mod locks;

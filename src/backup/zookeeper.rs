@@ -1,0 +1,281 @@
+//! Writes a tree as a snapshot of Apache ZooKeeper 3.8 (`snapshot.<zxid>`); `import/snapshot.rs` has the
+//! format, and reads it.
+//!
+//! What is exported outlives sessions: no session, no ephemeral znode. Must never write what ZooKeeper would
+//! take for an ephemeral znode: it would delete it with a session that it does not know.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use rowlock_proto::acl::Acl;
+use rowlock_state::Machine;
+use rowlock_state::export::{Exported, Lifetime};
+
+use crate::import::adler::Adler;
+
+const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
+const FORMAT: i32 = 2;
+/// As ZooKeeper writes it.
+const DATABASE: i64 = -1;
+/// The list that is open to all has this number, and is not in the table.
+const OPEN_ACL_INDEX: i64 = -1;
+/// How ZooKeeper marks a container.
+const CONTAINER: i64 = i64::MIN;
+/// How ZooKeeper marks a time to live, if it is told to (`extendedTypesEnabled`).
+const TTL_MARK: u64 = 0xff00_0000_0000_0000;
+/// It has room for so many bits.
+const TTL_BITS: u64 = 0xff_ffff_ffff;
+/// ZooKeeper writes its own text there when it starts.
+const CONFIG: &str = "/zookeeper/config";
+
+/// What becomes of times to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// They are lost: the znodes are persistent.
+    Dropped,
+    /// They are kept, for a ZooKeeper with extended types. Another one takes such znodes for ephemerals.
+    Kept,
+}
+
+/// What was written, and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exports {
+    /// Znodes written.
+    pub znodes: u64,
+    /// Ephemeral znodes left out.
+    pub ephemerals: u64,
+    /// Znodes whose time to live was dropped.
+    pub ttls: u64,
+}
+
+/// Writes the tree. The caller flushes.
+pub fn write(machine: &Machine, ttl: Ttl, out: impl Write) -> io::Result<Exports> {
+    let mut out = Summed { out, adler: Adler::new() };
+    out.int(MAGIC)?;
+    out.int(FORMAT)?;
+    out.long(DATABASE)?;
+    // No session.
+    out.int(0)?;
+    let lists = put_lists(machine, &mut out)?;
+    let mut done = Exports::default();
+    let mut failed = Ok(());
+    machine.each_znode(|path, znode| {
+        if failed.is_ok() {
+            failed = put_znode(path, &znode, &lists, ttl, &mut out, &mut done);
+        }
+    });
+    failed?;
+    out.bytes(Some(b"/"))?;
+    let sum = out.adler.value();
+    out.long(i64::from(sum))?;
+    out.bytes(Some(b"/"))?;
+    Ok(done)
+}
+
+/// The table of the lists, each once.
+fn put_lists<'a>(machine: &'a Machine, out: &mut Summed<impl Write>) -> io::Result<BTreeMap<&'a [Acl], i64>> {
+    let open = Acl::open();
+    let mut lists: BTreeMap<&[Acl], i64> = BTreeMap::new();
+    machine.each_znode(|_, znode| {
+        let next = lists.len() as i64 + 1;
+        if znode.lifetime != Lifetime::Session && *znode.acl != *open {
+            lists.entry(znode.acl).or_insert(next);
+        }
+    });
+    out.int(count(lists.len())?)?;
+    for (list, index) in &lists {
+        out.long(*index)?;
+        out.int(count(list.len())?)?;
+        for Acl { perms, id } in *list {
+            out.int(*perms)?;
+            out.bytes(Some(id.scheme.as_bytes()))?;
+            out.bytes(Some(id.id.as_bytes()))?;
+        }
+    }
+    Ok(lists)
+}
+
+fn put_znode(
+    path: &str,
+    znode: &Exported<'_>,
+    lists: &BTreeMap<&[Acl], i64>,
+    ttl: Ttl,
+    out: &mut Summed<impl Write>,
+    done: &mut Exports,
+) -> io::Result<()> {
+    let owner = match (znode.lifetime, ttl) {
+        (Lifetime::Session, _) => {
+            done.ephemerals += 1;
+            return Ok(());
+        }
+        (Lifetime::Persistent, _) => 0,
+        (Lifetime::Container, _) => CONTAINER,
+        (Lifetime::Ttl(ms), Ttl::Kept) => {
+            let ms = u64::try_from(ms).unwrap_or(0).min(TTL_BITS);
+            (TTL_MARK | ms).cast_signed()
+        }
+        (Lifetime::Ttl(_), Ttl::Dropped) => {
+            done.ttls += 1;
+            0
+        }
+    };
+    done.znodes += 1;
+    // The root has no name in the file.
+    out.bytes(Some(if path == "/" { b"" } else { path.as_bytes() }))?;
+    out.bytes(if path == CONFIG { Some(b"") } else { znode.data })?;
+    out.long(lists.get(znode.acl).copied().unwrap_or(OPEN_ACL_INDEX))?;
+    let stat = &znode.stat;
+    for stamp in [stat.czxid.0, stat.mzxid.0, stat.ctime_ms, stat.mtime_ms] {
+        out.long(stamp)?;
+    }
+    for number in [stat.version.0, znode.creates, stat.aversion.0] {
+        out.int(number)?;
+    }
+    out.long(owner)?;
+    out.long(stat.pzxid.0)
+}
+
+fn count(elements: usize) -> io::Result<i32> {
+    i32::try_from(elements).map_err(|_| io::Error::other("too many for the format of ZooKeeper"))
+}
+
+/// Fields as ZooKeeper writes them, with the checksum of what was written.
+struct Summed<W> {
+    out: W,
+    adler: Adler,
+}
+
+impl<W: Write> Summed<W> {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.adler.add(bytes);
+        self.out.write_all(bytes)
+    }
+
+    fn int(&mut self, number: i32) -> io::Result<()> {
+        self.put(&number.to_be_bytes())
+    }
+
+    fn long(&mut self, number: i64) -> io::Result<()> {
+        self.put(&number.to_be_bytes())
+    }
+
+    /// Null and empty are different.
+    fn bytes(&mut self, bytes: Option<&[u8]>) -> io::Result<()> {
+        let Some(bytes) = bytes else { return self.int(-1) };
+        self.int(count(bytes.len())?)?;
+        self.put(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rowlock_env::disk::Dir;
+    use rowlock_proto::request::{Create, SetData};
+    use rowlock_proto::{CreateMode, Id, NodeId, SessionId, Version, perms};
+    use rowlock_state::Proof;
+    use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+    use rowlock_state::outcome::Outcome;
+
+    use super::*;
+    use crate::import::record::{Kind, Record};
+    use crate::import::snapshot::Snapshot;
+
+    struct World {
+        machine: Machine,
+        session: SessionId,
+        attachment: Attachment,
+        request: u64,
+    }
+
+    impl World {
+        fn new() -> World {
+            let (machine, session) = (Machine::new(), SessionId::NONE);
+            let mut world = World { machine, session, attachment: Attachment::default(), request: 0 };
+            let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 10_000 };
+            let Outcome::Session { session, attachment, .. } = world.run(open) else { panic!("it opens") };
+            (world.session, world.attachment) = (session, attachment);
+            world
+        }
+
+        fn run(&mut self, command: Command) -> Outcome {
+            self.request += 1;
+            let origin = Origin { node: NodeId(1), incarnation: 1, request: self.request };
+            let (session, attachment) = (self.session, self.attachment);
+            let identities = Arc::new([Id { scheme: "digest".to_owned(), id: "u:h".to_owned() }]);
+            let proposal = Proposal { origin, session, attachment, identities, command };
+            self.machine.apply(1_700_000_000_000, &proposal, &mut ()).result.expect("is taken")
+        }
+
+        fn create(&mut self, path: &str, data: Option<&'static [u8]>, mode: CreateMode, acl: Option<Acl>) {
+            let data = data.map(bytes::Bytes::from_static);
+            let acl = Some(acl.map_or_else(|| Acl::open().into(), |acl| [acl].into()));
+            let create = Create { path: path.to_owned(), data, acl, flags: mode.flags() };
+            self.run(Command::Create { create, ttl_ms: None });
+        }
+    }
+
+    fn exported(machine: &Machine, ttl: Ttl) -> (Vec<Record>, Exports) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshot.1");
+        let mut bytes = Vec::new();
+        let done = write(machine, ttl, &mut bytes).unwrap();
+        let file = Dir::open(folder.path()).unwrap().create_new("snapshot.1").unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        let snapshot = Snapshot::open(&path).unwrap();
+        let (mut records, mut all) = (snapshot.records(), Vec::new());
+        while let Some(record) = records.next().unwrap() {
+            all.push(record);
+        }
+        (all, done)
+    }
+
+    #[test]
+    fn a_tree_comes_back_from_our_own_reader_as_it_was() {
+        let mut world = World::new();
+        let secret = Acl { perms: perms::READ, id: Id { scheme: "digest".to_owned(), id: "u:h".to_owned() } };
+        world.create("/a", Some(b"data"), CreateMode::Persistent, Some(secret.clone()));
+        world.create("/empty", Some(b""), CreateMode::Persistent, None);
+        world.create("/null", None, CreateMode::Persistent, None);
+        world.create("/e", Some(b"x"), CreateMode::Ephemeral, None);
+        world.create("/box", None, CreateMode::Container, None);
+        world.create("/queue", None, CreateMode::Persistent, None);
+        for _ in 0..3 {
+            world.create("/queue/n-", None, CreateMode::PersistentSequential, None);
+        }
+        world.create("/queue/e-", None, CreateMode::EphemeralSequential, None);
+        let data = Some(bytes::Bytes::from_static(b"more"));
+        world.run(Command::SetData(SetData { path: "/null".to_owned(), data, version: Version(0) }));
+        let mut path = String::new();
+        for _ in 0..500 {
+            path.push_str("/deep");
+            world.create(&path, None, CreateMode::Persistent, None);
+        }
+        let create = Create { path: "/ttl".to_owned(), data: None, acl: Some(Acl::open().into()), flags: 5 };
+        world.run(Command::Create { create, ttl_ms: Some(60_000) });
+
+        let (all, done) = exported(&world.machine, Ttl::Dropped);
+        assert_eq!((done.znodes, done.ephemerals, done.ttls), (all.len() as u64, 2, 1));
+        let by_path = |path: &str| all.iter().find(|record| record.path == path);
+        assert_eq!((by_path("/e"), by_path("/queue/e-0000000003")), (None, None));
+        for record in &all {
+            let stat = world.machine.stat(&record.path).unwrap();
+            assert_eq!(record.version, stat.version.0, "{}", record.path);
+            assert_eq!(&record.acl[..], world.machine.acl(&record.path).unwrap(), "{}", record.path);
+            if record.path != CONFIG {
+                let super_user = [Id { scheme: "super".to_owned(), id: String::new() }];
+                let (data, _) = world.machine.get_data(&record.path, &super_user).unwrap();
+                assert_eq!(record.data, data, "{}", record.path);
+            }
+        }
+        let queue = by_path("/queue").unwrap();
+        assert_eq!((queue.creates, &by_path("/box").unwrap().kind), (4, &Kind::Container));
+        assert_eq!(by_path("/a").unwrap().acl[..], [secret]);
+        assert_eq!(by_path("/ttl").unwrap().kind, Kind::Persistent);
+        assert!(by_path(&path).is_some() && by_path("/zookeeper/quota").is_some());
+        let (all, done) = exported(&world.machine, Ttl::Kept);
+        let ttl = all.iter().find(|record| record.path == "/ttl").unwrap();
+        assert_eq!((done.ttls, &ttl.kind), (0, &Kind::Ttl(std::time::Duration::from_secs(60))));
+    }
+}
