@@ -32,6 +32,7 @@ mod table;
 mod tls;
 mod token;
 mod up;
+mod upgrade;
 mod wal;
 mod znode;
 
@@ -80,6 +81,7 @@ enum Command {
     Recover(recover::Recover),
     Wal(wal::Wal),
     Member(member::Member),
+    Upgrade(upgrade::Upgrade),
     Drain(operate::Drain),
     Rebalance(operate::Rebalance),
     Tls(tls::Tls),
@@ -170,6 +172,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Drain(drain) => drain.run().await,
             Command::Rebalance(rebalance) => rebalance.run().await,
             Command::Member(member) => member.run().await,
+            Command::Upgrade(upgrade) => upgrade.run().await,
             Command::Tls(tls) => tls.run(),
             Command::Token(token) => token.run(),
             Command::Sim(sim) => sim.run().await,

@@ -1,6 +1,6 @@
-//! What the leader sees to without being asked: the cluster's id, the end of a restored cluster's grace, and
-//! the text in `/zookeeper/config`, scheduled backups. And what every node does with the id: it notes it in
-//! its data folder.
+//! What the leader sees to without being asked: the cluster's id, the end of a restored cluster's grace,
+//! the text in `/zookeeper/config`, the cluster's version, scheduled backups. And what every node does with
+//! id and version: it notes them in its data folder.
 
 mod backups;
 mod founding;
@@ -15,13 +15,15 @@ use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
-use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_proto::NodeId;
+use rowlock_state::command::Command;
 use rowlock_state::upgrade;
+use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Folder, StorageError};
 use tokio::sync::mpsc;
 
 use crate::replica::Replica;
+use crate::upgrade::{Upgrades, of_the_cluster};
 pub use backups::Backups;
 use founding::Founding;
 
@@ -42,6 +44,10 @@ pub struct LeaderDuties {
     pub folder: Folder,
     /// Where commands go.
     pub proposals: mpsc::Sender<TermBatch>,
+    /// When the version of the cluster is raised.
+    pub upgrades: Arc<Upgrades>,
+    /// Which version it is.
+    pub metrics: Arc<Metrics>,
 }
 
 impl LeaderDuties {
@@ -65,6 +71,8 @@ impl LeaderDuties {
             if let Some(id) = known {
                 self.folder.note_cluster(id).await?;
             }
+            self.metrics.cluster_version.set(version.number.into());
+            self.metrics.node_version.set(self.replica.versions.most.into());
             if version.number > self.noted_version() {
                 tracing::info!(
                     version = version.number,
@@ -91,22 +99,14 @@ impl LeaderDuties {
         let members = facts::settled_members(&self.raft);
         let state = self.replica.state.read();
         let config = members.and_then(|(members, version)| zk_config::due(&state, &members, version));
-        let due: Vec<Command> = founding.due(&state, term, time::now()).into_iter().chain(config).collect();
+        let founding = founding.due(&state, term, time::now());
         drop(state);
+        let raised = self.upgrades.due(term, time::now());
+        let due: Vec<Command> = founding.into_iter().chain(config).chain(raised).collect();
         if !due.is_empty() {
             // A full queue: tried again.
             let proposals = due.into_iter().map(of_the_cluster).collect();
             let _ = self.proposals.try_send(TermBatch { term, proposals });
         }
-    }
-}
-
-fn of_the_cluster(command: Command) -> Proposal {
-    Proposal {
-        origin: Origin::default(),
-        session: SessionId::NONE,
-        attachment: Attachment::default(),
-        identities: Default::default(),
-        command,
     }
 }

@@ -85,6 +85,7 @@ pub mod service;
 pub mod status_publisher;
 pub mod sweep;
 pub mod tokens;
+pub mod upgrade;
 pub mod zk;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};

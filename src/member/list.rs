@@ -14,7 +14,7 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// List the members: role, state, addresses; and how many more voters may fail
+/// List the members: role, state, release, addresses; and how many more voters may fail
 #[derive(clap::Args)]
 pub struct Ls {
     /// Form of the answer
@@ -40,7 +40,7 @@ impl Ls {
                     .iter()
                     .map(|(id, server)| {
                         json!({ "node": id, "votes": server.votes, "up": states[id].is_up(),
-                                "state": states[id].text(), "peer": server.peer, "client": server.client })
+                                "state": states[id].text(), "release": states[id].release(), "peer": server.peer, "client": server.client })
                     })
                     .collect();
                 let tolerates = members.tolerates(voters_up(&members, &states));
@@ -58,13 +58,14 @@ pub(super) fn voters_up(members: &Membership, states: &BTreeMap<u64, State>) -> 
 }
 
 fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
-    let rows: Vec<[String; 5]> = members
+    let rows: Vec<[String; 6]> = members
         .servers
         .iter()
         .map(|(id, server)| {
             let role = if server.votes { "voter" } else { "learner" };
             let (peer, client) = (server.peer.clone(), server.client.clone());
-            [id.to_string(), role.to_owned(), states[id].text(), peer, client]
+            let release = states[id].release().unwrap_or("-").to_owned();
+            [id.to_string(), role.to_owned(), states[id].text(), release, peer, client]
         })
         .collect();
     let up = voters_up(members, states);
@@ -74,5 +75,5 @@ fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
         Some(1) => "tolerates 1 failure".to_owned(),
         Some(more) => format!("tolerates {more} failures"),
     };
-    format!("{}{verdict}\n", table(["node", "role", "state", "peer", "client"], &rows))
+    format!("{}{verdict}\n", table(["node", "role", "state", "release", "peer", "client"], &rows))
 }

@@ -12,8 +12,8 @@ use crate::status::srvr;
 /// What a member does, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It serves: `leader`, `follower`, `observer`.
-    Serves(String),
+    /// It serves: `leader`, `follower`, `observer`, and runs this release, if it says so.
+    Serves(String, Option<String>),
     /// It answers, and serves no clients.
     Stands,
     /// It does not answer, for this reason.
@@ -23,13 +23,21 @@ pub enum State {
 impl State {
     /// Whether it serves clients.
     pub fn is_up(&self) -> bool {
-        matches!(self, State::Serves(_))
+        matches!(self, State::Serves(..))
+    }
+
+    /// Its release, if it is up and says so.
+    pub fn release(&self) -> Option<&str> {
+        match self {
+            State::Serves(_, release) => release.as_deref(),
+            State::Stands | State::Silent(_) => None,
+        }
     }
 
     /// For people.
     pub fn text(&self) -> String {
         match self {
-            State::Serves(role) => role.clone(),
+            State::Serves(role, _) => role.clone(),
             State::Stands => "not serving".to_owned(),
             State::Silent(why) => format!("no answer: {why}"),
         }
@@ -58,8 +66,26 @@ async fn ask(address: &str, secure: Option<Secure>) -> State {
     match srvr(address, secure).await {
         Err(error) => State::Silent(error.to_string()),
         Ok(answer) => match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
-            Some(role) => State::Serves(role.trim().to_owned()),
+            Some(role) => State::Serves(role.trim().to_owned(), release(&answer)),
             None => State::Stands,
         },
+    }
+}
+
+/// What the line `Zookeeper version: 3.9.3-rowlock-0.2.0` says.
+fn release(srvr: &str) -> Option<String> {
+    let version = srvr.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
+    Some(version.split_once("-rowlock-")?.1.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn the_release_stands_behind_the_dialect_in_the_answer_to_srvr() {
+        let answer = "Zookeeper version: 3.9.3-rowlock-0.2.0\nMode: leader\n";
+        assert_eq!(release(answer).as_deref(), Some("0.2.0"));
+        assert_eq!(release("Zookeeper version: 3.9.3--1, built on\n"), None);
     }
 }

@@ -33,10 +33,19 @@ impl Finalize {
 }
 
 /// `[upgrade]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradeConfig {
-    /// When an upgrade is finalized. The leader's value counts.
+    /// Who finalizes an upgrade. The leader's value counts.
     pub finalize: Finalize,
+    /// How long all members must have been healthy under one leader before it finalizes by itself,
+    /// milliseconds. Not in `cluster.toml`: only tests have a reason to wait less.
+    pub health_ms: u64,
+}
+
+impl Default for UpgradeConfig {
+    fn default() -> Self {
+        UpgradeConfig { finalize: Finalize::default(), health_ms: 60_000 }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -58,7 +67,7 @@ impl RawUpgrade {
 
     pub(super) fn config(self) -> UpgradeConfig {
         let finalize = self.finalize.and_then(|word| Finalize::named(word.get_ref()));
-        UpgradeConfig { finalize: finalize.unwrap_or_default() }
+        UpgradeConfig { finalize: finalize.unwrap_or_default(), ..UpgradeConfig::default() }
     }
 }
 

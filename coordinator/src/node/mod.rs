@@ -6,6 +6,7 @@
 
 mod addresses;
 mod audit;
+mod duties;
 mod embed;
 mod leave;
 mod operating;

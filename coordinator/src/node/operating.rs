@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
@@ -10,10 +11,12 @@ use tokio::sync::mpsc;
 
 use super::leave::Leave;
 use super::parts::Parts;
+use crate::config::UpgradeConfig;
 use crate::operations::end_session::EndSession;
 use crate::operations::hand_over::HandOver;
 use crate::operations::{OperationDoor, Operations, Operator};
 use crate::proposer::Proposer;
+use crate::upgrade::Upgrades;
 
 /// What others hear of.
 pub(super) struct Signals {
@@ -27,17 +30,30 @@ impl Parts {
     /// Makes both, and the signals that they give.
     pub(super) fn operator(
         &self,
-        me: NodeId,
+        (me, upgrade): (NodeId, UpgradeConfig),
         leadership: &watch::Receiver<Leadership>,
         proposer: &Proposer,
+        batcher: &mpsc::Sender<TermBatch>,
     ) -> (Leave, Arc<Operator>, Signals) {
         let ((leaving_tx, leaving), (drain, drained)) = (watch::channel(false), watch::channel(false));
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let hand_over =
             HandOver { me, raft, leadership: leadership.clone(), proposer: proposer.clone(), peers };
         let ending = EndSession { replica: self.replica.clone(), proposer: proposer.clone() };
-        let registry = self.registry.clone();
-        let operator = Operator { hand_over: hand_over.clone(), registry, ending, drained: drain };
+        let upgrades = Upgrades::new(
+            (me, upgrade),
+            (self.raft.clone(), leadership.clone()),
+            self.replica.clone(),
+            self.peers.clone(),
+            batcher.clone(),
+        );
+        let operator = Operator {
+            hand_over: hand_over.clone(),
+            upgrades: Arc::new(upgrades),
+            registry: self.registry.clone(),
+            ending,
+            drained: drain,
+        };
         let leave = Leave { hand_over, pending: self.pending.clone(), leaving: leaving_tx };
         (leave, Arc::new(operator), Signals { leaving, drained })
     }

@@ -30,11 +30,10 @@ use super::parts::{Parts, fail};
 use super::source::Source;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
-use crate::bootstrap::{Bootstrap, BootstrapError};
+use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::{self, Access, HttpContext};
-use crate::leader_duties::{Backups, LeaderDuties};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
 use crate::proposer::router::Router;
@@ -52,15 +51,15 @@ use rowlock_sessions::liveness::Liveness;
 use rowlock_sessions::{SessionTouch, Sign};
 
 /// The channels between the parts.
-struct Wires {
-    leadership: watch::Receiver<Leadership>,
-    signals: Signals,
-    operator: Arc<Operator>,
-    status: watch::Receiver<Status>,
-    batcher: mpsc::Sender<TermBatch>,
-    proposer: Proposer,
-    reconfigurer: Arc<Reconfigurer>,
-    config: Arc<NodeConfig>,
+pub(super) struct Wires {
+    pub(super) leadership: watch::Receiver<Leadership>,
+    pub(super) signals: Signals,
+    pub(super) operator: Arc<Operator>,
+    pub(super) status: watch::Receiver<Status>,
+    pub(super) batcher: mpsc::Sender<TermBatch>,
+    pub(super) proposer: Proposer,
+    pub(super) reconfigurer: Arc<Reconfigurer>,
+    pub(super) config: Arc<NodeConfig>,
 }
 
 /// See `contact_max`.
@@ -108,7 +107,8 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let (leave, operator, signals) = self.operator(config.id, &leadership, &proposer);
+        let (leave, operator, signals) =
+            self.operator((config.id, config.upgrade), &leadership, &proposer, &batcher_tx);
         let batcher = batcher_tx;
         let wires = Wires { leadership, signals, operator, status, batcher, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
@@ -414,40 +414,6 @@ impl Parts {
                 fail(&failure, error.into());
             }
         });
-    }
-
-    fn start_leader_duties(&self, wires: &Wires) {
-        let duties = LeaderDuties {
-            me: wires.config.id,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            folder: self.peers.folder().clone(),
-            proposals: wires.batcher.clone(),
-        };
-        self.start_backups(wires);
-        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
-        self.tasks.spawn("leader-duties", async move {
-            if let Err(error) = duties.run(shutdown).await {
-                fail(&failure, BootstrapError::Storage(error.to_string()).into());
-            }
-        });
-    }
-
-    fn start_backups(&self, wires: &Wires) {
-        let config = &wires.config;
-        let Some(every_ms) = config.backup.every_ms else { return };
-        let backups = Backups {
-            me: config.id,
-            cluster: config.cluster.clone(),
-            folder: config.backup.folder(config.id, &config.data_dir),
-            every: Duration::from_millis(every_ms),
-            keep: config.backup.keep as usize,
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.tasks.spawn("backups", backups.run(self.shutdown_word()));
     }
 
     fn start_comparison(&self, wires: &Wires) {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::end_session::{EndSession, NotExpired};
 use super::hand_over::HandOver;
 use crate::delivery::registry::Registry;
+use crate::upgrade::Upgrades;
 
 /// For the other nodes to say whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ const END_DEADLINE: Duration = Duration::from_secs(10);
 pub struct Operator {
     /// Leadership of this node.
     pub hand_over: HandOver,
+    /// The version of the cluster.
+    pub upgrades: Arc<Upgrades>,
     /// This node's clients.
     pub registry: Arc<Registry>,
     /// Sessions of the cluster.
@@ -49,11 +52,12 @@ impl Operator {
     /// What has begun may go on.
     pub async fn carry_out(&self, operation: &Operation) -> Result<Result<String, ErrorCode>, Refusal> {
         let done = match operation {
-            Operation::HandOver { .. } if !self.hand_over.leads() => {
+            Operation::HandOver { .. } | Operation::Upgrade(_) if !self.hand_over.leads() => {
                 let leader = self.hand_over.leadership.borrow().leader;
                 return Err(Refusal::NotLeader { leader });
             }
             Operation::HandOver { to } => self.give_up_leadership(*to).await,
+            Operation::Upgrade(step) => self.upgrades.carry_out(*step).await,
             Operation::Drain { on, .. } => self.drain(*on).await,
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
             Operation::EndSession { session } => self.end_session(*session).await,

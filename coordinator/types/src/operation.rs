@@ -34,6 +34,19 @@ pub enum Operation {
         /// Which one.
         session: SessionId,
     },
+    /// `/v1/upgrade`: about the version that the cluster writes.
+    Upgrade(UpgradeStep),
+}
+
+/// What the leader does about the version of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UpgradeStep {
+    /// `do=look`: it says how it stands.
+    Look,
+    /// `do=finalize`: it goes over to the newest version that all members know.
+    Finalize,
+    /// `do=hold`: it stays with the version until an operator finalizes.
+    Hold,
 }
 
 impl Operation {
@@ -62,6 +75,12 @@ impl Operation {
                 Operation::Rebalance { node: node(take("node")?)?, percent }
             }
             "/v1/end-session" => Operation::EndSession { session: session(take("session")?)? },
+            "/v1/upgrade" => Operation::Upgrade(match take("do")? {
+                "look" => UpgradeStep::Look,
+                "finalize" => UpgradeStep::Finalize,
+                "hold" => UpgradeStep::Hold,
+                _ => return None,
+            }),
             _ => return None,
         };
         // What is left over, or given twice.
@@ -79,7 +98,7 @@ impl Operation {
     pub fn place(&self, me: NodeId, leader: Option<NodeId>) -> Option<NodeId> {
         match self {
             Operation::EndSession { .. } => Some(me),
-            Operation::HandOver { .. } => leader,
+            Operation::HandOver { .. } | Operation::Upgrade(_) => leader,
             Operation::Drain { node, .. } | Operation::Rebalance { node, .. } => Some(*node),
         }
     }
@@ -107,6 +126,7 @@ mod tests {
             ("/v1/hand-over", Operation::HandOver { to: None }, Some(NodeId(7))),
             ("/v1/hand-over?to=2", Operation::HandOver { to: Some(two) }, Some(NodeId(7))),
             ("/v1/drain?on=true&node=2", Operation::Drain { node: two, on: true }, Some(two)),
+            ("/v1/upgrade?do=hold", Operation::Upgrade(UpgradeStep::Hold), Some(NodeId(7))),
             ("/v1/rebalance?node=2&percent=100", Operation::Rebalance { node: two, percent: 100 }, Some(two)),
             (
                 "/v1/end-session?session=0x1f",
@@ -134,6 +154,8 @@ mod tests {
             "/v1/drain?node=1&on=true&now",
             "/v1/end-session?session=0x",
             "/v1/end-session?session=+1",
+            "/v1/upgrade",
+            "/v1/upgrade?do=undo",
             "/v1/rebalance?node=1&percent=0",
             "/v1/rebalance?node=1&percent=101",
             "/v1/rebalance?node=1&percent=5&speed=2",

@@ -194,6 +194,17 @@ pub fn alive_voters(raft: &Raft, me: NodeId, within: Duration) -> BTreeMap<NodeI
     found
 }
 
+/// On the leader: the other members, voters and learners, that have acknowledged something `within` this
+/// time.
+pub fn alive_members(raft: &Raft, within: Duration) -> BTreeSet<NodeId> {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let now = Instant::now();
+    let acked = metrics.heartbeat.iter().flatten().filter_map(|(node, at)| Some((*node, (*at)?)));
+    let alive = acked.filter(|(_, at)| now.saturating_since(at.into_inner().into()) <= within);
+    alive.map(|(node, _)| NodeId(node)).collect()
+}
+
 /// Forms a cluster of these voters. Says why not, if there is one already.
 pub async fn form(raft: &Raft, voters: BTreeMap<NodeId, Member>) -> Result<(), String> {
     let voters: BTreeMap<u64, Member> = voters.into_iter().map(|(node, member)| (node.0, member)).collect();

@@ -83,6 +83,10 @@ metrics! {
     peer_connections_refused_total: Counter,
     /// Those of them that were refused because no version is known to both nodes.
     peer_versions_refused_total: Counter,
+    /// The version in which the cluster writes.
+    cluster_version: Gauge,
+    /// The newest version that this node knows.
+    node_version: Gauge,
     /// Seconds until the node's certificate expires, by the listener that shows it; below 0: it has expired.
     tls_cert_expiry_seconds: ExpiryGauge,
     /// Changed files of certificates that could not be used: the old ones count.

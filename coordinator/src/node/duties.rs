@@ -1,0 +1,46 @@
+//! Starts what a leader does without being asked.
+
+use std::time::Duration;
+
+use super::parts::{Parts, fail};
+use super::wiring::Wires;
+use crate::bootstrap::BootstrapError;
+use crate::leader_duties::{Backups, LeaderDuties};
+
+impl Parts {
+    pub(super) fn start_leader_duties(&self, wires: &Wires) {
+        let duties = LeaderDuties {
+            me: wires.config.id,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            folder: self.peers.folder().clone(),
+            proposals: wires.batcher.clone(),
+            upgrades: wires.operator.upgrades.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.start_backups(wires);
+        let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
+        self.tasks.spawn("leader-duties", async move {
+            if let Err(error) = duties.run(shutdown).await {
+                fail(&failure, BootstrapError::Storage(error.to_string()).into());
+            }
+        });
+    }
+
+    fn start_backups(&self, wires: &Wires) {
+        let config = &wires.config;
+        let Some(every_ms) = config.backup.every_ms else { return };
+        let backups = Backups {
+            me: config.id,
+            cluster: config.cluster.clone(),
+            folder: config.backup.folder(config.id, &config.data_dir),
+            every: Duration::from_millis(every_ms),
+            keep: config.backup.keep as usize,
+            leadership: wires.leadership.clone(),
+            replica: self.replica.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("backups", backups.run(self.tasks.shutdown().clone()));
+    }
+}
