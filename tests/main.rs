@@ -45,5 +45,6 @@ mod snapshot_rejoin;
 mod tls_clients;
 mod tls_peers;
 mod up;
+mod upgrade;
 mod wal;
 mod wiped_nodes;
