@@ -394,7 +394,13 @@ impl<'a> Bill<'a> {
 
 /// What the end of a session takes for one of its znodes.
 pub(crate) fn end_steps(path: &str) -> u64 {
-    LEAVE + LEVEL * levels(path) + bytes_steps(path.len())
+    end_steps_at(levels(path), path)
+}
+
+/// The same where the levels of the path have been counted.
+#[inline]
+pub(crate) fn end_steps_at(levels: u64, path: &str) -> u64 {
+    LEAVE + LEVEL * levels + bytes_steps(path.len())
 }
 
 /// The same for one whose name below this path has so many bytes, and a number behind them.

@@ -13,14 +13,14 @@ use rowlock_proto::lock::{Claim, Party, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::Room;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome};
-use crate::sessions::Paths;
+use crate::sessions::Known;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 
@@ -72,17 +72,10 @@ enum Form {
 
 impl Kept {
     /// Shares the path of what is held with the session's list.
-    fn new(id: u64, stored: &Stored, ephemerals: &Paths) -> Self {
+    fn new(id: u64, stored: &Stored, known: Known<'_>) -> Self {
         let form = match stored {
             Ok(Outcome::PlaceStates(place_states)) => match place_states.as_slice() {
-                [PlaceState::Held(claim)] => {
-                    let path = claim.path.as_str();
-                    // Mostly the only one.
-                    let shared = ephemerals
-                        .find_near(path, Slot::default())
-                        .map(|known| ephemerals.at(known).0.clone());
-                    Form::Held(shared.unwrap_or_else(|_| path.into()), claim.token)
-                }
+                [PlaceState::Held(claim)] => Form::Held(known.shared(&claim.path), claim.token),
                 _ => Form::Other(Box::new(stored.clone())),
             },
             Ok(Outcome::Held(held)) => match held.as_slice() {
@@ -101,9 +94,9 @@ impl Kept {
         match &self.form {
             Form::Held(path, token) => {
                 let claim = Claim { path: path.to_string(), token: *token };
-                Ok(Outcome::PlaceStates(vec![PlaceState::Held(claim)]))
+                Ok(Outcome::PlaceStates(smallvec![PlaceState::Held(claim)]))
             }
-            Form::Released(held) => Ok(Outcome::Held(vec![*held])),
+            Form::Released(held) => Ok(Outcome::Held(smallvec![*held])),
             Form::Other(stored) => (**stored).clone(),
         }
     }
@@ -170,9 +163,9 @@ impl Outcomes {
         id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full(all_bytes)
     }
 
-    pub(crate) fn keep(&mut self, id: u64, stored: &Stored, ephemerals: &Paths) {
+    pub(crate) fn keep(&mut self, id: u64, stored: &Stored, known: Known<'_>) {
         assert!(id > self.acked, "outcome {id} is kept for nobody");
-        let kept = Kept::new(id, stored, ephemerals);
+        let kept = Kept::new(id, stored, known);
         self.add(&kept);
         let old = self.kept.insert(id, kept);
         assert!(old.is_none(), "an outcome is kept once");
@@ -180,11 +173,11 @@ impl Outcomes {
 
     /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one
     /// before, whose place the new one takes then.
-    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, ephemerals: &Paths) {
+    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, paths: Known<'_>) {
         assert!(acked < id, "a client knows outcome {acked} before write {id} is over");
         assert!(self.kept.last_key().is_none_or(|last| *last < id), "outcome {id} is not the newest one");
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
-            let kept = Kept::new(id, stored, ephemerals);
+            let kept = Kept::new(id, stored, paths);
             *known = id;
             let old = std::mem::replace(place, kept);
             self.bytes = self.bytes - old.bytes + place.bytes;
@@ -192,7 +185,7 @@ impl Outcomes {
             assert!(self.bytes == place.bytes && self.digest == place.hash, "one outcome is the whole sum");
             self.acked = self.acked.max(acked);
         } else {
-            self.keep(id, stored, ephemerals);
+            self.keep(id, stored, paths);
             self.acknowledge(acked);
         }
         debug_assert!(self.kept.len() <= OUTCOMES_MAX, "a session keeps {} outcomes", self.kept.len());
@@ -221,7 +214,7 @@ impl Outcomes {
         self.kept.check()?;
         let mut again = Outcomes::default();
         for (id, stored) in self.iter() {
-            again.keep(id, &stored, &Paths::default());
+            again.keep(id, &stored, Known::NONE);
         }
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
@@ -323,7 +316,9 @@ impl Machine {
         let had_places =
             place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));
         if let (Command::Acquire(all), true) = (command, had_places) {
-            return Outcome::PlaceStates(self.place_states_again((session, Slot::default()), all, room));
+            return Outcome::PlaceStates(
+                self.place_states_again((session, Slot::default()), all, room).into(),
+            );
         }
         // Of a convert, or beside a place that was refused.
         self.renew_place_states(session, &mut place_states, room);
@@ -408,7 +403,7 @@ mod tests {
             }
             // What is left behind it is nothing, or enough for one more.
             let len = if left < 2 * least + 2_000 { left } else { least + 2_000 };
-            outcomes.keep(id, &stored(len - least), &Paths::default());
+            outcomes.keep(id, &stored(len - least), Known::NONE);
         }
         outcomes.check().unwrap();
         assert_eq!(outcomes.bytes(), bytes);

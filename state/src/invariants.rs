@@ -23,7 +23,9 @@ impl Machine {
     /// paths.
     pub fn check(&self) -> Result<(), String> {
         let found = self.walk()?;
-        if found.totals != *self.tree.totals() {
+        let lack = self.lack();
+        let totals = self.tree.totals();
+        if found.totals != (Totals { digest: totals.digest.wrapping_add(lack.znodes), ..*totals }) {
             return Err(format!("counted {:?}, kept {:?}", found.totals, self.tree.totals()));
         }
         self.tree.check()?;
@@ -33,7 +35,7 @@ impl Machine {
         }
         self.tree.acls().check(found.acls.iter())?;
         self.sessions.check()?;
-        self.locks.check()?;
+        self.locks.check(lack.places)?;
         self.check_contenders()?;
         self.check_upgrade()?;
         let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
@@ -124,7 +126,7 @@ impl Machine {
             (znode.acl.entries().is_empty(), "the ACL is empty"),
             (znode.acl.hash() != SharedAcl::new(znode.acl.entries().to_vec()).hash(), "stale ACL hash"),
             (znode.data_hash_is_stale(), "stale data hash"),
-            (znode.counted_hash() != znode.hash(path), "stale hash"),
+            (!znode.is_counted(path), "stale hash"),
             (zxids.iter().any(|zxid| *zxid > self.last_zxid), "a zxid lies in the future"),
             (meta.mzxid < meta.czxid || meta.pzxid < meta.czxid, "changed before it was created"),
             (meta.ctime_ms > self.time_ms || meta.mtime_ms > self.time_ms, "a time lies in the future"),

@@ -38,6 +38,7 @@ mod shared_map;
 mod snapshot;
 mod steps;
 mod tree;
+mod uncounted;
 pub mod upgrade;
 mod znode;
 

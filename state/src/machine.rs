@@ -18,7 +18,8 @@ use crate::restore::NewCluster;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Path, Place, Tree};
+use crate::tree::{Count, Path, Place, Tree};
+use crate::uncounted::{Lack, Note};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
@@ -47,6 +48,8 @@ pub struct Machine {
     pub(crate) upgrade: Upgrade,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
+    /// What the sums of the digest lack.
+    pub(crate) uncounted: Vec<Note>,
 }
 
 /// Sizes, for monitoring.
@@ -90,9 +93,9 @@ impl Machine {
             // The parents do not count these creates: sequence numbers start at 0 everywhere.
             let path = Path::new(path).expect("a reserved path has a slash");
             let parent = tree.find(path.parent()).expect("parents come first");
-            let at = tree.node(parent).children.find(path.name()).expect_err("each comes once");
+            let at = tree.node(parent).children.find(path.name().as_bytes()).expect_err("each comes once");
             let id = tree.add(znode, parent);
-            tree.link(path, path.name().into(), (id, Place { parent, at }), |_| ());
+            tree.link(path, path.name().into(), (id, Place { parent, at }), [Count::Now; 2], |_| ());
         }
         Machine {
             tree,
@@ -104,6 +107,7 @@ impl Machine {
             cluster: None,
             upgrade: Upgrade::default(),
             searched: 0,
+            uncounted: Vec::new(),
         }
     }
 
@@ -183,6 +187,7 @@ impl Machine {
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
         let Ordinal { term, number } = self.last_entry;
+        let Lack { znodes, places } = self.lack();
         let entry = if number == 0 { 0 } else { Hasher::new(6).word(term).word(number).finish() };
         let parts = [
             entry,
@@ -191,6 +196,8 @@ impl Machine {
             self.tree.totals().digest,
             self.sessions.digest(),
             self.locks.digest(),
+            znodes,
+            places,
         ];
         parts.into_iter().fold(counters, u64::wrapping_add)
     }

@@ -21,7 +21,7 @@ use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
 use crate::sequence;
 use crate::shared_map::Slot;
-use crate::tree::{Before, Path, Place, Unlinked};
+use crate::tree::{Before, Count, Path, Place, Unlinked};
 use crate::znode::{Kind, Meta, Name, Znode};
 pub(crate) use done::Done;
 use done::{BeforeData, Event, Undo};
@@ -100,7 +100,7 @@ impl Machine {
         if at.name().is_empty() || path == ANNOUNCEMENT {
             return Err(ErrorCode::NodeExists);
         }
-        let Err(slot) = parent.children.find(at.name()) else { return Err(ErrorCode::NodeExists) };
+        let Err(slot) = parent.children.find(at.name().as_bytes()) else { return Err(ErrorCode::NodeExists) };
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
@@ -139,7 +139,7 @@ impl Machine {
         if path.starts_with("//") {
             return Err(ErrorCode::NoNode);
         }
-        let slot = parent.children.find(at.name()).map_err(|_| ErrorCode::NoNode)?;
+        let slot = parent.children.find(at.name().as_bytes()).map_err(|_| ErrorCode::NoNode)?;
         let znode = self.tree.node(*parent.children.at(slot).1);
         check_version(znode.meta.version, version)?;
         if !znode.children.is_empty() {
@@ -200,7 +200,12 @@ impl Machine {
     pub(crate) fn remove(&mut self, zxid: Zxid, path: &str) -> Done {
         let at = Path::new(path).expect("a path has a slash");
         let parent = self.tree.find(at.parent()).expect("the caller has found the znode");
-        let slot = self.tree.node(parent).children.find(at.name()).expect("the caller has found the znode");
+        let slot = self
+            .tree
+            .node(parent)
+            .children
+            .find(at.name().as_bytes())
+            .expect("the caller has found the znode");
         self.remove_at((zxid, Slot::default()), at, Place { parent, at: slot })
     }
 
@@ -212,7 +217,7 @@ impl Machine {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
             meta.pzxid = zxid;
         });
-        let Unlinked { id, parent_before: parent, parent_acl } = unlinked;
+        let Unlinked { id, parent_before: parent, parent_acl, .. } = unlinked;
         let name_at = path.name_at();
         let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
         let event = Event { kind: ChangeKind::Deleted, acl: None, parent_acl };
@@ -257,9 +262,12 @@ impl Machine {
             }
             Undo::Delete { id, parent } => {
                 let place = self.place_of(id, at()).expect_err("it was deleted");
-                let kind = self.tree.node(id).meta.kind;
+                let znode = self.tree.node(id);
+                // One that was noted still is.
+                let count = if znode.counted_hash() == 0 { Count::Later } else { Count::Now };
+                let kind = znode.meta.kind;
                 let name = self.name_of(kind, (at(), done.shared.as_ref(), Slot::default()), id);
-                self.tree.link(at(), name, (id, place), |meta| parent.restore(meta));
+                self.tree.link(at(), name, (id, place), [count, Count::Now], |meta| parent.restore(meta));
             }
             Undo::SetData { id, data, before, bytes_diff } => {
                 self.tree.update(path, id, -bytes_diff, |znode| {
@@ -274,7 +282,7 @@ impl Machine {
     /// Where a znode that came or went lies below its parent, or belongs.
     fn place_of(&self, id: Number, path: Path<'_>) -> Result<Place, Place> {
         let parent = self.tree.node(id).parent;
-        let at = self.tree.node(parent).children.find(path.name());
+        let at = self.tree.node(parent).children.find(path.name().as_bytes());
         at.map(|at| Place { parent, at }).map_err(|at| Place { parent, at })
     }
 
@@ -288,7 +296,7 @@ impl Machine {
     ) -> Number {
         let id = self.tree.add(znode, place.parent);
         let name = self.name_of(self.tree.node(id).meta.kind, (path, shared, owner), id);
-        self.tree.link(path, name, (id, place), parent_change);
+        self.tree.link(path, name, (id, place), [Count::Now; 2], parent_change);
         id
     }
 
@@ -312,7 +320,7 @@ impl Machine {
         place: Place,
         parent_change: impl FnOnce(&mut Meta),
     ) -> (Unlinked, Option<Arc<str>>) {
-        let unlinked = self.tree.unlink(path, place, parent_change);
+        let unlinked = self.tree.unlink(path, place, Count::Now, parent_change);
         let shared = match self.tree.node(unlinked.id).meta.kind {
             Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral((session, owner), path.full)),
             Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,

@@ -5,6 +5,7 @@ use rowlock_proto::lock::{Mode, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::command::{Attachment, Origin};
 
@@ -52,9 +53,9 @@ pub enum Outcome {
     /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
     Multi(Vec<OpResult>),
     /// acquire, convert: one per lock.
-    PlaceStates(Vec<PlaceState>),
+    PlaceStates(SmallVec<[PlaceState; 1]>),
     /// release, verify, forceRelease: for each claim, whether it was (is) held.
-    Held(Vec<bool>),
+    Held(SmallVec<[bool; 8]>),
 }
 
 /// What happened to a znode.

@@ -160,7 +160,7 @@ impl Machine {
     }
 
     fn limits_in(&self, quota: &Znode) -> Option<Limits> {
-        let limits = self.tree.node(*quota.children.get(LIMITS)?);
+        let limits = self.tree.node(*quota.children.get(LIMITS.as_bytes())?);
         Some(Limits::parse(limits.data().map(|data| &**data)))
     }
 }

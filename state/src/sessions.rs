@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
+use rowlock_proto::path::levels;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::arena::Number;
 use crate::command::Attachment;
-use crate::cost::{END_GRANTS_MAX, end_steps};
+use crate::cost::{END_GRANTS_MAX, end_steps, end_steps_at};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::guesses::Guesses;
@@ -37,6 +38,8 @@ pub struct Session {
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
     ephemerals: Paths,
+    /// Where the newest of them was put: a guess.
+    newest: Slot,
     /// What its end takes for these, as [`crate::cost`] counts it. No part of a snapshot, nor of a digest.
     end_steps: u64,
     /// That its client had when it last asked for a lock: shared by its places in queues.
@@ -55,6 +58,26 @@ pub(crate) type Near = (SessionId, Slot);
 /// A session's ephemeral znodes by their paths.
 pub(crate) type Paths = SharedMap<Arc<str>, Number>;
 
+/// Paths that a session has already, and where the newest may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    paths: &'a Paths,
+    newest: Slot,
+}
+
+impl Known<'_> {
+    /// There are none.
+    pub(crate) const NONE: Known<'static> = Known { paths: &Paths::Empty, newest: Slot::FIRST };
+
+    /// The session's path, to be shared; a new one, if it has none.
+    pub(crate) fn shared(self, path: &str) -> Arc<str> {
+        match self.paths.find_near(path, self.newest) {
+            Ok(place) => self.paths.at(place).0.clone(),
+            Err(_) => path.into(),
+        }
+    }
+}
+
 impl Session {
     pub(crate) fn new(proof: Proof, timeout_ms: u32, attachment: Attachment) -> Self {
         Session {
@@ -63,6 +86,7 @@ impl Session {
             longest_timeout_ms: timeout_ms,
             attachment,
             ephemerals: SharedMap::default(),
+            newest: Slot::default(),
             end_steps: 0,
             address: None,
             outcomes: Outcomes::default(),
@@ -231,10 +255,10 @@ impl Sessions {
 
     /// Changes the outcomes of an open session; its ephemerals may help.
     #[inline]
-    pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, &Paths)) {
+    pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, Known<'_>)) {
         let session = self.open_mut(near);
         let bytes_before = session.outcomes.bytes();
-        change(&mut session.outcomes, &session.ephemerals);
+        change(&mut session.outcomes, Known { paths: &session.ephemerals, newest: session.newest });
         let bytes = session.outcomes.bytes();
         debug_assert_eq!(
             session.hasher.finish(),
@@ -279,13 +303,13 @@ impl Sessions {
     pub(crate) fn add_place(
         &mut self,
         near: Near,
-        (path, id): (&Arc<str>, Number),
+        (path, levels, id): (&Arc<str>, u64, Number),
         address: &str,
     ) -> Arc<str> {
         let session = self.open_mut(near);
-        session.end_steps += end_steps(path);
-        let old = session.ephemerals.insert(path.clone(), id);
-        assert!(old.is_none(), "a znode is created once");
+        session.end_steps += end_steps_at(levels, path);
+        let place = session.ephemerals.find(&**path).expect_err("a znode is created once");
+        session.newest = session.ephemerals.put(place, path.clone(), id);
         match &session.address {
             Some(known) if **known == *address => known.clone(),
             _ => session.address.insert(address.into()).clone(),
@@ -294,11 +318,17 @@ impl Sessions {
 
     /// A znode of this session has gone. Gives its path.
     pub(crate) fn remove_ephemeral(&mut self, near: Near, path: &str) -> Arc<str> {
+        self.remove_place(near, path, levels(path) as u64)
+    }
+
+    /// The same for one whose path has so many levels.
+    pub(crate) fn remove_place(&mut self, near: Near, path: &str, levels: u64) -> Arc<str> {
         let session = self.open_mut(near);
-        let steps = end_steps(path);
+        let steps = end_steps_at(levels, path);
         assert!(session.end_steps >= steps, "what the end of {} takes is miscounted", near.0);
         session.end_steps -= steps;
-        let place = session.ephemerals.find(path).expect("an ephemeral znode is registered with its session");
+        let place = session.ephemerals.find_near(path, session.newest);
+        let place = place.expect("an ephemeral znode is registered with its session");
         let path = session.ephemerals.take(place).0;
         debug_assert_eq!(
             session.ephemerals.is_empty(),

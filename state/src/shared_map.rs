@@ -36,6 +36,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Of the first entry.
+    pub(crate) const FIRST: Slot = Slot { chunk: 0, at: 0 };
+
     fn new(chunk: usize, at: usize) -> Self {
         Slot { chunk: chunk as u32, at: at as u32 }
     }
@@ -285,11 +288,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.remove_at(chunk, at)
     }
 
-    /// Puts a key that is not there where [`Self::find`] says that it belongs.
-    pub(crate) fn put(&mut self, place: Slot, key: K, value: V) {
+    /// Puts a key that is not there where [`Self::find`] says that it belongs, and tells where it is then.
+    pub(crate) fn put(&mut self, place: Slot, key: K, value: V) -> Slot {
         let (chunk, at) = place.indices();
         debug_assert_eq!(self.search(|known| known.cmp(&key)), Err((chunk, at)), "a key belongs elsewhere");
-        self.insert_new(chunk, at, (key, value));
+        let (chunk, at) = self.insert_new(chunk, at, (key, value));
+        Slot::new(chunk, at)
     }
 
     /// The only entry, where there is one, to be changed with its key.

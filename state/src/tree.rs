@@ -37,6 +37,13 @@ pub(crate) struct Totals {
     pub bytes: u64,
 }
 
+/// When a hash is counted: at once, or whoever asks for that notes it ([`crate::uncounted`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Now,
+    Later,
+}
+
 impl Totals {
     /// A znode has come, or has its new form.
     pub(crate) fn add(&mut self, path: &str, znode: &mut Znode) {
@@ -63,9 +70,18 @@ impl Totals {
         self.bytes -= bytes;
     }
 
-    /// A znode's numbers have changed, and nothing else of it.
-    fn renew(&mut self, path: &str, znode: &mut Znode) {
-        self.digest = self.digest.wrapping_sub(znode.counted_hash()).wrapping_add(znode.count_hash(path));
+    /// A znode's numbers have changed, and nothing else of it. Whether it is in no sum from now on.
+    fn renew(&mut self, path: &str, znode: &mut Znode, count: Count) -> bool {
+        // Else it is noted already.
+        let was_counted = znode.counted_hash() != 0;
+        if was_counted {
+            self.digest = self.digest.wrapping_sub(znode.counted_hash());
+            match count {
+                Count::Now => self.digest = self.digest.wrapping_add(znode.count_hash(path)),
+                Count::Later => znode.uncount(),
+            }
+        }
+        was_counted && count == Count::Later
     }
 }
 
@@ -247,7 +263,7 @@ impl Tree {
 
     /// The child of this name.
     pub(crate) fn child(&self, parent: Number, name: &str) -> Option<Number> {
-        self.node(parent).children.get(name).copied()
+        self.node(parent).children.get(name.as_bytes()).copied()
     }
 
     /// The children of a znode, with their names in order.
@@ -296,7 +312,12 @@ impl Tree {
         assert_eq!(znode.data_len() as i64, bytes_before + bytes_diff, "the caller knows both lengths");
         debug_assert_eq!(znode.meta.kind, kind, "a znode stays of its kind");
         debug_assert_eq!(znode.children.len(), children, "a change of a znode spares its children");
-        self.totals.add(path, znode);
+        if znode.counted_hash() == 0 {
+            // It is noted, and stays so: what is taken back leaves the sums as they were.
+            self.totals.add_hashed(path, znode, 0);
+        } else {
+            self.totals.add(path, znode);
+        }
         (result, parent_acl)
     }
 
@@ -307,21 +328,25 @@ impl Tree {
     }
 
     /// Puts a childless znode that has a number at `path`, where there is none, into its place below its
-    /// parent, and changes the numbers of the parent.
+    /// parent, and changes the numbers of the parent. Whether the parent is in no sum from now on.
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
         name: Name,
         (id, place): (Number, Place),
+        [count, count_parent]: [Count; 2],
         parent_change: impl FnOnce(&mut Meta),
-    ) {
+    ) -> bool {
         assert!(!path.name().is_empty(), "a new znode has a name");
         debug_assert_eq!(&*name, path.name(), "a znode is called as its path ends");
         let znode = self.nodes.at_mut(id);
         assert!(znode.is_childless(), "a znode comes without children");
         assert!(znode.parent == place.parent, "a znode comes back below its parent");
         self.acls.add(&mut znode.acl);
-        self.totals.add(path.full, znode);
+        match count {
+            Count::Now => self.totals.add(path.full, znode),
+            Count::Later => self.totals.add_hashed(path.full, znode, 0),
+        }
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             let old = self.reapable.insert(path.full.into(), ());
             assert!(old.is_none(), "{} comes and is indexed already", path.full);
@@ -334,10 +359,11 @@ impl Tree {
         assert!(!matches!(parent.meta.kind, Kind::Ephemeral(_)), "an ephemeral znode has no children");
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         parent_change(&mut parent.meta);
-        self.totals.renew(path.parent(), parent);
+        let uncounted = self.totals.renew(path.parent(), parent, count_parent);
         parent.children.put(place.at, name, id);
         debug_assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
         assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
+        uncounted
     }
 
     /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the
@@ -346,6 +372,7 @@ impl Tree {
         &mut self,
         path: Path<'_>,
         place: Place,
+        count: Count,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
         let id = *self.node(place.parent).children.at(place.at).1;
@@ -369,18 +396,38 @@ impl Tree {
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         let (parent_before, parent_acl) = (Before::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
-        self.totals.renew(path.parent(), parent);
+        let uncounted = self.totals.renew(path.parent(), parent, count);
         let (name, _) = parent.children.take(place.at);
         assert!(*name == *path.name(), "a place is good as long as its siblings stay");
         debug_assert_eq!(parent.children.is_empty(), parent.descendants == 0, "descendants are children's");
         assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
-        Unlinked { id, parent_before, parent_acl }
+        Unlinked { id, parent_before, parent_acl, uncounted }
     }
 
     /// Gives up the number of a znode that has been taken out.
     pub(crate) fn forget(&mut self, id: Number) {
         self.nodes.remove(id);
         debug_assert!(self.nodes.len() as u64 >= self.totals.znodes, "a znode of the tree is forgotten");
+    }
+
+    /// Whether a znode that came with this change has this number still.
+    #[inline]
+    pub(crate) fn is_node(&self, id: Number, czxid: Zxid) -> bool {
+        self.nodes.get(id).is_some_and(|znode| znode.meta.czxid == czxid)
+    }
+
+    /// Counts the hash of a znode at `path`, if it is in no sum.
+    pub(crate) fn count(&mut self, id: Number, path: &str) {
+        let znode = self.nodes.at_mut(id);
+        if znode.counted_hash() == 0 {
+            self.totals.digest = self.totals.digest.wrapping_add(znode.count_hash(path));
+        }
+    }
+
+    /// What [`Tree::count`] would count.
+    pub(crate) fn uncounted_hash(&self, id: Number, path: &str) -> u64 {
+        let znode = self.nodes.at(id);
+        if znode.counted_hash() == 0 { znode.hash(path) } else { 0 }
     }
 
     /// That the numbers are those of the znodes, for [`crate::Machine::check`].
@@ -425,6 +472,8 @@ pub(crate) struct Unlinked {
     pub id: Number,
     pub parent_before: Before,
     pub parent_acl: SharedAcl,
+    /// The parent is in no sum from now on.
+    pub uncounted: bool,
 }
 
 /// Changes all above a znode and then it, which it gives.

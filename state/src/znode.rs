@@ -45,15 +45,17 @@ impl std::ops::Deref for Name {
     }
 }
 
-impl Borrow<str> for Name {
-    fn borrow(&self) -> &str {
-        self
+/// Texts are in the order of their bytes, which need no look at where a character begins.
+impl Borrow<[u8]> for Name {
+    #[inline]
+    fn borrow(&self) -> &[u8] {
+        &self.text.as_bytes()[self.begin as usize..]
     }
 }
 
 impl Ord for Name {
     fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
+        Borrow::<[u8]>::borrow(self).cmp(other.borrow())
     }
 }
 
@@ -65,7 +67,7 @@ impl PartialOrd for Name {
 
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        self.cmp(other) == Ordering::Equal
     }
 }
 
@@ -232,10 +234,15 @@ impl Znode {
 
     /// Whether its hash is still the one that was counted: for assertions.
     pub(crate) fn is_counted(&self, path: &str) -> bool {
-        crate::steps::uncounted(|| self.counted_hash == self.hash(path))
+        self.counted_hash == 0 || crate::steps::uncounted(|| self.counted_hash == self.hash(path))
     }
 
-    /// Its contribution to the digest as it was last counted.
+    /// It is in no sum from now on.
+    pub(crate) fn uncount(&mut self) {
+        self.counted_hash = 0;
+    }
+
+    /// Its contribution to the digest as it was last counted; 0: it is in no sum.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }

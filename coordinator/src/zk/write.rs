@@ -87,8 +87,10 @@ pub(super) fn response(form: Form, outcome: Outcome) -> Response {
         (Form::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
         (Form::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
         (Form::Multi, Outcome::Multi(results)) => Response::Multi(results),
-        (Form::PlaceStates, Outcome::PlaceStates(place_states)) => Response::PlaceStates(place_states),
-        (Form::Held, Outcome::Held(held)) => Response::Held(held),
+        (Form::PlaceStates, Outcome::PlaceStates(place_states)) => {
+            Response::PlaceStates(place_states.into_vec())
+        }
+        (Form::Held, Outcome::Held(held)) => Response::Held(held.into_vec()),
         (Form::Sync(path), Outcome::Done) => Response::Path(path),
         (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
     }

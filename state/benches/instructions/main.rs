@@ -24,12 +24,16 @@ const SESSIONS: usize = 256;
 /// Times that each of them does its part.
 const ROUNDS: usize = 8;
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 25] = [
     case("acquire and release an own lock, 10^3 znodes", || own_locks(SESSIONS, 1_000)),
     case("acquire and release an own lock, 10^5 znodes", || own_locks(SESSIONS, 100_000)),
     on_request("acquire and release an own lock, 10^6 znodes", || own_locks(SESSIONS, 1_000_000)),
     case("acquire and release an own lock, 1 session", || own_locks(1, 1_000)),
     on_request("acquire and release an own lock, 20000 sessions", || own_locks(20_000, 1_000)),
+    case("acquire and release any of 10^3 locks", || any_lock(256, 1_000, 20)),
+    case("acquire and release any of 10^5 locks", || any_lock(256, 100_000, 20)),
+    case("acquire and release any of 10^3 locks of 200 bytes", || any_lock(256, 1_000, 200)),
+    case("acquire and release beside 1000 others of a session", || any_lock(1, 1_000, 20)),
     case("acquire an own lock", acquire_only),
     case("release an own lock", release_only),
     case("acquire and release under a snapshot", own_locks_under_a_snapshot),
@@ -76,10 +80,45 @@ fn cycles(world: &mut World, rounds: usize, run: impl Fn(&mut World, &world::Sen
             let acquire = world.acquire(n, &world::own_lock(n));
             let claim = world::held(run(world, &acquire));
             let release = world.release(n, claim);
-            assert_eq!(run(world, &release), Outcome::Held(vec![true]));
+            assert_eq!(run(world, &release), Outcome::Held(vec![true].into()));
         }
     }
     (rounds * world.sessions.len()) as u64
+}
+
+/// Clients take one of many locks, always another one, in one folder, each path so long; then they give them
+/// back. One client alone has a lock of its own for each of as many tasks, and all but one are held.
+fn any_lock(sessions: usize, locks: usize, path_len: usize) -> u64 {
+    let mut world = World::new(sessions, 1_000);
+    let folder = format!("/{}", "f".repeat(path_len.saturating_sub(12).max(5)));
+    let lock = |n: usize| format!("{folder}/{:010}", n % locks);
+    for n in 0..locks {
+        let client = n % sessions;
+        let acquire = world.acquire(client, &lock(n));
+        let claim = world::held(world.run(&acquire));
+        if sessions > 1 {
+            let release = world.release(client, claim);
+            world.run(&release);
+        }
+    }
+    let mut last = None;
+    for n in 0..SESSIONS * ROUNDS {
+        // A stride of a prime.
+        let (client, lock) = (n % sessions, lock(n * 7_919));
+        if sessions == 1 {
+            let (claim, _) = world.holder(&lock);
+            let release = world.release(client, claim);
+            last = Some(measured(|| world.run(&release)));
+        }
+        let acquire = world.acquire(client, &lock);
+        let claim = world::held(measured(|| world.run(&acquire)));
+        if sessions > 1 {
+            let release = world.release(client, claim);
+            last = Some(measured(|| world.run(&release)));
+        }
+    }
+    assert_eq!(last, Some(Outcome::Held(vec![true].into())));
+    (SESSIONS * ROUNDS) as u64
 }
 
 fn acquire_only() -> u64 {
@@ -105,7 +144,7 @@ fn half_cycles(
             .collect();
         for (n, claim) in held.into_iter().enumerate() {
             let command = world.release(n, claim);
-            assert_eq!(release(&mut world, &command), Outcome::Held(vec![true]));
+            assert_eq!(release(&mut world, &command), Outcome::Held(vec![true].into()));
         }
     }
     (SESSIONS * ROUNDS) as u64
@@ -137,7 +176,7 @@ fn hand_over(queue: usize) -> u64 {
         let claim = world.holder(&lock);
         assert_eq!(claim.1, world.sessions[n]);
         let release = world.release(n, claim.0);
-        assert_eq!(measured(|| world.run(&release)), Outcome::Held(vec![true]));
+        assert_eq!(measured(|| world.run(&release)), Outcome::Held(vec![true].into()));
         let acquire = world.acquire(n, &lock);
         measured(|| world.run(&acquire));
     }

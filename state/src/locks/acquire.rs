@@ -97,7 +97,7 @@ impl Machine {
                     let mut place_states =
                         self.place_states_in((by.session, by.place), all, &mut search.room);
                     place_states[index] = place_state;
-                    return Ok(Outcome::PlaceStates(place_states));
+                    return Ok(Outcome::PlaceStates(place_states.into()));
                 }
                 Err(code) => {
                     self.take_all_back(done);
@@ -123,7 +123,7 @@ impl Machine {
             place_states.push(place_state);
         }
         assert!(place_states.len() == all.len(), "as many places as were asked for");
-        Ok(Outcome::PlaceStates(place_states))
+        Ok(Outcome::PlaceStates(place_states.into()))
     }
 
     /// Where a place stands that has been made just now.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Owner, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+use smallvec::smallvec;
 
 use super::QUEUE_MAX;
 use super::contender::{Contender, address_in};
@@ -26,7 +27,8 @@ use crate::ops::{Author, permit, resolved};
 use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
 use crate::sequence;
 use crate::steps;
-use crate::tree::{Path, Place};
+use crate::tree::{Count, Path, Place};
+use crate::uncounted::Note;
 use crate::znode::{Kind, Meta, Name, Znode};
 
 /// What is known of a place before it is made.
@@ -77,12 +79,12 @@ impl Machine {
         };
         let path = sequence::numbered(&[&acquire.lock, "/", &acquire.prefix], parent.meta.creates);
         debug_assert_eq!(paths::validate(&path), Ok(()), "a plain name below a znode makes a good path");
-        let Err(at) = parent.children.find(&path[acquire.lock.len() + 1..]) else {
+        let Err(at) = parent.children.find(&path.as_bytes()[acquire.lock.len() + 1..]) else {
             return Some(Err(ErrorCode::NodeExists));
         };
         let place = Place { parent: lock.node, at };
         let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
-        Some(Ok(Outcome::PlaceStates(vec![place_state])))
+        Some(Ok(Outcome::PlaceStates(smallvec![place_state])))
     }
 
     fn make_place<S: EventSink + ?Sized>(
@@ -101,12 +103,16 @@ impl Machine {
         let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
         let id = self.tree.add(znode, place.parent);
         let name = Name::within(&shared, name_at);
-        self.tree.link(Path::cut(&path, name_at), name, (id, place), |meta| {
-            assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
-            meta.creates = sequence::next(meta.creates);
-            meta.pzxid = zxid;
-        });
-        let address = self.sessions.add_place(near, (&shared, id), address_in(by.who));
+        // A holder mostly goes soon, a waiter stays.
+        let count = if holds { Count::Later } else { Count::Now };
+        let uncounted =
+            self.tree.link(Path::cut(&path, name_at), name, (id, place), [count, Count::Later], |meta| {
+                assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
+                meta.creates = sequence::next(meta.creates);
+                meta.pzxid = zxid;
+            });
+        let levels = self.locks.at(lock).levels;
+        let address = self.sessions.add_place(near, (&shared, levels, id), address_in(by.who));
         let mut contender = Contender::acquired(acquire, by, address, time_ms);
         contender.node = id;
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
@@ -122,7 +128,15 @@ impl Machine {
             sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
         let limit = self.locks.at(lock).limit;
-        self.locks.enter_at((lock, place.parent), Key { czxid: zxid, path: shared }, contender, limit);
+        let key = Key { czxid: zxid, path: shared.clone() };
+        self.locks.enter_at((lock, place.parent), key, contender, limit, count);
+        // Now that it is in the queue, it can be counted.
+        if count == Count::Later {
+            self.note(Note { node: id, czxid: zxid, path: shared, lock: Some(lock) });
+        }
+        if uncounted {
+            self.note_lock(lock);
+        }
         let claim = Claim { path, token: FencingToken(zxid.0) };
         if holds {
             return PlaceState::Held(claim);
@@ -130,6 +144,14 @@ impl Machine {
         let (lock, mut room) = (self.locks.at(lock), Room::of(by));
         let ahead = self.ahead_shown(lock, ahead as usize, &room);
         PlaceState::Waiting { claim, ahead, holder: self.holder(lock, &mut room) }
+    }
+
+    /// The hash of the lock's znode is in no sum from now on.
+    fn note_lock(&mut self, lock: Number) {
+        let lock = self.locks.at(lock);
+        let (node, path) = (lock.node, lock.path.clone());
+        let czxid = self.tree.node(node).meta.czxid;
+        self.note(Note { node, czxid, path, lock: None });
     }
 
     /// `None`: not here.
@@ -144,11 +166,12 @@ impl Machine {
         }
         let (lock, path, place) = self.find_held(by, claim)?;
         let (zxid, time_ms, czxid) = (by.zxid, self.time_ms, rowlock_proto::Zxid(claim.token.0));
-        let gone = self.tree.unlink(path, place, |meta| {
+        let gone = self.tree.unlink(path, place, Count::Later, |meta| {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
             meta.pzxid = zxid;
         });
-        self.sessions.remove_ephemeral((by.session, by.place), path.full);
+        let levels = self.locks.at(lock).levels;
+        self.sessions.remove_place((by.session, by.place), path.full, levels);
         let left = self.locks.leave(lock, KeyRef { czxid, path: path.full });
         let (key, contender) = left.expect("it was found");
         assert!(contender.node == gone.id && contender.session == by.session, "another place has gone");
@@ -162,10 +185,13 @@ impl Machine {
         let (held_ms, waited_ms) = (Some(time_ms - granted_ms), granted_ms - contender.requested_ms);
         let kind = LockEventKind::Gone { held_ms, waited_ms, why: Why::Released };
         sink.lock(&event.event(zxid, time_ms, &contender, kind));
-        self.settle_at(zxid, lock, sink);
+        self.settle_at(zxid, lock, Count::Later, sink);
         self.tree.forget(gone.id);
+        if gone.uncounted {
+            self.note_lock(lock);
+        }
         debug_assert!(steps::uncounted(|| self.holder_of(claim)).is_none(), "what was given back is held");
-        Some(Outcome::Held(vec![true]))
+        Some(Outcome::Held(smallvec![true]))
     }
 }
 

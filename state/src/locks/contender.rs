@@ -107,10 +107,16 @@ impl Contender {
 
     /// Whether its hash is still the one that was counted: for assertions.
     pub(super) fn is_counted(&self, lock: &str, key: &Key) -> bool {
-        crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
+        self.counted_hash == 0
+            || crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
     }
 
-    /// Its contribution to the digest as it was last counted.
+    /// It is in no sum from now on.
+    pub(crate) fn uncount(&mut self) {
+        self.counted_hash = 0;
+    }
+
+    /// Its contribution to the digest as it was last counted; 0: it is in no sum.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }
@@ -121,7 +127,12 @@ impl Contender {
         self.counted_hash
     }
 
-    fn hash(&self, lock: Hasher, path_len: usize, key: &Key) -> u64 {
+    /// This contribution has been counted.
+    pub(super) fn counted(&mut self, hash: u64) {
+        self.counted_hash = hash;
+    }
+
+    pub(super) fn hash(&self, lock: Hasher, path_len: usize, key: &Key) -> u64 {
         let (mode, permits) = match self.mode {
             Mode::Exclusive => (0, 0),
             Mode::Shared => (1, 0),

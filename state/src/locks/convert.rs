@@ -3,6 +3,7 @@
 use rowlock_proto::lock::{Claim, Mode, PlaceState};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode};
+use smallvec::smallvec;
 
 use super::party::Room;
 use super::publish::{Cause, place};
@@ -25,7 +26,7 @@ impl Machine {
         prefix: &str,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
-        let place_states = |place_state| Ok(Outcome::PlaceStates(vec![place_state]));
+        let place_states = |place_state| Ok(Outcome::PlaceStates(smallvec![place_state]));
         if self.holder_of(claim) != Some(by.session) {
             return place_states(PlaceState::Absent);
         }
@@ -94,6 +95,6 @@ impl Machine {
         let place_state = self.place_state(path, new, &mut Room::of(by));
         assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
-        Ok(Outcome::PlaceStates(vec![place_state]))
+        Ok(Outcome::PlaceStates(smallvec![place_state]))
     }
 }

@@ -15,6 +15,7 @@ use crate::digest::Hasher;
 use crate::guesses::Guesses;
 use crate::shared_map::SharedMap;
 use crate::steps;
+use crate::tree::Count;
 
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +127,7 @@ impl Locks {
     ) {
         let lock = self.find(path);
         let lock = lock.unwrap_or_else(|| self.make(path, node, limit));
-        self.enter_at((lock, node), key, contender, limit);
+        self.enter_at((lock, node), key, contender, limit, Count::Now);
     }
 
     /// A lock that is not known yet.
@@ -146,8 +147,9 @@ impl Locks {
         key: Key,
         mut contender: Contender,
         limit: Option<u32>,
+        count: Count,
     ) {
-        self.add(lock, &key, &mut contender);
+        self.add(lock, &key, &mut contender, count);
         self.alter(lock, |lock| {
             (lock.limit, lock.node) = (limit, node);
             let waiting = contender.granted_ms.is_none();
@@ -190,8 +192,9 @@ impl Locks {
     pub(super) fn grant_next(
         &mut self,
         lock: Number,
+        count: Count,
         grant: impl FnOnce(&mut Contender),
-    ) -> Option<(&Lock, &Key, &Contender)> {
+    ) -> Option<(&Lock, &Key, &Contender, bool)> {
         let Locks { all, due, digest, holders, waiters, .. } = self;
         all.at(lock).next()?;
         let lock = all.at_mut(lock);
@@ -200,10 +203,17 @@ impl Locks {
         let last = lock.holders.last_key();
         assert!(last.is_none_or(|last| *last < key), "{path}: somebody waits before a holder");
         assert!(contender.granted_ms.is_none(), "{path}: a waiter has been granted the lock");
+        // Else it is noted already.
+        let was_counted = contender.counted_hash() != 0;
         *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
-        *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), &key));
+        match count {
+            Count::Now if was_counted => {
+                *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), &key));
+            }
+            Count::Now | Count::Later => contender.uncount(),
+        }
         assert!(*waiters > 0, "{path}: a waiter was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
@@ -214,7 +224,8 @@ impl Locks {
         let old = lock.holders.insert(key, contender);
         assert!(old.is_none(), "nobody waits and holds");
         assert!(lock.last_may_hold(), "{}: the lock was granted to too many", lock.path);
-        lock.holders.last().map(|(key, contender)| (&*lock, key, contender))
+        let uncounted = was_counted && count == Count::Later;
+        lock.holders.last().map(|(key, contender)| (&*lock, key, contender, uncounted))
     }
 
     /// Takes a place out of the queue of the lock that was found there, if it is in it.
@@ -241,6 +252,34 @@ impl Locks {
         Some(left)
     }
 
+    /// The place in the queue of the lock with this number, if the lock has it still.
+    fn place(&self, lock: Number, key: KeyRef<'_>) -> Option<(&Lock, &Key, &Contender)> {
+        let lock = self.all.get(lock)?;
+        let queues = [&lock.holders, &lock.waiters];
+        let (key, contender) =
+            queues.into_iter().find_map(|queue| find(queue, key).map(|at| queue.at(at)))?;
+        Some((lock, key, contender))
+    }
+
+    /// Counts the hash of a place, if it is there and in no sum.
+    pub(crate) fn count(&mut self, lock: Number, key: KeyRef<'_>) {
+        let hash = self.uncounted_hash(lock, key);
+        if hash == 0 {
+            return;
+        }
+        self.digest = self.digest.wrapping_add(hash);
+        let lock = self.all.at_mut(lock);
+        let queue = if find(&lock.holders, key).is_some() { &mut lock.holders } else { &mut lock.waiters };
+        let at = find(queue, key).expect("it was found");
+        queue.at_mut(at).counted(hash);
+    }
+
+    /// What [`Locks::count`] would count.
+    pub(crate) fn uncounted_hash(&self, lock: Number, key: KeyRef<'_>) -> u64 {
+        let Some((lock, key, contender)) = self.place(lock, key) else { return 0 };
+        if contender.counted_hash() == 0 { contender.hash(lock.hasher, lock.path.len(), key) } else { 0 }
+    }
+
     /// Changes a holder: its mode, or when it will have held for too long.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.find(path).expect("the caller has found the place");
@@ -250,7 +289,7 @@ impl Locks {
         change(&mut contender);
         assert_eq!(contender.granted_ms, granted_ms, "{path}: {key:?} stays a holder since it became one");
         assert!(granted_ms.is_some(), "{path}: {key:?} is changed and only waits");
-        self.enter_at((lock, node), key, contender, limit);
+        self.enter_at((lock, node), key, contender, limit, Count::Now);
     }
 
     /// Whether there is any lock-delay.
@@ -307,9 +346,15 @@ impl Locks {
         }
     }
 
-    fn add(&mut self, lock: Number, key: &Key, contender: &mut Contender) {
+    fn add(&mut self, lock: Number, key: &Key, contender: &mut Contender, count: Count) {
         let lock = self.all.at(lock);
-        self.digest = self.digest.wrapping_add(contender.count_hash((lock.hasher, lock.path.len()), key));
+        match count {
+            Count::Now => {
+                let hash = contender.count_hash((lock.hasher, lock.path.len()), key);
+                self.digest = self.digest.wrapping_add(hash);
+            }
+            Count::Later => contender.uncount(),
+        }
         let path = &lock.path;
         *(if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters }) += 1;
         if let Some(due_ms) = contender.revoke_at_ms {

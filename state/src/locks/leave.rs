@@ -4,7 +4,7 @@
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::PLACES_MAX;
 use super::key::KeyRef;
@@ -57,7 +57,7 @@ impl Machine {
             steps::uncounted(|| claims.iter().all(|claim| self.holder_of(claim) != Some(by.session))),
             "what was given back is still held"
         );
-        Ok(Outcome::Held(held))
+        Ok(Outcome::Held(held.into()))
     }
 
     /// Leaves the queues of the session's attempts, whether they hold, wait or are gone.
@@ -98,7 +98,7 @@ impl Machine {
             permit(&lock.acl, perms::DELETE, by.who)?;
         }
         if self.holder_of(claim).is_none() {
-            return Ok(Outcome::Held(vec![false]));
+            return Ok(Outcome::Held(smallvec![false]));
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
@@ -109,7 +109,7 @@ impl Machine {
             None,
             "a release was forced, and the lock is held"
         );
-        Ok(Outcome::Held(vec![true]))
+        Ok(Outcome::Held(smallvec![true]))
     }
 
     /// Ends the lock's delay, and grants the lock to those whose turn it is.
@@ -126,7 +126,7 @@ impl Machine {
             self.settle(by.zxid, lock, sink);
             self.locks.forget_if_idle(lock);
         }
-        Ok(Outcome::Held(vec![lasts]))
+        Ok(Outcome::Held(smallvec![lasts]))
     }
 
     /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
@@ -186,7 +186,7 @@ impl Machine {
             return None;
         }
         let parent = self.locks.at(queue).node;
-        let at = self.tree.node(parent).children.find(path.name()).ok()?;
+        let at = self.tree.node(parent).children.find(path.name().as_bytes()).ok()?;
         Some((queue, path, Place { parent, at }))
     }
 }

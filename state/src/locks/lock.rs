@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rowlock_proto::SessionId;
 use rowlock_proto::lock::Mode;
+use rowlock_proto::path::levels;
 
 use super::contender::{Contender, hasher};
 use super::key::{Key, KeyRef};
@@ -22,6 +23,8 @@ pub(super) fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option
 pub(crate) struct Lock {
     /// Of the lock's znode.
     pub(super) path: Arc<str>,
+    /// How many levels the paths of its places have.
+    pub(super) levels: u64,
     /// Of its path: what [`hasher`] gives.
     pub(super) hasher: Hasher,
     /// The znode's number in the tree.
@@ -44,7 +47,8 @@ impl Lock {
     pub(super) fn new(path: Arc<str>, node: Number, limit: Option<u32>) -> Self {
         let (holders, waiters) = (SharedMap::default(), SharedMap::default());
         let hasher = hasher(&path);
-        Lock { path, hasher, node, holders, waiters, permits: 0, limit, delayed_until_ms: 0 }
+        let levels = levels(&path) as u64 + u64::from(path.len() > 1);
+        Lock { path, levels, hasher, node, holders, waiters, permits: 0, limit, delayed_until_ms: 0 }
     }
 
     /// The number of its znode, where it is known.

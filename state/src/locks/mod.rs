@@ -27,7 +27,7 @@ mod view;
 pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
 pub(crate) use index::Locks;
-pub(crate) use key::Key;
+pub(crate) use key::{Key, KeyRef};
 pub(crate) use lock::Lock;
 pub(crate) use party::Room;
 pub(crate) use publish::Cause;

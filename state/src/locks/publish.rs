@@ -17,7 +17,8 @@ use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
 use crate::steps;
-use crate::tree::Path;
+use crate::tree::{Count, Path};
+use crate::uncounted::Note;
 
 /// Why znodes come and go.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +132,7 @@ impl Machine {
                 if let Some(queue) = found
                     && self.left(cause, done, queue, sink).is_some()
                 {
-                    self.settle_at(cause.zxid, queue, sink);
+                    self.settle_at(cause.zxid, queue, Count::Now, sink);
                 }
             }
             _ => {}
@@ -147,23 +148,35 @@ impl Machine {
     /// Grants the lock to all whose turn it is.
     pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
         if let Some(lock) = self.locks.find(path) {
-            self.settle_at(zxid, lock, sink);
+            self.settle_at(zxid, lock, Count::Now, sink);
         }
     }
 
     /// The same for the lock that was found there.
-    pub(super) fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, lock: Number, sink: &mut S) {
-        let Machine { tree, sessions, locks, time_ms, .. } = self;
-        while let Some((lock, key, holder)) =
-            locks.grant_next(lock, |waiter| grant(waiter, sessions, *time_ms))
+    pub(super) fn settle_at<S: EventSink + ?Sized>(
+        &mut self,
+        zxid: Zxid,
+        number: Number,
+        mut count: Count,
+        sink: &mut S,
+    ) {
+        let Machine { tree, sessions, locks, time_ms, uncounted: notes, .. } = self;
+        while let Some((lock, key, holder, uncounted)) =
+            locks.grant_next(number, count, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
             let (lock_znode, znode) = (tree.node(lock.node), tree.node(holder.node));
             debug_assert_eq!(znode.meta.czxid, key.czxid, "a contender is a znode");
+            if uncounted {
+                let (path, lock) = (key.path.clone(), Some(number));
+                notes.push(Note { node: holder.node, czxid: key.czxid, path, lock });
+            }
             let label = znode.data().map(|data| &data[..]);
             let acls = (znode.acl.entries(), lock_znode.acl.entries());
             let place = Place { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
+            // A crowd that is granted the lock together is not to fill the notes.
+            count = Count::Now;
         }
     }
 
@@ -200,7 +213,7 @@ impl Machine {
         }
         let node = self.tree.node(contender.node).parent;
         let lock = found.unwrap_or_else(|| self.locks.make(lock, node, limit));
-        self.locks.enter_at((lock, node), key, contender, limit);
+        self.locks.enter_at((lock, node), key, contender, limit, Count::Now);
         holds
     }
 

@@ -67,9 +67,19 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
         }
     };
     let locks = Locks::default();
-    let (tree, searched) = (builder.finish()?, 0);
-    let mut machine =
-        Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, upgrade, searched };
+    let (tree, searched, uncounted) = (builder.finish()?, 0, Vec::new());
+    let mut machine = Machine {
+        tree,
+        sessions,
+        locks,
+        last_zxid,
+        time_ms,
+        last_entry,
+        cluster,
+        upgrade,
+        searched,
+        uncounted,
+    };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
@@ -168,7 +178,7 @@ fn restore_locks(
         machine.locks.restore_delay((&lock, node), until_ms, limit);
     }
     // A queue that is wrong would be granted twice.
-    machine.locks.check().map_err(SnapshotError::Damaged)
+    machine.locks.check(0).map_err(SnapshotError::Damaged)
 }
 
 fn damaged<T>(what: &str) -> Result<T, SnapshotError> {

@@ -9,9 +9,9 @@ fn a_path_leads_to_its_znode_and_to_the_deepest_one_above_it() {
     for path in &known[1..] {
         let path = Path::new(path).unwrap();
         let parent = tree.find(path.parent()).unwrap();
-        let at = tree.node(parent).children.find(path.name()).unwrap_err();
+        let at = tree.node(parent).children.find(path.name().as_bytes()).unwrap_err();
         let id = tree.add(znode(), parent);
-        tree.link(path, path.name().into(), (id, Place { parent, at }), |_| ());
+        tree.link(path, path.name().into(), (id, Place { parent, at }), [Count::Now; 2], |_| ());
     }
     let pieces = ["", "/", "a", "b", "/a", "/b", "ab", "//"];
     for at in 0..pieces.len().pow(4) {

@@ -239,7 +239,7 @@ impl World {
         match how {
             How::Release => {
                 let (applied, told) = self.apply(session, Command::Release(vec![claim]));
-                assert_eq!(applied.result, Ok(Outcome::Held(vec![holds])));
+                assert_eq!(applied.result, Ok(Outcome::Held(vec![holds].into())));
                 let expected = if holds { self.naive.leave(lock, &path) } else { Vec::new() };
                 assert_eq!(told, expected);
             }
@@ -258,7 +258,7 @@ impl World {
             }
             How::Force => {
                 let (applied, told) = self.apply(self.sessions[0], Command::ForceRelease(claim));
-                assert_eq!(applied.result, Ok(Outcome::Held(vec![holds])));
+                assert_eq!(applied.result, Ok(Outcome::Held(vec![holds].into())));
                 let expected = if holds { self.naive.leave(lock, &path) } else { Vec::new() };
                 assert_eq!(told, expected);
             }

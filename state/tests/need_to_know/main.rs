@@ -72,13 +72,13 @@ refused_alike! {
 fn release_convert_and_abandon_tell_a_stranger_nothing() {
     let of = |world: &World| claim(&world.first, world.first_token);
     let released = without_rights(|world| Command::Release(vec![of(world)]));
-    assert_eq!(released, Ok(Outcome::Held(vec![false])));
+    assert_eq!(released, Ok(Outcome::Held(vec![false].into())));
     let converted = without_rights(|world| Command::Convert {
         claim: of(world),
         mode: Mode::Shared,
         prefix: "s-".to_owned(),
     });
-    assert_eq!(converted, Ok(Outcome::PlaceStates(vec![PlaceState::Absent])));
+    assert_eq!(converted, Ok(Outcome::PlaceStates(vec![PlaceState::Absent].into())));
     let attempt = rowlock_proto::lock::Attempt { lock: LOCK.to_owned(), prefix: "a-".to_owned() };
     assert_eq!(without_rights(|_| Command::Abandon(vec![attempt.clone()])), Ok(Outcome::Done));
 }
@@ -87,7 +87,7 @@ fn release_convert_and_abandon_tell_a_stranger_nothing() {
 #[test]
 fn verify_tells_a_stranger_no_more_than_exists_does() {
     for (queue, expected) in [
-        (Queue::Free, Ok(Outcome::Held(vec![false]))),
+        (Queue::Free, Ok(Outcome::Held(vec![false].into()))),
         (Queue::HeldFirst, Err(ErrorCode::NoAuth)),
         (Queue::HeldSecond, Err(ErrorCode::NoAuth)),
     ] {
@@ -101,7 +101,7 @@ fn verify_tells_a_stranger_no_more_than_exists_does() {
     }
     let mut world = World::new(Queue::HeldFirst, perms::READ);
     let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
-    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true])), "who may read may know");
+    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true].into())), "who may read may know");
 }
 
 #[test]
@@ -110,14 +110,14 @@ fn whoever_made_a_place_may_verify_it_without_reading_it() {
     let mine = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])).unwrap();
     let Outcome::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
     let PlaceState::Held(claim) = &place_states[0] else { panic!("{place_states:?}") };
-    assert_eq!(world.ask(Command::Verify(vec![claim.clone()])), Ok(Outcome::Held(vec![true])));
+    assert_eq!(world.ask(Command::Verify(vec![claim.clone()])), Ok(Outcome::Held(vec![true].into())));
 }
 
 #[test]
 fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
     let mut world = World::new(Queue::HeldSecond, perms::CREATE);
     let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
-    assert_eq!(busy, Ok(Outcome::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }])));
+    assert_eq!(busy, Ok(Outcome::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }].into())));
     for _ in 0..2 {
         // The second time it is told where it stands now.
         let waiting = Command::Acquire(vec![acquire(LOCK, "s-")]);

@@ -455,8 +455,8 @@ fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
         Outcome::Done => Response::Empty,
         Outcome::Stat(stat) => Response::Stat(stat),
         Outcome::Multi(results) => Response::Multi(results),
-        Outcome::PlaceStates(place_states) => Response::PlaceStates(place_states),
-        Outcome::Held(held) => Response::Held(held),
+        Outcome::PlaceStates(place_states) => Response::PlaceStates(place_states.into_vec()),
+        Outcome::Held(held) => Response::Held(held.into_vec()),
         other => panic!("{other:?}"),
     });
     Ok(match request {
