@@ -34,6 +34,7 @@ mod token;
 mod up;
 mod upgrade;
 mod wal;
+mod which_node;
 mod znode;
 
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE
 use crate::logging::{self, LogFormat};
 use crate::open_files;
 use crate::signals::{Stop, hear_unless_ignored, next};
+use crate::which_node::WhichNode;
 
 /// Run one node of a cluster
 #[derive(clap::Args)]
@@ -22,9 +23,9 @@ pub struct Serve {
     /// The cluster: the same file on every node
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
     config: PathBuf,
-    /// Which node of the file this is
+    /// Which node of the file this is: its id, or from-hostname: N + 1 on a host whose name ends in -N
     #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
-    node: u64,
+    node: WhichNode,
     /// This node's data folder, instead of the one in the file
     #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA")]
     data: Option<PathBuf>,
@@ -99,12 +100,13 @@ impl Serve {
 
     fn node_config(&self) -> Result<(NodeConfig, Vec<String>, String), Failure> {
         let cluster = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
-        let Some(mut node) = cluster.node(NodeId(self.node)) else {
+        let id = self.node.id()?;
+        let Some(mut node) = cluster.node(NodeId(id)) else {
             let known: Vec<String> = cluster.nodes.iter().map(|n| n.id.to_string()).collect();
-            let (file, node, known) = (self.config.display(), self.node, known.join(", "));
+            let (file, known) = (self.config.display(), known.join(", "));
             return Err(Failure::new(
                 USAGE,
-                format!("{file} has no node {node}; use --node with one of {known}"),
+                format!("{file} has no node {id}; use --node with one of {known}"),
             ));
         };
         if let Some(own) = &self.data {
