@@ -86,6 +86,27 @@ async fn a_killed_and_wiped_node_is_replaced_by_one_command_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_node_votes_by_one_command_when_it_has_served_for_a_while() {
+    let mut cluster = Cluster::start(1, &format!("{FAST}{SUPER}")).await;
+    cluster.add_learner(2);
+    let (peer, client) = (cluster.peer(2).to_owned(), cluster.endpoint(2).to_owned());
+    let add = ["member", "add", "2", "--peer", &peer, "--client", &client, "--promote", "--stable", "1"];
+    let late = rowlock(&cluster.folder, &[&add[..], &["--timeout", "1"]].concat());
+    let adding = rowlock(&cluster.folder, &add);
+    let [late, adding] = [late, adding].map(|mut command| {
+        command.env("ROWLOCK_ENDPOINTS", cluster.endpoint(1)).env("ROWLOCK_AUTH", "digest:super:test");
+        tokio::task::spawn_blocking(move || finish(command.spawn().unwrap()))
+    });
+    let said = late.await.unwrap();
+    assert!(said.code == 69 && said.err.contains("it is a learner now"), "{} {}", said.code, said.err);
+    assert!(member(&cluster, &["ls"]).await.out.contains("learner"));
+    cluster.start_node(2);
+    let said = adding.await.unwrap();
+    assert!(said.code == 0 && said.out == "node 2 votes\n", "{} {}", said.code, said.err);
+    assert!(!done(&cluster, &["ls"]).await.contains("learner"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_members_needs_a_superuser_a_member_and_an_address() {
     let cluster = Cluster::start(1, &format!("{FAST}{SUPER}")).await;
     for (arguments, code, words) in [

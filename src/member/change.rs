@@ -9,12 +9,14 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
 use super::membership;
+use super::replace::AGAIN;
 use super::server::{Membership, Server};
 use super::state::ask_all;
-use crate::cluster::{Cluster, failed, leave};
+use super::wait::until_it_serves;
+use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
-use crate::print::print;
+use crate::print::{errln, print};
 
 /// For how long it is looked whether a change has happened whose answer was lost.
 const LOOK_MAX: Duration = Duration::from_secs(15);
@@ -32,6 +34,15 @@ pub struct Add {
     /// Where clients find it
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
+    /// Wait until it runs and has caught up, and let it vote then. May be given again for a learner
+    #[arg(long)]
+    promote: bool,
+    /// With --promote: it votes when it has served for so long
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "10", requires = "promote")]
+    stable: Duration,
+    /// With --promote: give up when it does not serve after so long
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
+    timeout: Duration,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -86,8 +97,11 @@ pub struct Remove {
 
 impl Add {
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
-        let (node, peer, client) = (self.node, self.peer, self.client);
-        let server = Server { peer: address(&peer)?, client: address(&client)?, votes: false };
+        let node = self.node;
+        let server = Server { peer: address(&self.peer)?, client: address(&self.client)?, votes: false };
+        if self.promote {
+            return self.add_and_promote(server).await;
+        }
         change(&self.cluster, async |members| {
             if members.servers.contains_key(&node) {
                 return Err(Failure::new(REFUSED, format!("node {node} is a member already")));
@@ -102,6 +116,31 @@ impl Add {
         );
         print(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Each step is repeated safely: a command that was cut off is given again.
+    async fn add_and_promote(&self, server: Server) -> Result<ExitCode, Failure> {
+        let (node, deadline) = (self.node, time::now() + self.timeout);
+        let client = self.cluster.connect().await?;
+        let done = async {
+            let again = (&AGAIN[..], deadline);
+            ask(&client, again, async |members| {
+                let known = members.servers.get(&node).unwrap_or(&server);
+                joined(members, node, known.clone())
+            })
+            .await?;
+            let table = table_of(node, &server);
+            errln!("rowlock: start node {node} with an empty data folder and this in cluster.toml:{table}");
+            until_it_serves(&self.cluster, (node, &server), self.stable, deadline).await?;
+            ask(&client, again, async |members| {
+                joined(members, node, Server { votes: true, ..member(members, node)? })
+            })
+            .await
+        }
+        .await;
+        leave(&client).await;
+        done?;
+        said(&format!("node {node} votes"))
     }
 }
 

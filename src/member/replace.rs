@@ -9,17 +9,14 @@ use rowlock_proto::ErrorCode;
 
 use super::change::{Wanted, address, ask, joined, member, table_of};
 use super::membership;
-use super::server::{Membership, Server};
-use super::state::ask_all;
+use super::server::Server;
+use super::wait::until_it_serves;
 use crate::cluster::{Cluster, leave, seconds};
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::Failure;
 use crate::print::{errln, print};
 
-/// How often the new node is asked whether it serves.
-const EVERY: Duration = Duration::from_millis(500);
-
 /// With these it has not caught up yet, or another change is not done.
-const AGAIN: [ErrorCode; 3] =
+pub(super) const AGAIN: [ErrorCode; 3] =
     [ErrorCode::NewConfigNoQuorum, ErrorCode::ReconfigInProgress, ErrorCode::BadVersion];
 
 /// Put a new node in the place of one that is lost: takes it in, waits until it runs and has caught up, lets
@@ -66,7 +63,7 @@ impl Replace {
         .await?;
         let table = table_of(self.new, &server);
         errln!("rowlock: start node {} with an empty data folder and this in cluster.toml:{table}", self.new);
-        self.wait_until_it_serves(&server, deadline).await?;
+        until_it_serves(&self.cluster, (self.new, &server), Duration::ZERO, deadline).await?;
         let server = Server { votes, ..server };
         ask(client, again, async |members| {
             let Wanted { change, mut then } = joined(members, self.new, server.clone())?;
@@ -74,24 +71,5 @@ impl Replace {
             Ok(Wanted { change: change.leave(NodeId(self.old)), then })
         })
         .await
-    }
-
-    async fn wait_until_it_serves(&self, server: &Server, deadline: Instant) -> Result<(), Failure> {
-        let alone = Membership { servers: [(self.new, server.clone())].into(), version: 0 };
-        loop {
-            let states = ask_all(&self.cluster, &alone).await?;
-            if states[&self.new].is_up() {
-                return Ok(());
-            }
-            if time::now() >= deadline {
-                let why = states[&self.new].text();
-                let what = format!(
-                    "node {} does not serve: {why}; it is a learner now, give the command again",
-                    self.new
-                );
-                return Err(Failure::new(UNAVAILABLE, what));
-            }
-            time::sleep(EVERY).await;
-        }
     }
 }

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 
 use super::membership;
+use super::server::{Membership, Server};
 use super::state::ask_all;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::{Failure, UNAVAILABLE};
@@ -48,5 +49,31 @@ impl Wait {
         let states = ask_all(&self.cluster, &found?).await?;
         let missing = states.iter().filter(|(_, state)| !state.is_up());
         Ok(missing.map(|(id, state)| format!("node {id}: {}", state.text())).collect())
+    }
+}
+
+/// Waits until a new node has served for `stable` without a gap, as far as it is asked.
+pub(super) async fn until_it_serves(
+    cluster: &Cluster,
+    (node, server): (u64, &Server),
+    stable: Duration,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let alone = Membership { servers: [(node, server.clone())].into(), version: 0 };
+    let mut since: Option<Instant> = None;
+    loop {
+        let states = ask_all(cluster, &alone).await?;
+        let state = &states[&node];
+        since = state.is_up().then(|| since.unwrap_or_else(time::now));
+        if since.is_some_and(|since| since.elapsed() >= stable) {
+            return Ok(());
+        }
+        if time::now() >= deadline {
+            let why = state.text();
+            let what =
+                format!("node {node} does not serve: {why}; it is a learner now, give the command again");
+            return Err(Failure::new(UNAVAILABLE, what));
+        }
+        time::sleep(EVERY).await;
     }
 }
