@@ -62,11 +62,7 @@ impl Release {
                 false => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
             };
         }
-        let found = match queue(&format!("token={token}")).await {
-            // A node of an older version knows no such parameter.
-            Err(_) => queue("limit=10000").await?,
-            Ok(found) => found,
-        };
+        let found = queue(&format!("token={token}")).await?;
         let mut places = items(&found, "holders").chain(items(&found, "waiters"));
         let place = places.find(|place| place["token"] == token).and_then(|place| place["path"].as_str());
         // The report has the server's paths; ours may lie below a chroot.

@@ -179,7 +179,7 @@ pub async fn owner(client: &Client) -> Result<Owner, Failure> {
         Ok(none) if none.is_empty() => Ok(Owner::Unnamed),
         Ok(number) => match number.parse() {
             Ok(number) if extensions.has_owners_under_places() => Ok(Owner::Under(number)),
-            // Of an older version, which cannot tell one that works beside us from one that works above us.
+            // This server cannot tell a command that works beside us from one that works above us.
             Ok(_) => Ok(Owner::Unnamed),
             Err(_) => Err(Failure::new(USAGE, format!("{OWNER}={number}: not a number; unset it"))),
         },

@@ -109,9 +109,9 @@ impl Opening {
     async fn first<T>(&mut self, see: impl Fn(&[u8]) -> Seen<T>) -> io::Result<T> {
         loop {
             match see(&self.bytes) {
-                Seen::It(it) => return Ok(it),
+                Seen::Found(it) => return Ok(it),
                 Seen::Garbage => return Err(io::ErrorKind::InvalidData.into()),
-                Seen::Nothing => self.more().await?,
+                Seen::Incomplete => self.more().await?,
             }
         }
     }

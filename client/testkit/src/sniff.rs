@@ -16,9 +16,9 @@ const SESSION_GIVEN: usize = 4 + 4 + 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<T> {
     /// More bytes are needed.
-    Nothing,
-    /// This.
-    It(T),
+    Incomplete,
+    /// It is known.
+    Found(T),
     /// Not what is spoken here.
     Garbage,
 }
@@ -28,9 +28,9 @@ pub(super) fn dialer(bytes: &[u8], us: &Identity) -> Seen<usize> {
     let mut reader = FrameReader::new(PEER_HELLO_MAX_BYTES);
     reader.room().extend_from_slice(bytes);
     match reader.next_frame() {
-        Ok(None) => Seen::Nothing,
+        Ok(None) => Seen::Incomplete,
         Ok(Some(frame)) => match check_hello(&frame.body, us) {
-            Ok(hello) => index_of(hello.from.node).map_or(Seen::Garbage, Seen::It),
+            Ok(hello) => index_of(hello.from.node).map_or(Seen::Garbage, Seen::Found),
             Err(_) => Seen::Garbage,
         },
         Err(_) => Seen::Garbage,
@@ -46,8 +46,8 @@ fn index_of(node: NodeId) -> Option<usize> {
 /// four-letter word instead of a request.
 pub(super) fn session_asked(bytes: &[u8]) -> Seen<SessionId> {
     match bytes.first_chunk::<4>() {
-        None => Seen::Nothing,
-        Some(word) if word.iter().all(u8::is_ascii_lowercase) => Seen::It(SessionId::NONE),
+        None => Seen::Incomplete,
+        Some(word) if word.iter().all(u8::is_ascii_lowercase) => Seen::Found(SessionId::NONE),
         Some(_) => session_at(bytes, SESSION_ASKED),
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn session_given(bytes: &[u8]) -> Seen<SessionId> {
 
 fn session_at(bytes: &[u8], at: usize) -> Seen<SessionId> {
     let session = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
-    session.map_or(Seen::Nothing, |id| Seen::It(SessionId(i64::from_be_bytes(*id))))
+    session.map_or(Seen::Incomplete, |id| Seen::Found(SessionId(i64::from_be_bytes(*id))))
 }
 
 #[cfg(test)]
@@ -90,8 +90,8 @@ mod tests {
             versions: Versions::of_this_release(),
         };
         frame::push(&mut out, RequestId::NONE, &encode_hello(&hello));
-        assert_eq!(dialer(&out[..out.len() - 1], &us()), Seen::Nothing);
-        assert_eq!(dialer(&out, &us()), Seen::It(2));
+        assert_eq!(dialer(&out[..out.len() - 1], &us()), Seen::Incomplete);
+        assert_eq!(dialer(&out, &us()), Seen::Found(2));
         out[20] ^= 1;
         assert_eq!(dialer(&out, &us()), Seen::Garbage);
     }
@@ -101,12 +101,12 @@ mod tests {
         let mut request = vec![0, 0, 0, 45];
         request.resize(SESSION_ASKED, 0);
         request.extend(0x0100_0000_0000_0007_i64.to_be_bytes());
-        assert_eq!(session_asked(&request[..SESSION_ASKED + 7]), Seen::Nothing);
-        assert_eq!(session_asked(&request), Seen::It(SessionId(0x0100_0000_0000_0007)));
-        assert_eq!(session_asked(b"ruok"), Seen::It(SessionId::NONE));
+        assert_eq!(session_asked(&request[..SESSION_ASKED + 7]), Seen::Incomplete);
+        assert_eq!(session_asked(&request), Seen::Found(SessionId(0x0100_0000_0000_0007)));
+        assert_eq!(session_asked(b"ruok"), Seen::Found(SessionId::NONE));
         assert_eq!(
             session_given(&request[SESSION_ASKED - SESSION_GIVEN..]),
-            Seen::It(SessionId(0x0100_0000_0000_0007))
+            Seen::Found(SessionId(0x0100_0000_0000_0007))
         );
     }
 }
