@@ -58,9 +58,11 @@ struct Link {
     cut: bool,
     added: Delay,
     lost_per_mille: u32,
+    /// The receiver does not believe who the sender says it is.
+    distrusted: bool,
 }
 
-const SOUND: Link = Link { cut: false, added: Delay::NONE, lost_per_mille: 0 };
+const SOUND: Link = Link { cut: false, added: Delay::NONE, lost_per_mille: 0, distrusted: false };
 
 /// All links, and which machines have power.
 #[derive(Debug)]
@@ -130,7 +132,16 @@ impl Links {
         self.table[from.0][to.0].lost_per_mille = per_mille;
     }
 
-    /// No link is slower or loses more than any other.
+    pub fn set_distrusted(&mut self, from: HostId, to: HostId, distrusted: bool) {
+        self.table[from.0][to.0].distrusted = distrusted;
+    }
+
+    /// Whether a handshake between the two fails, whoever begins it: each side judges the other.
+    pub fn distrusted(&self, a: HostId, b: HostId) -> bool {
+        a != b && (self.table[a.0][b.0].distrusted || self.table[b.0][a.0].distrusted)
+    }
+
+    /// No link is slower or loses more than any other, and all believe each other.
     pub fn unclog(&mut self) {
         for link in self.table.iter_mut().flatten() {
             *link = Link { cut: link.cut, ..SOUND };

@@ -183,7 +183,7 @@ impl Network {
         });
     }
 
-    /// Ends everything that was done to links: cuts, added latency, loss.
+    /// Ends everything that was done to links: cuts, added latency, loss, distrust.
     pub fn heal_links(&self) {
         self.shared.state.lock().wire.links.unclog();
         self.join_all();
@@ -203,6 +203,17 @@ impl Network {
     /// needs to notice.
     pub fn lose_segments(&self, from: HostId, to: HostId, per_mille: u32) {
         self.shared.state.lock().wire.links.set_loss(from, to, per_mille);
+    }
+
+    /// From now on `to` does not believe who `from` is, as when its certificate has expired: connections
+    /// between them, begun by either, open and are broken at once. Those that exist stay.
+    pub fn distrust(&self, from: HostId, to: HostId) {
+        self.shared.state.lock().wire.links.set_distrusted(from, to, true);
+    }
+
+    /// Ends that.
+    pub fn trust(&self, from: HostId, to: HostId) {
+        self.shared.state.lock().wire.links.set_distrusted(from, to, false);
     }
 
     /// Breaks all connections between two hosts; returns how many. Both sides know at once, or (seeded) one

@@ -87,6 +87,9 @@ impl State {
         conn.flow(way).alarm = None;
         while let Some(load) = conn.next_arrived(way, &mut self.wire, fx) {
             match load {
+                Load::Open if self.wire.fails_handshake(conn.hosts(way)) => {
+                    conn.turn_away(&mut self.wire, fx)
+                }
                 Load::Open if self.ports.enqueue(conn.listener, id, fx) => conn.open(),
                 Load::Open => conn.turn_away(&mut self.wire, fx),
                 Load::Data(bytes, message) => conn.receive(way, bytes, message, &mut self.wire, fx),

@@ -15,6 +15,8 @@ pub struct NetworkStats {
     pub connects: u64,
     /// Attempts to connect that were refused.
     pub refused: u64,
+    /// Connections that broke in their handshake, since one side did not believe the other.
+    pub distrusted: u64,
     /// Attempts to connect that were not answered in time.
     pub unanswered: u64,
     /// Ends of connections that broke with a reset.

@@ -47,6 +47,13 @@ impl Wire {
         Wire { links, rng, stats, labeler: None, window: 256 * 1024, planned, due_calls, messages: 0 }
     }
 
+    /// Whether the handshake of a connection between the two fails.
+    pub fn fails_handshake(&mut self, (a, b): (HostId, HostId)) -> bool {
+        let fails = self.links.distrusted(a, b);
+        self.stats.distrusted += u64::from(fails);
+        fails
+    }
+
     /// When a segment that leaves now arrives, and whether it was lost once on the way.
     pub fn due(&mut self, from: HostId, to: HostId, now: Nanos) -> (Nanos, bool) {
         let due = now + self.links.latency(from, to, &mut self.rng);

@@ -32,6 +32,30 @@ fn a_one_way_cut_holds_up_one_direction_and_heals() {
 }
 
 #[test]
+fn a_host_that_is_not_believed_connects_and_is_cut_off_until_it_is_believed_again() {
+    for (from, to) in [(A, B), (B, A)] {
+        let earth = Earth::new(4);
+        let port = earth.net.listen(B, "0.0.0.0:0").expect("listens");
+        let there = format!("b:{}", port.local_addr().port());
+        let before = earth.connect(A, &there).expect("connects");
+        let accepted = earth.accept(&port);
+        earth.net.distrust(from, to);
+        let refused = earth.connect(A, &there).expect("the kernels connect");
+        assert!(reset(earth.read(&refused)), "and the handshake fails");
+        assert!(
+            earth.wait_for(SECOND, |cx| port.poll_accept(cx)).is_none(),
+            "the server has not heard of it"
+        );
+        earth.write(&before, b"x").expect("writes");
+        assert_eq!(earth.read_exactly(&accepted, 1).expect("what was open stays open"), b"x");
+        assert_eq!(earth.net.counters().distrusted, 1);
+        earth.net.trust(from, to);
+        earth.connect(A, &there).expect("connects");
+        earth.accept(&port);
+    }
+}
+
+#[test]
 fn what_is_on_the_way_when_a_link_is_cut_comes_after_it_is_joined() {
     let earth = Earth::new(1);
     let (client, server) = earth.pair();
