@@ -106,6 +106,18 @@ impl Driver {
         }
     }
 
+    /// Another handle of the same client, which holds nothing yet. The client is closed when all handles are
+    /// dropped.
+    ///
+    /// # Errors
+    /// This driver has none.
+    pub fn handle(&self) -> Result<Driver> {
+        match self {
+            Driver::Rowlock(client) => Ok(Driver::Rowlock(client.handle())),
+            _ => bail!("the driver of this system cannot be shared"),
+        }
+    }
+
     /// Gives back what was acquired last; returns when the system has answered.
     ///
     /// # Errors

@@ -55,6 +55,11 @@ impl Client {
         Ok(Client { client: config.connect().await?, guard: None })
     }
 
+    /// See [`super::Driver::handle`].
+    pub fn handle(&self) -> Self {
+        Client { client: self.client.clone(), guard: None }
+    }
+
     /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         self.guard = Some(self.client.mutex(lock).lock().await?);

@@ -17,7 +17,9 @@ use crate::system::System;
 pub enum Workload {
     /// N clients, a lock each.
     Uncontended,
-    /// The same, but no release is waited for.
+    /// N tasks of one program that share one client, a lock each.
+    Shared,
+    /// As [`Workload::Uncontended`], but no release is waited for.
     Posted,
     /// One client with N cycles per second.
     Light,
@@ -47,8 +49,9 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 14] = [
+    pub const ALL: [Workload; 15] = [
         Workload::Uncontended,
+        Workload::Shared,
         Workload::Posted,
         Workload::Light,
         Workload::Contended,
@@ -68,6 +71,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Workload::Uncontended => "uncontended",
+            Workload::Shared => "shared",
             Workload::Posted => "posted",
             Workload::Light => "light",
             Workload::Contended => "contended",
@@ -89,6 +93,7 @@ impl Workload {
         let has_leader = matches!(system, System::Rowlock | System::Zookeeper | System::Etcd);
         match self {
             Workload::Uncontended | Workload::Contended => true,
+            Workload::Shared => matches!(system, System::Rowlock | System::RowlockTls),
             // A Lock of etcd's may overtake the Unlock before it.
             Workload::Posted => system != System::Etcd,
             // Redis has neither znodes with versions nor counts of messages.
@@ -107,6 +112,7 @@ impl Workload {
     pub fn wants_own_servers(self) -> bool {
         match self {
             Workload::Uncontended
+            | Workload::Shared
             | Workload::Posted
             | Workload::Light
             | Workload::Contended
@@ -142,6 +148,7 @@ impl Workload {
             Workload::Uncontended => {
                 uncontended::run(system, servers, count, round, times, Manner::Awaited).await
             }
+            Workload::Shared => uncontended::run(system, servers, count, round, times, Manner::Shared).await,
             Workload::Posted => uncontended::run(system, servers, count, round, times, Manner::Posted).await,
             Workload::Light => {
                 uncontended::run(system, servers, 1, round, times, Manner::Paced { per_second: size }).await

@@ -1,6 +1,7 @@
-//! N clients, each with its own lock, acquire and release as fast as they are answered. Variants: the client
-//! does not wait for the answer to the release, which then travels with the next acquire; or it pauses before
-//! each cycle, as a service does that locks now and then.
+//! N clients, each with its own lock, acquire and release as fast as they are answered. Variants: they are
+//! tasks that share one client, so that a socket costs little; the client does not wait for the answer to the
+//! release, which then travels with the next acquire; or it pauses before each cycle, as a service does that
+//! locks now and then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ use crate::system::System;
 pub enum Manner {
     /// When the release is answered.
     Awaited,
+    /// As [`Manner::Awaited`]; all of them use one client, with one session and one connection.
+    Shared,
     /// When the release is sent.
     Posted,
     /// At a fixed rate, or when the release is answered, if that is later.
@@ -52,6 +55,7 @@ pub async fn run(
 ) -> Result<Trial> {
     let (name, size) = match manner {
         Manner::Awaited => ("uncontended", clients as u64),
+        Manner::Shared => ("shared", clients as u64),
         Manner::Posted => ("posted", clients as u64),
         Manner::Paced { per_second } => {
             ensure!((1..=1000).contains(&per_second), "the size is cycles per second, from 1 to 1000");
@@ -60,7 +64,11 @@ pub async fn run(
     };
     let phase = Arc::new(Phase::default());
     let mut tasks = JoinSet::new();
-    for (n, driver) in phase::connect(system, servers, clients).await?.into_iter().enumerate() {
+    let drivers = match manner {
+        Manner::Shared => phase::share(system, servers, clients).await?,
+        _ => phase::connect(system, servers, clients).await?,
+    };
+    for (n, driver) in drivers.into_iter().enumerate() {
         tasks.spawn(client(driver, format!("bench-own-{n}"), phase.clone(), manner));
     }
     tokio::time::sleep(times.warm_up).await;
@@ -79,7 +87,7 @@ pub async fn run(
         .with("servers_cpu_us_per_cycle", cost.servers_us(cycles))
         .with("client_cpu_us_per_cycle", cost.client_us(cycles));
     Ok(match manner {
-        Manner::Awaited | Manner::Paced { .. } => {
+        Manner::Awaited | Manner::Shared | Manner::Paced { .. } => {
             trial.with("release_p50_ms", all.release.ms(0.50)).with("release_p99_ms", all.release.ms(0.99))
         }
         Manner::Posted => trial,
@@ -105,7 +113,10 @@ async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, manner: Man
             seen.release.record(released - held);
         }
     }
-    driver.close().await?;
+    // Others may use a client that is shared.
+    if manner != Manner::Shared {
+        driver.close().await?;
+    }
     Ok(seen)
 }
 
