@@ -168,3 +168,76 @@ fn behind(bytes: &[u8], end: usize, key: SegmentKey) -> Behind {
         Some(_) => Behind::Remains,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::frame::{Chain, Place};
+    use rowlock_world::spoilt::Spoiler;
+
+    /// Marks, each flushed before the next; the segment and where they stand.
+    fn segment(marks: u64) -> (Vec<u8>, Vec<usize>) {
+        let (seq, previous_chain) = (SegmentSeq(5), Chain(0));
+        let header =
+            SegmentHeader { seq, node: 1, cluster_hash: 2, nonce: 21, previous_chain, previous_end: 0 };
+        let (begin, mut chain) = header.encode();
+        let (mut bytes, mut offsets) = (begin.to_vec(), Vec::new());
+        bytes.resize(FIRST_RECORD_AT as usize, 0);
+        for mark in 0..marks {
+            let mut body = Vec::new();
+            let kind = Record::Mark(1 << 40 | mark).encode_into(&mut body);
+            offsets.push(bytes.len());
+            let flushed = u32::try_from(bytes.len()).unwrap();
+            chain =
+                frame::write(&mut bytes, Place { key: header.key(), previous: chain, flushed }, kind, &body);
+        }
+        bytes.resize(bytes.len() + 1_024, 0);
+        (bytes, offsets)
+    }
+
+    /// The marks that are shown, where damage is, and whether the end is torn.
+    fn shown(bytes: &[u8]) -> (Vec<u64>, Vec<u64>, bool) {
+        let (mut marks, mut damage, mut torn) = (Vec::new(), Vec::new(), false);
+        let seen = show("5.wal", bytes, true, &mut |seen| {
+            match seen {
+                Seen::Record { record: Ok(Record::Mark(mark)), .. } => marks.push(mark & 0xff),
+                Seen::Record { offset, .. } | Seen::Damage { offset, .. } => damage.push(offset),
+                Seen::Torn { .. } => torn = true,
+                Seen::Segment { node, .. } => damage.extend(node.is_err().then_some(0)),
+            }
+            Ok(())
+        });
+        seen.unwrap();
+        (marks, damage, torn)
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_its_place_and_what_follows_is_shown() {
+        let (bytes, offsets) = segment(6);
+        assert_eq!(shown(&bytes), ((0..6).collect(), Vec::new(), false));
+        for (lost, offset) in offsets.iter().enumerate().take(5) {
+            let mut damaged = bytes.clone();
+            damaged[offset + frame::FRAME_HEADER_BYTES] ^= 1;
+            let left = (0..6).filter(|mark| *mark != lost as u64).collect();
+            assert_eq!(shown(&damaged), (left, vec![*offset as u64], false));
+        }
+        let mut torn = bytes;
+        torn[offsets[5] + frame::FRAME_HEADER_BYTES] ^= 1;
+        assert_eq!(shown(&torn), ((0..5).collect(), Vec::new(), true), "nobody says that it was flushed");
+    }
+
+    #[test]
+    fn of_a_spoilt_segment_only_what_was_written_is_shown() {
+        let (bytes, _) = segment(20);
+        let (mut spoiler, mut less, mut more_than_begin) = (Spoiler::new(9), 0, 0);
+        for _ in 0..2_000 {
+            let (marks, damage, _) = shown(&spoiler.spoil(&bytes));
+            assert!(marks.iter().all(|mark| *mark < 20), "{marks:?}");
+            // Behind damage a copy of a record is shown where it lies.
+            assert!(marks.is_sorted() || !damage.is_empty(), "{marks:?}");
+            less += usize::from(marks.len() < 20);
+            more_than_begin += usize::from(!damage.is_empty() && marks.last() == Some(&19));
+        }
+        assert!(less > 500 && more_than_begin > 50, "{less} {more_than_begin}");
+    }
+}
