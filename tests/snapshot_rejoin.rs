@@ -16,10 +16,11 @@ async fn node_that_was_down_past_the_purged_log_returns_by_snapshot_and_a_learne
     let client = cluster.client().await;
     client.create("/n", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     let down = cluster.follower().await;
-    let last = index(&cluster, down, "last_log_index").await;
     cluster.kill(down);
 
+    // The node that is down cannot have more than the leader.
     let leader = cluster.leader().await;
+    let last = index(&cluster, leader, "last_log_index").await;
     let mut written = 0;
     while index(&cluster, leader, "purged_index").await <= last {
         write_some(&client, &mut written).await;

@@ -142,7 +142,7 @@ async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
         leader_commit: Some(log_id),
     };
     let said = refused(ask(&node, Lane::Raft, &Request::Raft(RaftRequest::Append(append))).await);
-    assert!(said.contains("cannot be read: the batch has format version"), "{said}");
+    assert!(said.contains("cannot be read: the batch has version"), "{said}");
     assert_eq!(facts::facts(&node.raft).term, term - 1, "it has not followed the sender");
     node.serving(Instant::now() + PATIENCE).await.expect("serves");
     node.shutdown().await;

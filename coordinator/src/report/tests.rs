@@ -234,11 +234,16 @@ async fn sessions_are_listed_with_what_they_have() {
     assert_eq!(found["sessions"], json!([item(a, 1, 1, 0), item(b, 2, 1, 1)]));
     assert_eq!((&found["session_count"], &found["more"]), (&json!(2), &json!(false)));
     let one = world.ask_as(&format!("/v1/sessions?session={b}"), &superuser).await.unwrap();
-    assert_eq!(one["sessions"], json!([item(b, 2, 1, 1)]));
-    for what in ["/v1/sessions".to_owned(), format!("/v1/sessions?session={a}")] {
-        let own = world.ask_in(a, &what, &[]).await.unwrap();
-        assert_eq!(own["sessions"], json!([item(a, 1, 1, 0)]), "{what}");
-    }
+    let mut of_b = item(b, 2, 1, 1);
+    of_b["znodes"] = json!([
+        { "path": "/locks/x/_c_00000002-lock-0000000001", "czxid": 4, "place": "waits" },
+        { "path": "/locks/y/_c_00000003-lock-0000000000", "czxid": 5, "place": "holds" },
+    ]);
+    assert_eq!(one["sessions"], json!([of_b]), "one that is asked for has its znodes");
+    let own = world.ask_in(a, "/v1/sessions", &[]).await.unwrap();
+    assert_eq!(own["sessions"], json!([item(a, 1, 1, 0)]));
+    let own = world.ask_in(a, &format!("/v1/sessions?session={a}"), &[]).await.unwrap();
+    assert_eq!(own["sessions"][0]["znodes"].as_array().unwrap().len(), 1, "{own}");
 }
 
 #[tokio::test]
