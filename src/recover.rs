@@ -1,13 +1,12 @@
 //! `rowlock recover`: a cluster of one from the last node that is left.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rowlock_backup::folder::{NewCluster, Restored};
+use rowlock_backup::folder::{self, NewCluster, Restored};
 use rowlock_backup::survivor::{self, Survivor, SurvivorError};
 use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
-use rowlock_env::disk::Dir;
 use rowlock_proto::NodeId;
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
@@ -54,8 +53,7 @@ impl Recover {
                         disks are lost for good";
             return Err(Failure::new(USAGE, what));
         }
-        let (beside, before) =
-            (with_suffix(&node.data_dir, "recovered"), with_suffix(&node.data_dir, "before"));
+        let (beside, before) = (folder::beside(&node.data_dir), folder::before(&node.data_dir));
         if before.exists() {
             let what =
                 format!("{} is there already, from an earlier recovery: move it away", before.display());
@@ -76,7 +74,8 @@ impl Recover {
         let voters = BTreeMap::from([(node.id, member(node))]);
         restored.make_folder(&beside, &identity, &voters).map_err(|e| not_made(&e))?;
         drop(stopped);
-        exchange(&node.data_dir, &beside, &before)?;
+        let exchanged = folder::exchange(&node.data_dir);
+        exchanged.map_err(|e| Failure::new(IO, format!("{}: {e}", node.data_dir.display())))?;
         let (ended, last) = (restored.ended(), last.map_or(0, |last| last.index));
         match self.output {
             Output::Simple => print(
@@ -120,28 +119,6 @@ impl Recover {
             }
         }
     }
-}
-
-fn with_suffix(folder: &Path, suffix: &str) -> PathBuf {
-    let mut name = folder.as_os_str().to_owned();
-    name.push(format!(".{suffix}"));
-    name.into()
-}
-
-/// The old folder keeps its content under another name; the new one takes its place.
-fn exchange(folder: &Path, beside: &Path, before: &Path) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::new(IO, format!("{}: {e}", folder.display()));
-    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    let names = name(folder).zip(name(beside)).zip(name(before));
-    let Some(((folder_name, beside_name), before_name)) = names else {
-        return Err(Failure::new(USAGE, format!("{} is no name of a folder", folder.display())));
-    };
-    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = Dir::open(above).map_err(failed)?;
-    dir.rename(&folder_name, &before_name)
-        .and_then(|()| dir.rename(&beside_name, &folder_name))
-        .map_err(failed)?;
-    dir.sync().map_err(failed)
 }
 
 fn unreadable(error: &SurvivorError) -> Failure {

@@ -108,6 +108,17 @@ mutants! {
     /// Runs a repeated numbered write again.
     RunAgain = "run-again", by ["exactly-once"], when "connections break while writes are under way";
 
+    // A restore.
+
+    /// A restored cluster keeps the id of the old one.
+    RestoreKeepsId = "restore-keeps-id", by ["restored-cluster", "raft"], when "a node of the old cluster comes back with its old disk after a recovery";
+    /// A restored cluster goes on with the zxids of the backup.
+    RestoreKeepsZxid = "restore-keeps-zxid", by ["restored-cluster", "fencing-monotonic"], when "locks were granted between a backup and its restore";
+    /// A restored cluster keeps the sessions of the old one.
+    RestoreKeepsSessions = "restore-keeps-sessions", by ["restored-cluster"], when "a client of the old cluster comes back to the new one";
+    /// A restored cluster opens sessions at once.
+    RestoreWithoutGrace = "restore-without-grace", by ["restored-cluster", "mutual-exclusion"], when "a client of the old cluster does not reach the new one";
+
     /// Keeps connections open although a snapshot has skipped events that their clients should get.
     SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "no-lost-wakeup"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
 

@@ -56,7 +56,7 @@ pub use locks::{
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;
-pub use restore::{Ended, NewCluster, ZxidsUsedUp};
+pub use restore::{Ended, NewCluster, Rule, ZxidsUsedUp};
 pub use sessions::Session;
 pub use snapshot::{Frozen, SnapshotError};
 pub use upgrade::ClusterVersion;

@@ -1,13 +1,17 @@
 //! Data folders of a new cluster that begins with a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use rowlock_env::disk::Dir;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_state::Machine;
 pub use rowlock_state::{Ended, NewCluster, ZxidsUsedUp};
+use rowlock_state::{Machine, Rule};
 pub use rowlock_types::member::Member;
-use rowlock_wal::{Identity, Membership, StorageError, begin_with_state};
+pub use rowlock_wal::Identity;
+use rowlock_wal::{Membership, StorageError, begin_with_state};
 
 /// A state that a new cluster begins with.
 #[derive(Debug)]
@@ -22,8 +26,17 @@ impl Restored {
     ///
     /// # Errors
     /// [`ZxidsUsedUp`].
-    pub fn new(mut machine: Machine, new: NewCluster) -> Result<Restored, ZxidsUsedUp> {
-        let ended = machine.restore(new)?;
+    pub fn new(mut machine: Machine, mut new: NewCluster) -> Result<Restored, ZxidsUsedUp> {
+        if mutant::is(Mutant::RestoreKeepsId) {
+            new.id = machine.cluster().unwrap_or(new.id);
+        }
+        if mutant::is(Mutant::RestoreWithoutGrace) {
+            new.grace_ms = 0;
+        }
+        let left_out =
+            [(Mutant::RestoreKeepsZxid, Rule::Zxids), (Mutant::RestoreKeepsSessions, Rule::Sessions)];
+        let left_out = left_out.into_iter().find(|(mutant, _)| mutant::is(*mutant)).map(|(_, rule)| rule);
+        let ended = machine.restore_without(new, left_out)?;
         Ok(Restored { machine, cluster: new.id, ended })
     }
 
@@ -54,4 +67,38 @@ impl Restored {
         let frozen = self.machine.freeze();
         begin_with_state(path, identity, self.cluster, membership, |out| frozen.encode(&mut &mut *out))
     }
+}
+
+/// Where the folder is made that takes the place of this one.
+pub fn beside(folder: &Path) -> PathBuf {
+    with_suffix(folder, "recovered")
+}
+
+/// Where the content of this folder stays when another one takes its place.
+pub fn before(folder: &Path) -> PathBuf {
+    with_suffix(folder, "before")
+}
+
+fn with_suffix(folder: &Path, suffix: &str) -> PathBuf {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(format!(".{suffix}"));
+    name.into()
+}
+
+/// The folder keeps its content under the name [`before`], and the one [`beside`] it takes its place. Blocks
+/// on the disk. If the machine dies in between, the folder may have no content: both others are whole.
+///
+/// # Errors
+/// Those of the disk; the folder has no name.
+pub fn exchange(folder: &Path) -> io::Result<()> {
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let names = name(folder).zip(name(&beside(folder))).zip(name(&before(folder)));
+    let Some(((own, beside), before)) = names else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no name of a folder"));
+    };
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = Dir::open(above)?;
+    dir.rename(&own, &before)?;
+    dir.rename(&beside, &own)?;
+    dir.sync()
 }

@@ -118,7 +118,7 @@ impl Servers for Cluster {
         let place = self.hosts.iter().position(|known| *known == host).expect("Invariant: it is one of ours");
         let known: Vec<usize> = (0..self.hosts.len()).collect();
         let orders = self.statuses.begin(place);
-        let config = node::config(&self.shape, place, &known);
+        let config = node::config(&self.shape, place, &known, |place| place < self.shape.voters);
         let process = node::process(config, Arc::new(Unseen), (self.statuses.clone(), place), orders);
         self.world.spawn(host, "process", process);
     }

@@ -2,6 +2,8 @@
 
 mod data;
 mod disk;
+mod power;
+mod rebirth;
 mod regain;
 mod rest;
 mod tail;
@@ -10,21 +12,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_world::clock::TRUE_RATE;
-use rowlock_world::disk::{DiskCopy, Op};
+use rowlock_world::disk::DiskCopy;
 use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::network::Delay;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::What;
 
+use self::power::Armed;
+use self::rebirth::Rebirth;
 use self::regain::Regain;
 use self::rest::Rest;
 use super::cuts::{Cuts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};
 use super::operator::Desk;
+use super::rebirth::Shelf;
 use super::record::Record;
 use super::schedule::Schedule;
-use crate::fault::{CrashPoint, Down, Fault, Moment, Script, Target};
+use crate::fault::{CrashPoint, Down, Fault, Script, Target};
 use crate::history::node::NodeFact;
 
 /// What faults can act on.
@@ -33,6 +38,8 @@ pub struct Patients {
     pub nodes: Vec<HostId>,
     /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
+    /// The operator's host.
+    pub operator: HostId,
     /// The status of the nodes.
     pub statuses: NodeStatuses,
     /// Which nodes there are.
@@ -48,6 +55,8 @@ pub struct Patients {
 pub enum Birth {
     /// The node at this place.
     Node(usize),
+    /// The node of the old cluster at this place, which was thought lost.
+    Revenant(usize),
     /// The client at this place.
     Client(usize),
 }
@@ -74,16 +83,12 @@ enum End {
     PutBack(usize, DiskCopy),
     /// The leader that no node hears is regaining its leadership.
     Regain(Regain),
+    /// All nodes are killed, and begin anew with this backup after so long.
+    StopAll(Shelf, Duration),
+    /// The data folders of a new cluster are made.
+    Rebuild(Rebirth),
     /// The log of a node that is cut off comes to rest.
     Rest(Rest),
-}
-
-/// A node that loses its power at a certain moment.
-struct Armed {
-    /// For how long.
-    down: Down,
-    /// It has been seen running since; when it stops, its moment has come.
-    was_up: bool,
 }
 
 /// The faults under way.
@@ -100,6 +105,10 @@ pub struct Injector {
     armed: BTreeMap<usize, Armed>,
     /// How long a node that failed by itself stays down.
     restart_after: Vec<Duration>,
+    /// No node may start: a new cluster is being made.
+    is_reborn_now: bool,
+    /// How many new clusters there have been.
+    rebirths: u32,
     /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
     /// cluster.
     excused: BTreeSet<usize>,
@@ -107,8 +116,6 @@ pub struct Injector {
 
 /// More than any run fills.
 const ROOM_BYTES: u64 = 1 << 40;
-/// If the moment at which the power is to go has not come by then, it goes all the same.
-const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 /// A process that failed by itself is restarted after this long, as supervisors do.
 const SUPERVISOR: Duration = Duration::from_secs(2);
 
@@ -122,7 +129,20 @@ impl Injector {
         let restart_after = vec![SUPERVISOR; patients.nodes.len()];
         let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
-        Injector { sim, patients, schedule, cuts, dying, paused, armed, restart_after, excused }
+        let (is_reborn_now, rebirths) = (false, 0);
+        Injector {
+            sim,
+            patients,
+            schedule,
+            cuts,
+            dying,
+            paused,
+            armed,
+            restart_after,
+            is_reborn_now,
+            rebirths,
+            excused,
+        }
     }
 
     /// Whether something was done to the node at this place for which it may stop by itself.
@@ -164,43 +184,6 @@ impl Injector {
         Ok(())
     }
 
-    /// Hosts that run and whose power is to go at a certain moment.
-    pub fn armed(&mut self) -> Vec<HostId> {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
-        self.armed.iter_mut().for_each(|(place, armed)| armed.was_up |= sim.is_up(nodes[*place]));
-        let up = self.armed.iter().filter(|(_, armed)| armed.was_up);
-        up.map(|(place, _)| nodes[*place]).collect()
-    }
-
-    /// Nodes whose moment has come are restarted later.
-    pub fn notice_cuts(&mut self) {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
-        let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
-        let all = self.armed.iter();
-        let gone: Vec<usize> =
-            all.filter(|(place, armed)| is_gone(**place, armed)).map(|(place, _)| *place).collect();
-        for place in gone {
-            if let Some(armed) = self.armed.remove(&place) {
-                self.start_later(Birth::Node(place), armed.down);
-            }
-        }
-    }
-
-    /// The power of the node goes at the n-th of these moments, or after a while.
-    fn arm(&mut self, place: usize, moment: Moment, nth: u64, down: Down) {
-        let host = self.patients.nodes[place];
-        match moment {
-            Moment::Message => self.sim.cut_power_at_message(host, nth),
-            Moment::DiskOperation => self.sim.cut_power_at_operation(host, nth, |_| true),
-            Moment::Flush => {
-                self.sim.cut_power_at_operation(host, nth, |op| matches!(op, Op::Sync | Op::SyncDir));
-            }
-            Moment::Rename => self.sim.cut_power_at_operation(host, nth, |op| op == Op::Rename),
-        }
-        self.armed.insert(place, Armed { down, was_up: false });
-        self.later(MOMENT_WITHIN, End::CutPower(place));
-    }
-
     /// The client at this place waits for a lock: if it is to die now, it does.
     pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
         let due: Vec<Down> =
@@ -222,15 +205,20 @@ impl Injector {
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
         self.notice_cuts();
-        let mut births = Vec::new();
+        let (mut births, mut rebuilt) = (Vec::new(), Vec::new());
         while let Some(next) = self.schedule.next() {
             match self.schedule.take_due(next) {
-                Some(Deed::End(End::CutPower(_) | End::PutBack(..)) | Deed::Begin(_)) | None => {}
+                Some(Deed::End(End::CutPower(_) | End::PutBack(..) | End::StopAll(..)) | Deed::Begin(_))
+                | None => {}
+                Some(Deed::End(End::Start(Birth::Revenant(_)))) => {}
+                Some(Deed::End(End::Rebuild(rebirth))) => rebuilt.push(rebirth),
                 Some(Deed::End(End::Regain(regain))) => self.give_up(&regain),
                 Some(Deed::End(End::Rest(rest))) => self.leave(&rest),
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
+        self.end_revenants()?;
+        rebuilt.into_iter().for_each(|rebirth| self.later(Duration::ZERO, End::Rebuild(rebirth)));
         Ok(births)
     }
 
@@ -242,7 +230,7 @@ impl Injector {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
             (Down::ForGood, Birth::Node(place)) => self.patients.membership.lose(place),
-            (Down::ForGood, Birth::Client(_)) => {}
+            (Down::ForGood, Birth::Client(_) | Birth::Revenant(_)) => {}
         }
     }
 
@@ -272,6 +260,8 @@ impl Injector {
             }
             End::PutBack(place, copy) => self.put_back(place, copy)?,
             End::Regain(regain) => self.go_on(regain),
+            End::StopAll(shelf, lasts) => self.stop_all(&shelf, lasts)?,
+            End::Rebuild(rebirth) => self.go_on_rebuilding(rebirth)?,
             End::Rest(rest) => self.look_at(rest)?,
         }
         Ok(None)
@@ -279,8 +269,9 @@ impl Injector {
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
+            Birth::Node(_) | Birth::Revenant(_) if self.is_reborn_now => return false,
             Birth::Node(place) if !self.patients.membership.is_in_use(place) => return false,
-            Birth::Node(place) => self.patients.nodes[place],
+            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
             Birth::Client(place) => self.patients.clients[place],
         };
         !self.sim.is_up(host)
@@ -403,13 +394,6 @@ impl Injector {
         self.sim.resume(host);
     }
 
-    fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
-        let host = self.patients.nodes[place];
-        self.sim.power_off(host)?;
-        self.start_later(Birth::Node(place), down);
-        Ok(())
-    }
-
     fn cut(&mut self, links: Vec<Link>, lasts: Duration) {
         self.cuts.cut(self.sim.network(), &links);
         self.later(lasts, End::Join(links));
@@ -424,7 +408,7 @@ impl Injector {
 
     fn host(&self, who: Birth) -> HostId {
         match who {
-            Birth::Node(place) => self.patients.nodes[place],
+            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
             Birth::Client(place) => self.patients.clients[place],
         }
     }

@@ -40,6 +40,8 @@ pub enum Part {
 struct Entry {
     machine: Machine,
     part: Part,
+    /// The cluster began with it as a voter.
+    is_founder: bool,
     /// Bits on its disk have flipped: its node may refuse to start and say why.
     is_damaged: bool,
     /// It came back with less data than it had: its node may refuse to start, and is restarted repeatedly.
@@ -55,11 +57,12 @@ impl Membership {
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let founder = |place| {
             let part = if place < shape.voters { Part::Voter } else { Part::Learner };
-            Entry { machine: Machine::InUse, part, is_damaged: false, has_forgotten: false }
+            let is_founder = part == Part::Voter;
+            Entry { machine: Machine::InUse, part, is_founder, is_damaged: false, has_forgotten: false }
         };
         let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
-        let spare =
-            Entry { machine: Machine::Spare, part: Part::Stranger, is_damaged: false, has_forgotten: false };
+        let (machine, part, is_founder) = (Machine::Spare, Part::Stranger, false);
+        let spare = Entry { machine, part, is_founder, is_damaged: false, has_forgotten: false };
         entries.extend((0..spares).map(|_| spare));
         Membership(Arc::new(Mutex::new(entries)))
     }
@@ -109,6 +112,22 @@ impl Membership {
         self.0.lock()[place].is_damaged
     }
 
+    /// A new cluster begins with these nodes as its only members; all others that are left have empty disks,
+    /// or are gone.
+    pub fn found_anew(&self, voters: &[usize]) {
+        let mut entries = self.0.lock();
+        for (place, entry) in entries.iter_mut().enumerate() {
+            entry.is_founder = voters.contains(&place);
+            entry.part = if entry.is_founder { Part::Voter } else { Part::Stranger };
+            (entry.is_damaged, entry.has_forgotten) = (false, false);
+        }
+    }
+
+    /// Whether the present cluster began with the node at this place as a voter.
+    pub fn is_founder(&self, place: usize) -> bool {
+        self.0.lock()[place].is_founder
+    }
+
     /// The operator knows the node's role now.
     pub fn set_part(&self, place: usize, part: Part) {
         self.0.lock()[place].part = part;
@@ -131,10 +150,20 @@ impl Membership {
         self.places(|entry| entry.machine == Machine::InUse || entry.part != Part::Stranger)
     }
 
+    /// Where the node at a place serves clients.
+    pub fn endpoint(&self, place: usize) -> String {
+        format!("{}:2181", address(place))
+    }
+
+    /// Where the node at a place is found by the others.
+    pub fn peer_addr(&self, place: usize) -> String {
+        format!("{}:2281", address(place))
+    }
+
     /// The connect string that applications are given at this time: all members.
     pub fn endpoints(&self) -> String {
         let members = self.places(|entry| matches!(entry.part, Part::Voter | Part::Learner));
-        let all: Vec<String> = members.into_iter().map(|place| format!("{}:2181", address(place))).collect();
+        let all: Vec<String> = members.into_iter().map(|place| self.endpoint(place)).collect();
         all.join(",")
     }
 

@@ -5,6 +5,8 @@
 //! - `witness`: turns what happens to the nodes' log into facts; `record`: collects all facts and judges
 //!   them;
 //! - `injector` (with `schedule`, `cuts`): applies the script of faults;
+//! - `rebirth`: an operator makes a new cluster from a backup, or from the last node; `revenant`: a node of
+//!   the old one;
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
@@ -19,7 +21,9 @@ mod membership;
 mod node;
 mod node_statuses;
 mod operator;
+mod rebirth;
 mod record;
+mod revenant;
 mod run;
 mod scenario;
 mod schedule;

@@ -19,13 +19,27 @@ pub fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
 }
 
-/// The configuration of the node at a place, whose `cluster.toml` names the nodes at these places.
-pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
-    let members = known.iter().map(|place| entry(shape, *place)).collect();
-    let own = entry(shape, place);
+/// The name of the cluster.
+pub const CLUSTER: &str = "simulation";
+/// The folder of a node.
+pub const DATA_DIR: &str = "/data";
+/// Longer than any session of the workload, and short enough for new clusters to wait for.
+pub const MAX_TIMEOUT_MS: u32 = 12_000;
+
+/// The configuration of the node at a place, whose `cluster.toml` names the nodes at these places. Those that
+/// are no founders are learners there.
+pub fn config(
+    shape: &Shape,
+    place: usize,
+    known: &[usize],
+    is_founder: impl Fn(usize) -> bool,
+) -> NodeConfig {
+    let entry = |place| entry(place, !is_founder(place));
+    let members = known.iter().map(|place| entry(*place)).collect();
+    let own = entry(place);
     let mut config = NodeConfig::single(own.data_dir.clone());
     config.id = node_id(place);
-    config.cluster = "simulation".to_owned();
+    config.cluster = CLUSTER.to_owned();
     (config.client_addr, config.peer_addr, config.http_addr) =
         (own.client_addr, own.peer_addr, own.http_addr);
     // A world of one's own needs no certificates.
@@ -33,7 +47,7 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     config.learner = own.learner;
     config.members = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());
-    config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: 40_000 };
+    config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: MAX_TIMEOUT_MS };
     config.raft = RaftConfig {
         snapshot_every: shape.snapshot_every,
         keep_logs: shape.keep_logs,
@@ -49,7 +63,7 @@ pub fn config(shape: &Shape, place: usize, known: &[usize]) -> NodeConfig {
     config
 }
 
-fn entry(shape: &Shape, place: usize) -> NodeEntry {
+fn entry(place: usize, learner: bool) -> NodeEntry {
     let ip = address(place);
     NodeEntry {
         id: node_id(place),
@@ -60,8 +74,8 @@ fn entry(shape: &Shape, place: usize) -> NodeEntry {
         client_listen: None,
         secure_client_listen: None,
         peer_listen: None,
-        data_dir: PathBuf::from("/data"),
-        learner: place >= shape.voters,
+        data_dir: PathBuf::from(DATA_DIR),
+        learner,
     }
 }
 

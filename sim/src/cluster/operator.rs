@@ -29,7 +29,8 @@ use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 
 /// What nodes are told about the superuser: the digest of `super:test`.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
-const SECRET: &[u8] = b"super:test";
+/// The superuser's password.
+pub const SECRET: &[u8] = b"super:test";
 const CONFIG: &str = "/zookeeper/config";
 
 /// Longer than a node tries to carry a request out.

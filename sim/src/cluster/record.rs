@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rowlock_proto::NodeId;
+use rowlock_proto::{NodeId, Zxid};
+use rowlock_state::Machine;
 use rowlock_world::executor::Simulation;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::What;
 
 use crate::fact_recorder::Reference;
-use crate::history::client::{CallId, ClientFact, ClientId, Op, WatchId};
-use crate::history::node::NodeFact;
+use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
+use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Terms, Violation};
 
@@ -33,6 +34,12 @@ struct Inner {
     watches: u64,
     acknowledged: u64,
     grants: u64,
+    /// The largest zxid that a client was answered.
+    answered: Zxid,
+    /// What nodes have applied: the digest behind each entry.
+    applied: BTreeMap<Position, u64>,
+    /// How far each has told a leader to have its log on disk.
+    told: BTreeMap<NodeId, Index>,
 }
 
 impl Inner {
@@ -47,12 +54,24 @@ impl Inner {
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
                 self.acknowledged += u64::from(result.is_ok());
+                let zxid = result.as_ref().ok().and_then(Answer::zxid);
+                self.answered = self.answered.max(zxid.unwrap_or_default());
                 self.waiting.remove(call);
             }
             Fact::Client { client, what: ClientFact::Ended, .. } => {
                 self.waiting.retain(|_, who| who != client);
             }
             Fact::Entitled { .. } => self.grants += 1,
+            Fact::Node { what: NodeFact::Applied { entry, digest, .. }, .. } => {
+                self.applied.insert(*entry, *digest);
+            }
+            Fact::Node { node, what: NodeFact::Acknowledged { upto }, .. } => {
+                let told = self.told.entry(*node).or_default();
+                *told = upto.index.max(*told);
+            }
+            Fact::Node { node, what: NodeFact::Truncated { after }, .. } => {
+                self.told.entry(*node).and_modify(|told| *told = (*told).min(*after));
+            }
             _ => {}
         }
         if self.violation.is_some() {
@@ -85,9 +104,22 @@ impl Record {
         let (invariants, violation) = (Invariants::of_a_cluster_on(terms), None);
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
-        let waiting = BTreeMap::new();
-        let inner =
-            Inner { invariants, reference, violation, waiting, facts, calls, watches, acknowledged, grants };
+        let (waiting, applied, told) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let answered = Zxid::default();
+        let inner = Inner {
+            invariants,
+            reference,
+            violation,
+            waiting,
+            facts,
+            calls,
+            watches,
+            acknowledged,
+            grants,
+            answered,
+            applied,
+            told,
+        };
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -106,6 +138,38 @@ impl Record {
     pub fn log(&self, index: Index, payload: Option<&[u8]>) {
         let broken = self.inner.lock().log(index, payload);
         self.note_broken(broken);
+    }
+
+    /// A new cluster goes on from this state, behind this entry.
+    pub fn begin_anew(&self, machine: Machine, beginning: Position) {
+        let broken = {
+            let mut inner = self.inner.lock();
+            let new = inner.reference.begin_anew(machine, beginning);
+            inner.applied.clear();
+            inner.told.clear();
+            inner.tell(&new)
+        };
+        self.note_broken(broken);
+    }
+
+    /// The largest zxid that a client was answered so far.
+    pub fn answered(&self) -> Zxid {
+        self.inner.lock().answered
+    }
+
+    /// Whether the log has led to a state with this last zxid and this digest.
+    pub fn has_been(&self, zxid: Zxid, digest: u64) -> bool {
+        self.inner.lock().reference.has_been(zxid, digest)
+    }
+
+    /// The digest of the nodes that have applied this entry, if one has.
+    pub fn digest_behind(&self, entry: Position) -> Option<u64> {
+        self.inner.lock().applied.get(&entry).copied()
+    }
+
+    /// How far a node has told a leader to have its log on disk.
+    pub fn told(&self, node: NodeId) -> Index {
+        self.inner.lock().told.get(&node).copied().unwrap_or_default()
     }
 
     fn note_broken(&self, broken: Option<String>) {

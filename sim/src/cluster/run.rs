@@ -19,6 +19,7 @@ use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Desk, Job, Operator};
 use super::record::Record;
+use super::revenant::Revenant;
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::stats::Stats;
@@ -174,6 +175,7 @@ impl Run {
         let patients = Patients {
             nodes: nodes.clone(),
             clients: clients.clone(),
+            operator,
             statuses: statuses.clone(),
             membership: membership.clone(),
             desk: desk.clone(),
@@ -326,6 +328,7 @@ impl Run {
         self.miss_clients();
         match birth {
             Birth::Node(place) => self.start_node(place),
+            Birth::Revenant(place) => self.start_revenant(place),
             Birth::Client(place) => self.start_client(place),
         }
     }
@@ -341,12 +344,24 @@ impl Run {
         known.retain(|other| *other != place);
         known.push(place);
         known.sort_unstable();
-        let config = node::config(&self.shape, place, &known);
+        let config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
         self.sim.spawn(
             host,
             "process",
             node::process(config, witness, (self.statuses.clone(), place), orders),
         );
+    }
+
+    /// With its old disk and its old file; nobody asks for its status.
+    fn start_revenant(&self, place: usize) {
+        let (sim, host) = (self.sim.clone(), self.nodes[place]);
+        sim.boot(host);
+        let known: Vec<usize> = (0..self.shape.nodes()).collect();
+        let config = node::config(&self.shape, place, &known, |place| place < self.shape.voters);
+        let statuses = NodeStatuses::new(self.nodes.len());
+        let orders = statuses.begin(place);
+        let hook = std::sync::Arc::new(Revenant::new(node_id(place), self.record.clone()));
+        sim.spawn(host, "process", node::process(config, hook, (statuses, place), orders));
     }
 
     fn start_operator(&mut self) {

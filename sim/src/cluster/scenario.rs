@@ -34,6 +34,8 @@ pub enum Scenario {
     Wiped,
     /// Nodes come back with an older copy of their data.
     Restored,
+    /// Backups are restored, and last nodes become clusters of one.
+    Life,
     /// Changes of members and leaders.
     Members,
     /// Leaders lose their leadership and regain it, and ways between nodes are slow.
@@ -51,7 +53,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 14] = [
+    pub const ALL: [Scenario; 15] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -62,6 +64,7 @@ impl Scenario {
         Scenario::Stalls,
         Scenario::Wiped,
         Scenario::Restored,
+        Scenario::Life,
         Scenario::Members,
         Scenario::Leaders,
         Scenario::Calm,
@@ -81,6 +84,7 @@ impl Scenario {
             Scenario::Stalls => "stalls",
             Scenario::Wiped => "wiped",
             Scenario::Restored => "restored",
+            Scenario::Life => "life",
             Scenario::Members => "members",
             Scenario::Leaders => "leaders",
             Scenario::Calm => "calm",
@@ -98,6 +102,8 @@ impl Scenario {
             M::DamageIsTorn => Scenario::All,
             M::NoFlushMark | M::AnyFolderWillDo => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
+            M::RestoreKeepsId | M::RestoreKeepsZxid => Scenario::Life,
+            M::RestoreKeepsSessions | M::RestoreWithoutGrace => Scenario::Life,
             M::DigestsNotJudged => Scenario::Calm,
             M::ExpireATickEarly | M::MissedCreationForgotten => Scenario::Clients,
             M::AnswerUnreported => Scenario::Isolation,
@@ -139,6 +145,7 @@ impl Scenario {
             Scenario::Stalls => Mix::stalls(),
             Scenario::Wiped => Mix::wiped(),
             Scenario::Restored => Mix::restored(),
+            Scenario::Life => Mix::life(),
             Scenario::Members => Mix::members(),
             Scenario::Leaders => Mix::leaders(),
             Scenario::Calm => Mix::calm(),

@@ -78,6 +78,8 @@ fn starts_nodes(fault: &Fault) -> bool {
         | Fault::Wipe { .. }
         | Fault::RotTail { .. }
         | Fault::Restore { .. }
+        | Fault::RestoreBackup { .. }
+        | Fault::Recover { .. }
         | Fault::AddLearner { .. }
         | Fault::AddVoter { .. }
         | Fault::Remove { .. } => true,

@@ -67,6 +67,28 @@ fn a_change_of_voters_is_ended_while_somebody_asks_for_it_again_and_again() {
     assert_eq!(run(&plan).violation, None);
 }
 
+/// Clients of the old cluster go on believing what they believe, and all promises hold in the new one. The
+/// node that comes back with its old disk is refused.
+#[test]
+fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
+    let restored = "4s pause client1 for 9s\n5s restore-backup follower1 after 2s for 300ms";
+    let recovered = "5s isolate follower1 for 2s\n6s recover follower1 for 1s\n8s add-voter node4";
+    for (seed, script) in [(7, restored), (8, restored), (7, recovered), (8, recovered)] {
+        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Life);
+        let plan = Plan { seed, seconds: 24, scenario, script, mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
+
+/// A node applies what others have on their disks before it is in its own log. So the last node of a cluster
+/// may have less than it has shown to its clients (seed 83).
+#[test]
+fn a_last_node_may_lack_what_it_had_applied() {
+    let plan =
+        Plan { seed: 83, seconds: 30, scenario: Scenario::Life, script: None, mutant: None, record: false };
+    assert_eq!(run(&plan).violation, None);
+}
+
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn who_was_killed_twice_is_started_once() {

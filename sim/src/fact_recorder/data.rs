@@ -102,6 +102,23 @@ fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
     each.collect::<Result<Vec<_>, _>>().map(Answer::Multi)
 }
 
+/// The facts that lead to all znodes of a state, each in its last change.
+pub(super) fn all(machine: &Machine) -> Vec<Fact> {
+    let (mut facts, mut left) = (Vec::new(), vec![DATA.to_owned()]);
+    while let Some(path) = left.pop() {
+        let Some(stat) = machine.stat(&path) else { continue };
+        let zxid = stat.czxid.max(stat.mzxid).max(stat.pzxid);
+        facts.push(znode(machine, zxid, &path, ZnodeChange::Created));
+        let children = machine.get_children(&path, &[]).map(|(names, _)| names).unwrap_or_default();
+        for name in children {
+            let name_hash = name_hash(&name);
+            facts.push(znode(machine, zxid, &path, ZnodeChange::Child { name_hash }));
+            left.push(path::join(&path, &name));
+        }
+    }
+    facts
+}
+
 /// The facts about a change of a znode: its own, and its parent's if a child has come or gone.
 pub(super) fn changed(machine: &Machine, zxid: Zxid, path: &str, kind: ChangeKind) -> Vec<Fact> {
     if !is_told(path) {

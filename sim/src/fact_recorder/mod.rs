@@ -121,6 +121,17 @@ impl FactRecorder {
         FactRecorder { locks, members, wishes, places, delays, addresses, numbers }
     }
 
+    /// Which locks it reports.
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// The limits of all locks in a state.
+    pub fn limits(&self, machine: &Machine) -> Vec<Fact> {
+        let all = self.locks.all();
+        all.map(|(lock, path)| Fact::Limit { lock, limit: limit_of(machine, path) }).collect()
+    }
+
     /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {

@@ -1,11 +1,15 @@
 //! The reference of a simulated cluster: one machine that applies every entry when the first node applies it.
 
-use rowlock_proto::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 
 use super::{FactRecorder, Recorded, Recorder, data};
-use crate::history::{Fact, Index, Locks, Millis, Origin};
+use crate::history::node::Position;
+use crate::history::{Fact, Index, Locks, Millis, NewLife, Origin};
 
 /// The node's number under which the reference tells its digests: no real node's.
 pub const REFERENCE_NODE: NodeId = NodeId(0);
@@ -15,12 +19,38 @@ pub struct Reference {
     machine: Machine,
     fact_recorder: FactRecorder,
     applied: Index,
+    /// The digests of all states so far, by their last zxid.
+    states: BTreeMap<Zxid, BTreeSet<u64>>,
 }
 
 impl Reference {
     /// Before the first entry. Tells of these locks.
     pub fn new(locks: Locks) -> Self {
-        Reference { machine: Machine::new(), fact_recorder: FactRecorder::new(locks), applied: Index(0) }
+        let (machine, fact_recorder) = (Machine::new(), FactRecorder::new(locks));
+        Reference { machine, fact_recorder, applied: Index(0), states: BTreeMap::new() }
+    }
+
+    /// Goes on with the state that a new cluster begins with, behind this entry.
+    pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
+        self.fact_recorder = FactRecorder::new(self.fact_recorder.locks().clone());
+        (self.machine, self.applied) = (machine, beginning.index);
+        self.states.clear();
+        let mut begins_with = self.fact_recorder.limits(&self.machine);
+        begins_with.extend(data::all(&self.machine));
+        begins_with.push(self.shown());
+        let floor = self.machine.last_zxid();
+        Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
+    }
+
+    /// Whether there has been a state with this last zxid and this digest.
+    pub fn has_been(&self, zxid: Zxid, digest: u64) -> bool {
+        self.states.get(&zxid).is_some_and(|states| states.contains(&digest))
+    }
+
+    fn shown(&mut self) -> Fact {
+        let digest = self.machine.digest();
+        self.states.entry(self.machine.last_zxid()).or_default().insert(digest);
+        Fact::Replica { node: REFERENCE_NODE, index: self.applied, digest, origin: Origin::Apply }
     }
 
     /// The last entry that it knows.
@@ -53,8 +83,7 @@ impl Reference {
             let batch = Batch::decode(payload).map_err(|error| format!("{index:?}: {error}"))?;
             self.run(&batch, &mut facts);
         }
-        let digest = self.machine.digest();
-        facts.push(Fact::Replica { node: REFERENCE_NODE, index, digest, origin: Origin::Apply });
+        facts.push(self.shown());
         Ok(facts)
     }
 

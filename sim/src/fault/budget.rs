@@ -14,6 +14,8 @@ const NEW_NODES_MAX: usize = 3;
 /// The account of one script.
 pub(super) struct Budget {
     unlimited: bool,
+    /// No node is lost any more.
+    keeps_all: bool,
     clients: usize,
     clients_gone: usize,
     /// Every membership that may be in force at some point: a change may come late, or never.
@@ -38,6 +40,7 @@ impl Budget {
     pub(super) fn new((nodes, learners): (usize, usize), clients: usize, unlimited: bool) -> Self {
         Budget {
             unlimited,
+            keeps_all: false,
             clients,
             clients_gone: 0,
             memberships: vec![(1..=nodes).collect()],
@@ -62,10 +65,16 @@ impl Budget {
         self.voters().into_iter().filter(|node| !self.gone.contains(node)).collect()
     }
 
+    /// From now on no node is lost for good, and no member goes.
+    pub(super) fn keep_all(&mut self) {
+        self.keeps_all = true;
+    }
+
     /// Takes this node away for good, if that is allowed.
     pub(super) fn lose_node(&mut self, node: usize) -> bool {
         let mut gone = self.gone.clone();
-        let allowed = gone.insert(node)
+        let allowed = !self.keeps_all
+            && gone.insert(node)
             && (self.unlimited
                 || self.memberships.iter().all(|all| keeps_a_majority(all, &gone, self.gone_by_role)));
         if allowed {
@@ -78,12 +87,9 @@ impl Budget {
     /// is.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;
-        let allowed = self.unlimited
-            || known
-                && self
-                    .memberships
-                    .iter()
-                    .all(|all| keeps_a_majority(all, &self.gone, self.gone_by_role + 1));
+        let left = |all: &BTreeSet<usize>| keeps_a_majority(all, &self.gone, self.gone_by_role + 1);
+        let is_within = self.unlimited || known && self.memberships.iter().all(left);
+        let allowed = !self.keeps_all && is_within;
         self.gone_by_role += usize::from(allowed);
         allowed
     }

@@ -70,6 +70,8 @@ impl Draw {
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
+            // Drawn apart from the others: there is one of them in a run.
+            Kind::RestoreBackup | Kind::Recover => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })
@@ -261,6 +263,11 @@ impl Draw {
     fn some_alive(&mut self) -> Option<usize> {
         let alive = self.budget.alive();
         (!alive.is_empty()).then(|| self.rng.pick(&alive))
+    }
+
+    /// A voter, by its role.
+    pub(super) fn some_node(&mut self) -> Target {
+        if self.rng.chance(40) { Target::Leader } else { self.follower() }
     }
 
     /// One node. Half of the time the leader: most of what can go wrong goes wrong there.

@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::draw::Draw;
 use super::kind::Kind;
 use super::mix::{Mix, PACES, Pace};
-use super::script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
+use super::script::{CrashPoint, Down, Fault, Moment, NEW_CLUSTER, Script, Step, Target};
 
 /// Mixed into the seed, so that the stream of faults is another than the world's.
 const STREAM: u64 = 0xfa17_5eed_0000_0001;
@@ -55,7 +55,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
 
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
-    let mut steps = Vec::new();
+    let mut steps = rebirths(&mut draw, ground, &kinds);
     for at in times {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
@@ -91,6 +91,43 @@ fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
         let (node, at) = (1 + draw.rng.below(ground.nodes), Nanos(0) + draw.between_ms(1, 1_000));
         let down = Down::For(draw.between_ms(1, 2_000));
         steps.push(Step { at, fault: Fault::Kill { target: Target::Node(node), down } });
+    }
+    steps
+}
+
+/// New clusters, one after another, each with time to open sessions before the next one and before the quiet.
+/// Later nothing is lost for good: nobody counts what the new clusters have.
+fn rebirths(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
+    let ways: Vec<Kind> =
+        kinds.iter().copied().filter(|kind| matches!(kind, Kind::RestoreBackup | Kind::Recover)).collect();
+    let (mut steps, mut free) = (Vec::new(), ground.begin);
+    while !ways.is_empty() {
+        let at = free + draw.between_ms(800, 4_000);
+        let (after, lasts) = (draw.between_ms(1_000, 3_300), draw.between_ms(50, 1_500));
+        if at + after + lasts + NEW_CLUSTER > ground.quiet {
+            break;
+        }
+        draw.budget.keep_all();
+        let fault = match draw.rng.pick(&ways) {
+            Kind::Recover => Fault::Recover { target: draw.some_node(), lasts },
+            _ => Fault::RestoreBackup { from: draw.some_node(), after, lasts },
+        };
+        let step = Step { at, fault };
+        if matches!(step.fault, Fault::Recover { .. }) {
+            steps.extend(companions(draw, at + lasts));
+        }
+        free = step.ends().unwrap_or(at);
+        steps.push(step);
+    }
+    steps
+}
+
+/// After a recovery an operator adds nodes to the last one.
+fn companions(draw: &mut Draw, from: Nanos) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for _ in 0..draw.rng.below(3) {
+        let at = from + draw.between_ms(200, 6_000);
+        steps.extend(draw.budget.add_learner().map(|node| Step { at, fault: Fault::AddVoter { node } }));
     }
     steps
 }

@@ -30,6 +30,8 @@ pub enum Kind {
     Transfer,
     Regain,
     FallBehind,
+    RestoreBackup,
+    Recover,
     DieWaiting,
     Disconnect,
     EndRuntime,
@@ -38,7 +40,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 30] = [
+    pub const ALL: [Kind; 32] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -65,6 +67,8 @@ impl Kind {
         Kind::Transfer,
         Kind::Regain,
         Kind::FallBehind,
+        Kind::RestoreBackup,
+        Kind::Recover,
         Kind::DieWaiting,
         Kind::Disconnect,
         Kind::EndRuntime,
@@ -100,6 +104,8 @@ impl Kind {
             Kind::Transfer => "transfer",
             Kind::Regain => "regain",
             Kind::FallBehind => "fall-behind",
+            Kind::RestoreBackup => "restore-backup",
+            Kind::Recover => "recover",
             Kind::DieWaiting => "die-waiting",
             Kind::Disconnect => "disconnect",
             Kind::EndRuntime => "end-runtime",
@@ -141,6 +147,8 @@ impl Kind {
             Kind::Transfer => "3s transfer follower1",
             Kind::Regain => "3s regain follower1 after 100ms for 3s",
             Kind::FallBehind => "3s fall-behind follower1 for 10s",
+            Kind::RestoreBackup => "3s restore-backup follower1 after 5s for 2s",
+            Kind::Recover => "3s recover follower1 for 2s",
             Kind::DieWaiting => "3s die-waiting client2 for good",
             Kind::Disconnect => "3s disconnect client2",
             Kind::EndRuntime => "3s end-runtime client2",

@@ -83,8 +83,10 @@ impl Mix {
     /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of
     /// them at once hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
     pub fn all() -> Self {
-        // What is put back may only be found out while nothing else goes wrong.
-        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Restore).collect();
+        // What is put back may only be found out while nothing else goes wrong, and a new cluster serves
+        // nobody for so long that little else would be seen.
+        let is_apart = |kind: &Kind| matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover);
+        let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
         Mix { kinds, subset: true, ..Mix::only(&[]) }
     }
 
@@ -206,6 +208,24 @@ impl Mix {
     /// Older copies of nodes' disks are put back, and nothing else goes wrong.
     pub fn restored() -> Self {
         Mix::only(&[Kind::Restore]).at_pace(Pace::PerMinute(30))
+    }
+
+    /// A backup is restored, or the last node becomes a cluster of one, while nodes and clients die, stand
+    /// still and are cut off.
+    pub fn life() -> Self {
+        let mix = Mix::only(&[
+            Kind::RestoreBackup,
+            Kind::Recover,
+            Kind::Kill,
+            Kind::PowerLoss,
+            Kind::Isolate,
+            Kind::OneWay,
+            Kind::Pause,
+            Kind::Disconnect,
+            Kind::Clog,
+        ]);
+        let odds = Odds { paused_client: 70, ..Odds::USUAL };
+        Mix { odds, subset: true, ..mix }.at_pace(Pace::PerMinute(20))
     }
 
     /// Nothing goes wrong.

@@ -106,11 +106,16 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::Transfer => Fault::Transfer { to: w.target()? },
         Kind::Regain => {
             let late = w.target()?;
-            w.expect("after")?;
-            let after = span::read(w.next("a length of time")?)?;
+            let after = w.after()?;
             Fault::Regain { late, after, lasts: w.lasts()? }
         }
         Kind::FallBehind => Fault::FallBehind { target: w.target()?, lasts: w.lasts()? },
+        Kind::RestoreBackup => {
+            let from = w.target()?;
+            let after = w.after()?;
+            Fault::RestoreBackup { from, after, lasts: w.lasts()? }
+        }
+        Kind::Recover => Fault::Recover { target: w.target()?, lasts: w.lasts()? },
         Kind::DieWaiting => Fault::DieWaiting { client: w.client()?, down: w.down()? },
         Kind::Disconnect => Fault::Disconnect { client: w.client()? },
         Kind::EndRuntime => Fault::EndRuntime { client: w.client()? },

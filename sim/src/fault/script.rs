@@ -10,6 +10,9 @@ use rowlock_world::time::Nanos;
 
 use super::kind::Kind;
 
+/// A new cluster elects a leader, and opens no session before that one has waited for the longest timeout.
+pub const NEW_CLUSTER: Duration = Duration::from_secs(14);
+
 /// Whom a fault hits. Numbers begin with 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
@@ -141,6 +144,13 @@ pub enum Fault {
     /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back,
     /// on new connections: it needs a snapshot.
     FallBehind { target: Target, lasts: Duration },
+    /// An operator takes a backup through the target. After a while all nodes are killed, and a new cluster
+    /// begins with the backup: the voters' folders are made from it, and the nodes start again. Nothing
+    /// happens if there is no backup by then.
+    RestoreBackup { from: Target, after: Duration, lasts: Duration },
+    /// All other nodes are lost with their disks. After a while the target's node becomes a new cluster of
+    /// one. One of the others was not lost: it comes back with its old disk.
+    Recover { target: Target, lasts: Duration },
     /// The client is killed at the first moment from now at which it waits for a lock.
     DieWaiting { client: usize, down: Down },
     /// All of the client's connections are reset at once.
@@ -182,6 +192,8 @@ impl Fault {
             Fault::Transfer { .. } => Kind::Transfer,
             Fault::Regain { .. } => Kind::Regain,
             Fault::FallBehind { .. } => Kind::FallBehind,
+            Fault::RestoreBackup { .. } => Kind::RestoreBackup,
+            Fault::Recover { .. } => Kind::Recover,
             Fault::DieWaiting { .. } => Kind::DieWaiting,
             Fault::Disconnect { .. } => Kind::Disconnect,
             Fault::EndRuntime { .. } => Kind::EndRuntime,
@@ -214,6 +226,8 @@ impl Fault {
             | Fault::Wipe { target, .. }
             | Fault::RotTail { target, .. }
             | Fault::Restore { target, .. }
+            | Fault::RestoreBackup { from: target, .. }
+            | Fault::Recover { target, .. }
             | Fault::Remove { target }
             | Fault::Transfer { to: target }
             | Fault::Regain { late: target, .. }
@@ -255,6 +269,8 @@ impl Fault {
             | Fault::Wipe { lasts, .. }
             | Fault::RotTail { lasts, .. }
             | Fault::Restore { lasts, .. }
+            | Fault::RestoreBackup { lasts, .. }
+            | Fault::Recover { lasts, .. }
             | Fault::Regain { lasts, .. }
             | Fault::FallBehind { lasts, .. } => Some(lasts),
             Fault::Kill { down: Down::For(lasts), .. }
@@ -277,9 +293,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// When the fault is over; `None` if never. Faults without a duration are over as they begin.
+    /// When the fault is over; `None` if never. A new cluster opens sessions by then. Faults without a
+    /// duration are over as they begin.
     pub fn ends(&self) -> Option<Nanos> {
         match (&self.fault, self.fault.lasts()) {
+            (Fault::RestoreBackup { after, lasts, .. }, _) => Some(self.at + *after + *lasts + NEW_CLUSTER),
+            (Fault::Recover { lasts, .. }, _) => Some(self.at + *lasts + NEW_CLUSTER),
             (_, Some(lasts)) => Some(self.at + lasts),
             (
                 Fault::Kill { .. }

@@ -52,9 +52,28 @@ fn every_kind_appears_and_each_seed_has_some_of_them_only() {
         kinds.iter().for_each(|kind| *seen.entry(*kind).or_default() += 1);
         distinct.insert(kinds);
     }
-    assert_eq!(seen.len(), Kind::ALL.len() - 1, "all but what is put back: {seen:?}");
+    assert_eq!(seen.len(), Kind::ALL.len() - 3, "all but what is put back, and new clusters: {seen:?}");
     assert!(seen.values().all(|n| *n > 20), "{seen:?}");
     assert!(distinct.len() > 300);
+}
+
+#[test]
+fn new_clusters_open_sessions_before_the_next_one_and_before_the_quiet() {
+    let mut begun: BTreeMap<Kind, u32> = BTreeMap::new();
+    for seed in 0..400 {
+        let script = generate(seed, &ground(3), &Mix::life());
+        let is_new = |step: &&Step| matches!(step.fault, Fault::RestoreBackup { .. } | Fault::Recover { .. });
+        let mut free = ground(3).begin;
+        for step in script.steps().iter().filter(is_new) {
+            assert!(step.at >= free && step.ends().unwrap() <= ground(3).quiet, "seed {seed}: {script}");
+            free = step.ends().unwrap();
+            *begun.entry(step.fault.kind()).or_default() += 1;
+        }
+        let for_good =
+            |step: &Step| step.ends().is_none() && !matches!(step.fault.targets()[..], [Target::Client(_)]);
+        assert!(free == ground(3).begin || !script.steps().iter().any(for_good), "seed {seed}: {script}");
+    }
+    assert!(begun.values().all(|n| *n > 200) && begun.len() == 2, "{begun:?}");
 }
 
 #[test]

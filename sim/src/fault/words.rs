@@ -71,6 +71,12 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// `after 4s`
+    pub(super) fn after(&mut self) -> Result<Duration, String> {
+        self.expect("after")?;
+        span::read(self.next("a length of time")?)
+    }
+
     /// `for 4s`
     pub(super) fn lasts(&mut self) -> Result<Duration, String> {
         self.expect("for")?;

@@ -65,6 +65,7 @@ impl fmt::Display for Fault {
             | Fault::Wipe { target, lasts }
             | Fault::RotTail { target, lasts }
             | Fault::Restore { target, lasts }
+            | Fault::Recover { target, lasts }
             | Fault::FallBehind { target, lasts } => write!(f, "{name} {target} for {}", show(*lasts)),
             Fault::ClockRate { target, ppm, lasts } => {
                 write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))
@@ -77,8 +78,9 @@ impl fmt::Display for Fault {
             Fault::LoseDisk { target } | Fault::Remove { target } | Fault::Transfer { to: target } => {
                 write!(f, "{name} {target}")
             }
-            Fault::Regain { late, after, lasts } => {
-                write!(f, "{name} {late} after {} for {}", show(*after), show(*lasts))
+            Fault::Regain { late: target, after, lasts }
+            | Fault::RestoreBackup { from: target, after, lasts } => {
+                write!(f, "{name} {target} after {} for {}", show(*after), show(*lasts))
             }
             Fault::AddLearner { node } | Fault::AddVoter { node } => {
                 write!(f, "{name} {}", Target::Node(*node))

@@ -17,7 +17,7 @@ use rowlock_state::outcome::{SessionEnd, Why};
 use rowlock_world::time::Nanos;
 
 use client::{ClientFact, ClientId, Logged, Znode};
-use node::NodeFact;
+use node::{NodeFact, Position};
 
 /// Position in the log, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +153,8 @@ pub enum Fact {
     Znode(Arc<Znode>),
     /// Everything that a command did has been told.
     Committed { zxid: Zxid },
+    /// A new cluster begins, made of the one so far.
+    NewLife(Arc<NewLife>),
     /// A client wants the lock.
     Wanted { lock: Lock, session: SessionId },
     /// A client does not want it any more (gave up, crashed, lost its session), or has let go of it.
@@ -202,6 +204,17 @@ pub enum Fact {
     Passed { at: Nanos },
 }
 
+/// A new cluster, made of the state that an old one had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewLife {
+    /// The entry that its log begins behind.
+    pub beginning: Position,
+    /// The last zxid of its state.
+    pub floor: Zxid,
+    /// What it has at its beginning, in the words of facts about the log.
+    pub begins_with: Vec<Fact>,
+}
+
 impl Fact {
     /// When it happened, if it is one with a true time.
     pub fn true_time(&self) -> Option<Nanos> {
@@ -227,6 +240,11 @@ impl Locks {
     /// Where it is.
     pub fn path(&self, lock: Lock) -> &str {
         &self.0[lock.0]
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = (Lock, &str)> {
+        self.0.iter().enumerate().map(|(number, path)| (Lock(number), path.as_str()))
     }
 
     /// The one at this path.

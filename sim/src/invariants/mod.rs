@@ -8,6 +8,7 @@ mod event_before_reply;
 mod exactly_once;
 mod fencing_monotonic;
 mod fifo;
+mod lives;
 mod mutual_exclusion;
 mod no_deadlock;
 mod no_lost_wakeup;
@@ -18,6 +19,7 @@ mod session_order;
 use std::fmt;
 use std::time::Duration;
 
+use self::lives::Lives;
 use crate::history::Fact;
 
 /// Judges facts as they come.
@@ -44,11 +46,16 @@ impl fmt::Display for Violation {
 }
 
 /// All checkers.
-pub struct Invariants(Vec<Box<dyn Invariant>>);
+pub struct Invariants {
+    /// Those of what goes on from one life of a cluster to the next.
+    lifelong: Vec<Box<dyn Invariant>>,
+    /// Those of whole clusters that judge each life by itself.
+    lives: Lives,
+}
 
 impl Default for Invariants {
     fn default() -> Self {
-        Invariants(vec![
+        let lifelong: Vec<Box<dyn Invariant>> = vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),
             Box::new(fencing_monotonic::FencingMonotonic::default()),
             Box::new(fifo::Fifo::default()),
@@ -61,7 +68,8 @@ impl Default for Invariants {
             Box::new(session_order::SessionOrder::default()),
             Box::new(event_before_reply::EventBeforeReply::default()),
             Box::new(replica_equality::ReplicaEquality::default()),
-        ])
+        ];
+        Invariants { lifelong, lives: Lives::of(Vec::new) }
     }
 }
 
@@ -108,9 +116,26 @@ impl Invariants {
     /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and
     /// those of `cluster`.
     pub fn of_a_cluster_on(terms: Terms) -> Self {
-        let mut all: Vec<Box<dyn Invariant>> = vec![
-            Box::new(mutual_exclusion::MutualExclusion::default()),
+        let mut lifelong: Vec<Box<dyn Invariant>> = vec![
             Box::new(fencing_monotonic::FencingMonotonic::default()),
+            Box::new(cluster::restored_cluster::RestoredCluster::new(terms.has_bounded_clocks)),
+            Box::new(cluster::fenced_store::FencedStore::default()),
+            Box::new(cluster::progress::Progress::within(terms.answer_within)),
+            Box::new(cluster::steady::Steady::new(terms.has_faults)),
+        ];
+        if terms.has_bounded_clocks {
+            let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
+            lifelong.push(Box::new(beliefs));
+        }
+        if terms.has_bounded_clocks && terms.starts_with_right_clocks {
+            lifelong.push(Box::new(cluster::log_time::LogTime::default()));
+        }
+        Invariants { lifelong, lives: Lives::of(move || Self::of_a_life(terms)) }
+    }
+
+    fn of_a_life(terms: Terms) -> Vec<Box<dyn Invariant>> {
+        vec![
+            Box::new(mutual_exclusion::MutualExclusion::default()),
             Box::new(fifo::Fifo::of_busy_sessions()),
             Box::new(no_lost_wakeup::NoLostWakeup::default()),
             Box::new(exactly_once::ExactlyOnce::default()),
@@ -138,28 +163,18 @@ impl Invariants {
             Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
-            Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(
                 cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)
                     .with_true_clocks(terms.has_true_clocks),
             ),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
-            Box::new(cluster::progress::Progress::within(terms.answer_within)),
-            Box::new(cluster::steady::Steady::new(terms.has_faults)),
-        ];
-        if terms.has_bounded_clocks {
-            let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
-            all.push(Box::new(beliefs));
-        }
-        if terms.has_bounded_clocks && terms.starts_with_right_clocks {
-            all.push(Box::new(cluster::log_time::LogTime::default()));
-        }
-        Invariants(all)
+        ]
     }
 
     /// Names of the promises that these check, each once.
     pub fn names(&self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.0.iter().map(|checker| checker.name()).collect();
+        let lifelong = self.lifelong.iter().map(|checker| checker.name());
+        let mut names: Vec<_> = lifelong.chain(self.lives.names()).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -167,16 +182,20 @@ impl Invariants {
 
     /// Shows a fact to all; the first objection counts.
     pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
-        for checker in &mut self.0 {
-            checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })?;
-        }
-        Ok(())
+        judged(&mut self.lifelong, fact)?;
+        self.lives.observe(fact)
     }
+}
+
+fn judged(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
+    checkers.iter_mut().try_for_each(|checker| {
+        checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })
+    })
 }
 
 /// Names of all promises that are checked of the state alone.
 pub fn names() -> Vec<&'static str> {
-    Invariants::default().0.iter().map(|checker| checker.name()).collect()
+    Invariants::default().lifelong.iter().map(|checker| checker.name()).collect()
 }
 
 /// Shows `facts` to a checker: the first objection.

@@ -137,6 +137,10 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
         Fault::DieWaiting { client, down } => {
             vec![Fault::Kill { target: Target::Client(*client), down: *down }]
         }
+        Fault::RestoreBackup { from, after, lasts } if *after > SHORTEST => {
+            let after = (*after / 2).max(SHORTEST);
+            vec![Fault::RestoreBackup { from: *from, after, lasts: *lasts }]
+        }
         _ => Vec::new(),
     }
 }

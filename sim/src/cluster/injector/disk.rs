@@ -59,6 +59,8 @@ impl Injector {
                     self.patients.desk.ask(Job::Remove(place));
                 }
             }
+            Fault::RestoreBackup { from, after, lasts } => self.begin_backup(from, after, lasts),
+            Fault::Recover { target, lasts } => self.begin_recovery(target, lasts)?,
             other => self.begin_on_data(other)?,
         }
         Ok(())

@@ -41,6 +41,8 @@ pub struct Beliefs {
     /// What each place that holds a lock in the log asked for.
     modes: BTreeMap<(Lock, FencingToken), Mode>,
     held: BTreeMap<(Lock, FencingToken), Mode>,
+    /// Places that were held in a cluster of which a new one was made: nothing more is heard of them.
+    former: BTreeSet<(Lock, FencingToken)>,
     sessions: BTreeMap<(Lock, FencingToken), SessionId>,
     with_grace: BTreeSet<SessionId>,
     plain: BTreeSet<SessionId>,
@@ -104,7 +106,7 @@ impl Beliefs {
                 *place = Some((token, new));
             }
         }
-        if is_excused || self.held.contains_key(&key) {
+        if is_excused || self.held.contains_key(&key) || self.former.contains(&key) {
             return Ok(());
         }
         let of_lock = (lock, FencingToken(i64::MIN))..=(lock, FencingToken(i64::MAX));
@@ -129,6 +131,10 @@ impl Invariant for Beliefs {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
+            Fact::NewLife(_) => {
+                self.former.extend(std::mem::take(&mut self.held).into_keys());
+                self.modes.clear();
+            }
             Fact::Queued { lock, token, session, mode, .. } => {
                 self.modes.insert((*lock, *token), *mode);
                 self.sessions.insert((*lock, *token), *session);

@@ -73,6 +73,10 @@ impl Invariant for CommittedNeverChanges {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        if let Fact::NewLife(new) = fact {
+            let first = new.beginning;
+            self.committed.insert(first.index, (first, 0, NodeId(0)));
+        }
         let Fact::Node { node, what, .. } = fact else { return Ok(()) };
         match what {
             NodeFact::Started => {

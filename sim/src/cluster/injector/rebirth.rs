@@ -1,0 +1,211 @@
+//! A new cluster is made of the old one: from a backup of it, or from the last node that is left.
+//!
+//! All nodes are killed. Each voter's folder is made on its own host; where that fails or is cut off, it is
+//! begun anew. When all are made, the checkers are told of the new cluster, and its nodes start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_backup::folder::Member;
+use rowlock_env::worker;
+use rowlock_proto::ClusterId;
+use rowlock_world::disk::DiskCopy;
+use rowlock_world::executor::Halt;
+use rowlock_world::trace::What;
+
+use super::super::membership::Part;
+use super::super::node_statuses::{Process, node_id};
+use super::super::operator::Job;
+use super::super::rebirth::{self, BEGINNING, Made, Plan, Shelf, Source};
+use super::{Birth, End, Injector};
+use crate::fault::Target;
+
+/// How often to check how far the folders are.
+const LOOK: Duration = Duration::from_millis(20);
+/// A folder that is not made by then never will be.
+const ATTEMPTS_MAX: u32 = 20;
+/// A node that was thought lost comes back after so long.
+const REVENANT_AFTER: Duration = Duration::from_secs(1);
+
+type Outcome = Arc<Mutex<Option<Result<Made, String>>>>;
+
+/// How far it has come.
+pub(super) struct Rebirth {
+    plan: Plan,
+    /// By place.
+    folders: BTreeMap<usize, Folder>,
+    /// A node of the old cluster that comes back.
+    revenant: Option<usize>,
+}
+
+/// A folder that is made.
+struct Folder {
+    /// What each attempt begins with.
+    begins_with: DiskCopy,
+    outcome: Outcome,
+    attempts: u32,
+    made: Option<Made>,
+}
+
+impl Injector {
+    /// An operator takes a backup, and later restores it.
+    pub(super) fn begin_backup(&mut self, from: Target, after: Duration, lasts: Duration) {
+        let Some(place) = self.places(from).first().copied() else { return };
+        let (shelf, operator): (Shelf, _) = (Arc::default(), self.patients.operator);
+        let endpoint = self.patients.membership.endpoint(place);
+        let saving = rebirth::save(endpoint, after, self.patients.record.clone(), shelf.clone());
+        self.sim.spawn(operator, "backup", saving);
+        self.later(after, End::StopAll(shelf, lasts));
+    }
+
+    /// The backup is put in the place of everything, if there is one.
+    pub(super) fn stop_all(&mut self, shelf: &Shelf, lasts: Duration) -> Result<(), Halt> {
+        let Some(backup) = shelf.lock().take() else {
+            self.note("no backup was taken".to_owned());
+            return Ok(());
+        };
+        let voters = self.voters_in_use();
+        if self.is_reborn_now || voters.is_empty() {
+            return Ok(());
+        }
+        for place in self.patients.membership.in_use() {
+            self.sim.kill(self.patients.nodes[place])?;
+            self.sim.disk(self.patients.nodes[place]).wipe();
+        }
+        self.rebuild(Source::Backup(backup), &voters, None, lasts);
+        Ok(())
+    }
+
+    /// All nodes but one are lost, and that one is all that a new cluster is made of.
+    pub(super) fn begin_recovery(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
+        let (membership, survivor) = (self.patients.membership.clone(), self.places(target).first().copied());
+        let is_whole = |place: &usize| {
+            let is_spoilt = membership.is_damaged(*place) || membership.has_forgotten(*place);
+            membership.part(node_id(*place)) == Part::Voter && membership.is_in_use(*place) && !is_spoilt
+        };
+        let Some(survivor) = survivor.filter(is_whole).filter(|_| !self.is_reborn_now) else { return Ok(()) };
+        let revenant = self.voters_in_use().into_iter().find(|place| *place != survivor);
+        for place in membership.in_use() {
+            let host = self.patients.nodes[place];
+            self.sim.kill(host)?;
+            if place != survivor {
+                membership.lose(place);
+            }
+            if ![Some(survivor), revenant].contains(&Some(place)) {
+                self.sim.disk(host).wipe();
+            }
+        }
+        self.rebuild(Source::Survivor, &[survivor], revenant, lasts);
+        Ok(())
+    }
+
+    fn voters_in_use(&self) -> Vec<usize> {
+        let in_use = self.patients.membership.in_use().into_iter();
+        in_use.filter(|place| self.patients.membership.part(node_id(*place)) == Part::Voter).collect()
+    }
+
+    fn rebuild(&mut self, source: Source, voters: &[usize], revenant: Option<usize>, lasts: Duration) {
+        self.is_reborn_now = true;
+        let member = |place: &usize| {
+            let membership = &self.patients.membership;
+            let (peer_addr, client_addr) = (membership.peer_addr(*place), membership.endpoint(*place));
+            (node_id(*place), Member { peer_addr, client_addr })
+        };
+        self.rebirths += 1;
+        let id = ClusterId(u128::from(self.sim.now().0) << 32 | u128::from(self.rebirths));
+        let plan = Plan { source, id, voters: voters.iter().map(member).collect() };
+        let folder = |place: &usize| {
+            let begins_with = self.sim.disk(self.patients.nodes[*place]).copy();
+            (*place, Folder { begins_with, outcome: Outcome::default(), attempts: 0, made: None })
+        };
+        let folders = voters.iter().map(folder).collect();
+        self.later(lasts.max(LOOK), End::Rebuild(Rebirth { plan, folders, revenant }));
+    }
+
+    /// The next step.
+    pub(super) fn go_on_rebuilding(&mut self, mut rebirth: Rebirth) -> Result<(), Halt> {
+        for (place, folder) in &mut rebirth.folders {
+            let host = self.patients.nodes[*place];
+            let outcome = folder.outcome.lock().take();
+            match outcome {
+                _ if folder.made.is_some() => continue,
+                Some(Ok(made)) => {
+                    self.sim.stop(host)?;
+                    folder.made = Some(made);
+                    continue;
+                }
+                Some(Err(why)) => self.note(format!("the folder of node {} is not made: {why}", place + 1)),
+                None if folder.attempts > 0 && self.sim.is_up(host) => continue,
+                None => {}
+            }
+            if folder.attempts == ATTEMPTS_MAX {
+                self.note(format!("the folder of node {} cannot be made", place + 1));
+                return Ok(());
+            }
+            self.sim.stop(host)?;
+            self.sim.disk(host).put_back(folder.begins_with.clone());
+            self.sim.boot(host);
+            folder.attempts += 1;
+            folder.outcome = Outcome::default();
+            let (plan, outcome, node) = (rebirth.plan.clone(), folder.outcome.clone(), node_id(*place));
+            self.sim.spawn(host, "operator", async move {
+                let made = worker::run_blocking("folder", move || plan.make_folder(node)).await;
+                *outcome.lock() = Some(made);
+            });
+        }
+        if rebirth.folders.values().all(|folder| folder.made.is_some()) {
+            return self.start_anew(rebirth);
+        }
+        self.later(LOOK, End::Rebuild(rebirth));
+        Ok(())
+    }
+
+    /// All folders are made.
+    fn start_anew(&mut self, rebirth: Rebirth) -> Result<(), Halt> {
+        let (membership, record) = (self.patients.membership.clone(), self.patients.record.clone());
+        let voters: Vec<usize> = rebirth.folders.keys().copied().collect();
+        let mut all = rebirth.folders.into_iter().filter_map(|(place, folder)| Some((place, folder.made?)));
+        let (place, first) = all.next().expect("Invariant: a cluster has a voter");
+        rebirth::judge(&record, node_id(place), &first);
+        for (place, made) in all {
+            if made.after.digest() != first.after.digest() {
+                let what = format!("the folder of node {} has another state than the first", place + 1);
+                record.break_promise("replica-equality", what);
+            }
+        }
+        record.begin_anew(first.after, BEGINNING);
+        membership.found_anew(&voters);
+        self.is_reborn_now = false;
+        for place in membership.in_use() {
+            self.later(Duration::ZERO, End::Start(Birth::Node(place)));
+            if !voters.contains(&place) {
+                self.patients.desk.ask(Job::Learner(place));
+            }
+        }
+        if let Some(place) = rebirth.revenant {
+            self.later(REVENANT_AFTER, End::Start(Birth::Revenant(place)));
+        }
+        Ok(())
+    }
+
+    /// Nodes of the old cluster are stopped for good.
+    pub(super) fn end_revenants(&self) -> Result<(), Halt> {
+        let processes = self.patients.statuses.processes();
+        for (place, host) in self.patients.nodes.iter().enumerate() {
+            let is_revenant = self.rebirths > 0
+                && processes[place] != Process::Up
+                && !self.patients.membership.is_in_use(place);
+            if is_revenant {
+                self.sim.stop(*host)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, text: String) {
+        let host = Some(self.patients.operator);
+        self.sim.trace().note(self.sim.now(), || What::Note { host, text });
+    }
+}

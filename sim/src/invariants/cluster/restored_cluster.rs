@@ -1,0 +1,155 @@
+//! restored-cluster: a new cluster that was made of an old one, from its backup or its last node, gives
+//! nothing that the old one has given: no zxid and so no fencing token, and no session. None of the old
+//! sessions lives in it. It opens no session while a client believes in one of the old cluster, as long as
+//! the clocks' rates are within their bound.
+//!
+//! That it begins with what the backup or the last node had, and with nothing else, is compared where it is
+//! made (`crate::cluster::rebirth`).
+
+use std::collections::BTreeSet;
+
+use rowlock_proto::{SessionId, Zxid};
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::ClientFact;
+
+/// What the clusters so far have given.
+#[derive(Default)]
+pub struct RestoredCluster {
+    has_bounded_clocks: bool,
+    /// The last zxid of all.
+    last: Zxid,
+    /// Where the present cluster has begun.
+    floor: Zxid,
+    /// Sessions of the present one.
+    sessions: BTreeSet<SessionId>,
+    /// Sessions of those before it.
+    former: BTreeSet<SessionId>,
+}
+
+impl RestoredCluster {
+    /// For a run with such clocks.
+    pub fn new(has_bounded_clocks: bool) -> Self {
+        RestoredCluster { has_bounded_clocks, ..Self::default() }
+    }
+
+    fn begins(&mut self, floor: Zxid) -> Result<(), String> {
+        let last = self.last.max(self.floor);
+        if floor <= last {
+            return Err(format!("the new cluster goes on at zxid {floor}, and the old one has given {last}"));
+        }
+        self.floor = floor;
+        self.former.append(&mut self.sessions);
+        Ok(())
+    }
+
+    fn opened(&mut self, session: SessionId) -> Result<(), String> {
+        if self.former.contains(&session) || !self.sessions.insert(session) {
+            return Err(format!("session {session} was opened, and there has been one of this id"));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for RestoredCluster {
+    fn name(&self) -> &'static str {
+        "restored-cluster"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::NewLife(new) => self.begins(new.floor),
+            Fact::Committed { zxid } => {
+                self.last = self.last.max(*zxid);
+                Ok(())
+            }
+            Fact::SessionOpened { session, .. } => self.opened(*session),
+            Fact::SessionAttached { session, .. }
+            | Fact::SessionEnded { session, .. }
+            | Fact::EphemeralCreated { session, .. }
+            | Fact::Queued { session, .. }
+            | Fact::Entitled { session, .. }
+                if self.former.contains(session) =>
+            {
+                Err(format!("session {session} of the old cluster lives in the new one: {fact:?}"))
+            }
+            Fact::Client { client, what: ClientFact::Alive { session, .. }, at }
+                if self.has_bounded_clocks && !self.sessions.is_empty() && self.former.contains(session) =>
+            {
+                Err(format!(
+                    "client {} believes at {at} in session {session} of the old cluster, and the new one has \
+                     opened sessions",
+                    client.0
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rowlock_proto::NodeId;
+    use rowlock_state::command::Attachment;
+    use rowlock_world::time::Nanos;
+
+    use super::super::super::judge;
+    use super::*;
+    use crate::history::client::ClientId;
+    use crate::history::node::Position;
+    use crate::history::{Index, Millis, NewLife};
+
+    fn new_life(floor: i64) -> Fact {
+        let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
+        Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(floor), begins_with: Vec::new() }))
+    }
+
+    fn opened(session: i64) -> Fact {
+        let (session, attachment) = (SessionId(session), Attachment(1));
+        Fact::SessionOpened { session, attachment, timeout_ms: 1_000, at: Millis(1) }
+    }
+
+    fn attached(session: i64) -> Fact {
+        let (session, attachment) = (SessionId(session), Attachment(2));
+        Fact::SessionAttached { session, attachment, timeout_ms: 1_000, at: Millis(1) }
+    }
+
+    fn alive(session: i64) -> Fact {
+        let what = ClientFact::Alive { session: SessionId(session), for_ms: 1 };
+        Fact::Client { client: ClientId(0), at: Nanos(1), what }
+    }
+
+    fn committed(zxid: i64) -> Fact {
+        Fact::Committed { zxid: Zxid(zxid) }
+    }
+
+    fn checker() -> RestoredCluster {
+        RestoredCluster::new(true)
+    }
+
+    #[test]
+    fn a_new_cluster_goes_on_beyond_all_that_the_old_one_has_given() {
+        let restored = [committed(7), new_life(8), committed(9), new_life(10)];
+        judge(checker(), &restored).unwrap();
+        assert!(judge(checker(), &[committed(7), new_life(7)]).is_err());
+        assert!(judge(checker(), &[new_life(8), new_life(8)]).is_err(), "nothing was committed in between");
+    }
+
+    #[test]
+    fn no_session_of_the_old_cluster_lives_in_the_new_one() {
+        judge(checker(), &[opened(1), attached(1), new_life(8), opened(2), attached(2)]).unwrap();
+        assert!(judge(checker(), &[opened(1), new_life(8), attached(1)]).is_err());
+        assert!(judge(checker(), &[opened(1), new_life(8), opened(1)]).is_err());
+    }
+
+    #[test]
+    fn no_session_is_opened_while_a_client_believes_in_one_of_the_old_cluster() {
+        judge(checker(), &[opened(1), new_life(8), alive(1), opened(2), alive(2)]).unwrap();
+        let late = [opened(1), new_life(8), opened(2), alive(1)];
+        assert!(judge(checker(), &late).is_err());
+        judge(RestoredCluster::new(false), &late).unwrap();
+    }
+}

@@ -1,0 +1,155 @@
+//! The lives of a cluster: each restore, and each recovery of a last node, makes a new cluster, with a log of
+//! its own. Most promises are about one cluster, so each life has checkers of its own, which begin with what
+//! the new cluster has.
+//!
+//! What a client tells goes to the checkers of the life in which its session was opened: answers of the old
+//! cluster may still arrive when the new one serves.
+
+use std::collections::BTreeMap;
+
+use rowlock_proto::SessionId;
+
+use super::{Invariant, Violation, judged};
+use crate::history::Fact;
+use crate::history::client::{CallId, ClientFact, Op, WatchId};
+
+/// One of them, from 0.
+type Life = usize;
+/// The checkers of one life.
+type Checkers = Vec<Box<dyn Invariant>>;
+
+/// The checkers of all lives so far.
+pub(super) struct Lives {
+    make: Box<dyn Fn() -> Checkers + Send>,
+    lives: Vec<Checkers>,
+    sessions: BTreeMap<SessionId, Life>,
+    calls: BTreeMap<CallId, Life>,
+    watches: BTreeMap<WatchId, Life>,
+}
+
+impl Lives {
+    /// The first life. `make`: the checkers of one.
+    pub(super) fn of(make: impl Fn() -> Checkers + Send + 'static) -> Lives {
+        let lives = vec![make()];
+        let (sessions, calls, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Lives { make: Box::new(make), lives, sessions, calls, watches }
+    }
+
+    /// Names of the promises that are checked.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.lives[0].iter().map(|checker| checker.name())
+    }
+
+    /// Shows a fact to those whom it concerns.
+    pub(super) fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
+        match fact {
+            Fact::NewLife(new) => {
+                self.lives.push((self.make)());
+                self.current(fact)?;
+                return new.begins_with.iter().try_for_each(|fact| self.current(fact));
+            }
+            Fact::SessionOpened { session, .. } => {
+                self.sessions.insert(*session, self.lives.len() - 1);
+            }
+            Fact::Client { what, .. } => {
+                return match self.speaks_of(what) {
+                    Some(life) => judged(&mut self.lives[life], fact),
+                    None => self.lives.iter_mut().try_for_each(|life| judged(life, fact)),
+                };
+            }
+            _ => {}
+        }
+        self.current(fact)
+    }
+
+    fn current(&mut self, fact: &Fact) -> Result<(), Violation> {
+        judged(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
+    }
+
+    /// `None`: it is about no session.
+    fn speaks_of(&mut self, what: &ClientFact) -> Option<Life> {
+        match what {
+            ClientFact::Invoked { call, session, op } => {
+                let life = *self.sessions.get(session)?;
+                self.calls.insert(*call, life);
+                if let Op::Read { watch: Some(watch), .. } = &**op {
+                    self.watches.insert(*watch, life);
+                }
+                Some(life)
+            }
+            ClientFact::Returned { call, .. } => self.calls.remove(call),
+            ClientFact::Event { watch, .. } => self.watches.get(watch).copied(),
+            ClientFact::Session { session, .. }
+            | ClientFact::Plain { session }
+            | ClientFact::Connects { session, .. }
+            | ClientFact::Follows { session, .. }
+            | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),
+            ClientFact::Asked { .. }
+            | ClientFact::Holds { .. }
+            | ClientFact::LetGo { .. }
+            | ClientFact::Wrote { .. }
+            | ClientFact::Ended => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rowlock_proto::{NodeId, Zxid};
+    use rowlock_state::command::Attachment;
+    use rowlock_world::time::Nanos;
+
+    use super::*;
+    use crate::history::client::ClientId;
+    use crate::history::node::Position;
+    use crate::history::{Index, Millis, NewLife};
+
+    /// Objects to the second fact that it is shown about a session.
+    struct Once(u32);
+
+    impl Invariant for Once {
+        fn name(&self) -> &'static str {
+            "once"
+        }
+
+        fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+            let is_about = matches!(fact, Fact::SessionOpened { .. } | Fact::Client { .. });
+            self.0 += u32::from(is_about);
+            if self.0 < 3 { Ok(()) } else { Err(format!("{fact:?}")) }
+        }
+    }
+
+    fn opened(session: i64) -> Fact {
+        let (session, attachment) = (SessionId(session), Attachment(1));
+        Fact::SessionOpened { session, attachment, timeout_ms: 1_000, at: Millis(1) }
+    }
+
+    fn alive(session: i64) -> Fact {
+        let what = ClientFact::Alive { session: SessionId(session), for_ms: 1 };
+        Fact::Client { client: ClientId(0), at: Nanos(1), what }
+    }
+
+    fn new_life(begins_with: Vec<Fact>) -> Fact {
+        let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
+        Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(9), begins_with }))
+    }
+
+    #[test]
+    fn each_life_is_judged_by_itself_and_what_is_late_with_the_life_that_it_is_of() {
+        let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
+        let new = new_life(Vec::new());
+        for fact in [opened(1), new, opened(2), alive(1), alive(2)] {
+            lives.observe(&fact).expect("it is the second of its life");
+        }
+        assert!(lives.observe(&alive(1)).is_err() && lives.observe(&alive(2)).is_err());
+    }
+
+    #[test]
+    fn a_life_begins_with_what_the_new_cluster_has() {
+        let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
+        let begins_with = vec![opened(1), opened(2), opened(3)];
+        assert!(lives.observe(&new_life(begins_with)).is_err());
+    }
+}
