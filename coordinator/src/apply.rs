@@ -120,6 +120,9 @@ impl Apply for Applier {
             stamp.time_ms = time::wall_ms();
         }
         stamp.time_ms += i64::from(mutant::is(Mutant::SilentlyDiffers) && rng::below(300) == 0);
+        if mutant::is(Mutant::GateByRelease) {
+            machine.gate_by(self.replica.versions.most);
+        }
         for proposal in &batch.proposals {
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
             // Behind the events of the same command, in front of those of the next: per connection in zxid

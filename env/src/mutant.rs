@@ -103,6 +103,8 @@ mutants! {
     StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
     /// Applies one entry in 300 with a wrong time, as if a bit had flipped in memory.
     SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes store their time";
+    /// A node does what the newest version that it knows does, not what the cluster has decided on.
+    GateByRelease = "gate-by-release", by ["replica-equality"], when "nodes of two releases are in one cluster";
     /// Nodes exchange digests, but a node whose digest differs does not stop.
     DigestsNotJudged = "digests-not-judged", by ["replica-equality"], when "a replica differs: this tests the comparison itself";
     /// Runs a repeated numbered write again.

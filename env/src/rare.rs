@@ -87,6 +87,8 @@ rare! {
 
     /// A node reads another node's digest of a log index in the log, and has its own digest of it.
     DigestsCompared = "digests-compared";
+    /// The cluster has gone over to a later version, as this node applies its log.
+    VersionRaised = "version-raised";
 
     // Writes on their way.
 

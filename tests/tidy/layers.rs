@@ -26,7 +26,7 @@ const CRATES: [(&str, &[&str]); 20] = [
     ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
-    ("sim", &["backup", "client", "coordinator", "designs", "env", "proto", "state", "world"]),
+    ("sim", &["backup", "client", "coordinator", "designs", "env", "proto", "state", "types", "world"]),
     ("bench", &["client", "proto"]),
     ("compat", &["env", "proto", "world"]),
     ("fuzz", &["client", "consensus", "coordinator", "env", "proto", "state", "transport", "types", "wal"]),

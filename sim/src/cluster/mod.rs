@@ -23,6 +23,7 @@ mod node_statuses;
 mod operator;
 mod rebirth;
 mod record;
+mod releases;
 mod revenant;
 mod run;
 mod scenario;

@@ -19,6 +19,7 @@ use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Desk, Job, Operator};
 use super::record::Record;
+use super::releases::Releases;
 use super::revenant::Revenant;
 use super::scenario::Scenario;
 use super::shape::Shape;
@@ -134,6 +135,7 @@ pub(super) struct Run {
     pub(super) sim: Simulation,
     pub(super) script: Script,
     shape: Shape,
+    releases: Releases,
     pub(super) nodes: Vec<HostId>,
     pub(super) clients: Vec<HostId>,
     pub(super) operator: HostId,
@@ -188,6 +190,7 @@ impl Run {
             sim,
             script,
             shape,
+            releases: Releases::of(plan.seed, plan.seconds),
             nodes,
             clients,
             operator,
@@ -344,7 +347,12 @@ impl Run {
         known.retain(|other| *other != place);
         known.push(place);
         known.sort_unstable();
-        let config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
+        let mut config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
+        if let Some(text) = self.releases.choose(self.sim.now(), &mut config) {
+            self.sim
+                .trace()
+                .note(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
+        }
         self.sim.spawn(
             host,
             "process",

@@ -100,6 +100,7 @@ impl Scenario {
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
+            M::GateByRelease => Scenario::Machines,
             M::NoFlushMark | M::AnyFolderWillDo => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
             M::RestoreKeepsId | M::RestoreKeepsZxid => Scenario::Life,

@@ -13,6 +13,7 @@ use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::{task, time, worker};
 use rowlock_state::command::{Batch, Command};
 use rowlock_state::{Frozen, Machine};
@@ -153,6 +154,7 @@ impl StateMachine {
         for proposal in &batch.proposals {
             if let Command::RaiseVersion { to } = &proposal.command {
                 self.replica.check_version(to).map_err(StorageError::OtherRelease)?;
+                rare::taken(Rare::VersionRaised);
             }
         }
         Ok(())
