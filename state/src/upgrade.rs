@@ -5,7 +5,7 @@
 //! the change, at one place of the log and so at the same moment on every replica. There is no way back.
 //!
 //! Invariant: what a command does depends on the version in the state, and never on what a node knows. So a
-//! change of `apply` stands behind [`Machine::is_at`], for as long as releases are supported that do not have
+//! change of `apply` stands behind `Machine::is_at`, for as long as releases are supported that do not have
 //! it.
 
 use serde::{Deserialize, Serialize};
