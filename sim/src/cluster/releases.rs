@@ -26,6 +26,11 @@ pub(super) struct Releases {
 }
 
 impl Releases {
+    /// All nodes run this release.
+    pub(super) fn one() -> Releases {
+        Releases { rng: Rng::new(0), all_new_from: None }
+    }
+
     /// Of this seed; faults and load last for so many seconds.
     pub(super) fn of(seed: u64, seconds: u64) -> Releases {
         let mut rng = Rng::new(seed ^ 0x7265_6c65_6173_6573);

@@ -27,7 +27,7 @@ use super::stats::Stats;
 use super::terms::terms;
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
-use crate::fault::Script;
+use crate::fault::{Kind, Script, Step};
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
@@ -184,13 +184,19 @@ impl Run {
             record: record.clone(),
         };
         let injector = Injector::new(sim.clone(), patients, &script);
+        // The commands that restore and recover are of one release, which refuses a state of a later one.
+        let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
+        let releases = match script.steps().iter().any(is_reborn) {
+            true => Releases::one(),
+            false => Releases::of(plan.seed, plan.seconds),
+        };
         let closing = watch::channel(false).0;
         let (clients_live, jobs) = (vec![false; clients.len()], Some(jobs));
         Run {
             sim,
             script,
             shape,
-            releases: Releases::of(plan.seed, plan.seconds),
+            releases,
             nodes,
             clients,
             operator,
