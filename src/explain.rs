@@ -37,20 +37,6 @@ async fn ask(client: &Client, what: &str, question: &str) -> Result<Value, Failu
         .map_err(|e| Failure::new(LOST, format!("{what}: the node's report cannot be read: {e}")))
 }
 
-/// A value in a query.
-fn percent(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
 /// One line of an answer: its cells and its style.
 struct Line<const N: usize> {
     cells: [String; N],
@@ -146,10 +132,5 @@ mod tests {
         assert_eq!(text(&json!("a\x1b[2Jb\tc\nd")), "a [2Jb c d");
         assert_eq!((text(&json!("")).as_str(), text(&Value::Null).as_str()), ("-", "-"));
         assert_eq!(text(&json!(7)), "7");
-    }
-
-    #[test]
-    fn query_values_are_encoded() {
-        assert_eq!(percent("/locks/a b%2F&ä"), "/locks/a%20b%252F%26%C3%A4");
     }
 }

@@ -37,7 +37,7 @@ pub struct Drain {
 /// Each client gets the answers to what it has asked, and keeps its session and its locks. Needs a superuser.
 #[derive(clap::Args)]
 pub struct Rebalance {
-    /// So many of a hundred connections
+    /// This share of the connections, in percent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: u8,
     /// Only of this node; without it, of all members

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use rowlock_proto::report::{History, Locks, Queue, Sessions};
+use rowlock_proto::report::{History, Locks, Queue, Sessions, in_query};
 use rowlock_proto::{Request, Response, SessionId};
 use serde::de::DeserializeOwned;
 
@@ -31,13 +31,13 @@ impl HistoryQuery {
         let mut path = format!("/v1/history?since_ms={}", self.since_ms);
         // Writing to a String does not fail.
         if let Some(lock) = &self.lock {
-            let _ = write!(path, "&lock={}", percent(lock));
+            let _ = write!(path, "&lock={}", in_query(lock));
         }
         if let Some(session) = self.session {
             let _ = write!(path, "&session={session}");
         }
         if let Some(before) = &self.before {
-            let _ = write!(path, "&before={}", percent(before));
+            let _ = write!(path, "&before={}", in_query(before));
         }
         if let Some(limit) = self.limit {
             let _ = write!(path, "&limit={limit}");
@@ -65,7 +65,7 @@ impl Client {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report_queue(&self, lock: &str, limit: u32) -> Result<Queue, Error> {
-        self.read_report(&format!("/v1/queue?lock={}&limit={limit}", percent(lock))).await
+        self.read_report(&format!("/v1/queue?lock={}&limit={limit}", in_query(lock))).await
     }
 
     /// The open sessions, in order of their ids; `limit` of them at most. A superuser sees all, other clients
@@ -108,22 +108,6 @@ impl Client {
         let json = self.report(path).await?;
         serde_json::from_str(&json).map_err(|_| Error::Protocol("a report cannot be read"))
     }
-}
-
-/// A value in a query.
-fn percent(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Locks {
     pub zxid: Zxid,
     /// When it was looked at.
     pub time_ms: i64,
-    /// A lock is here while somebody holds it or waits, or while its lock-delay lasts.
+    /// A lock is here while it is held or waited for, or while its lock-delay lasts.
     pub locks: Vec<Lock>,
     /// There are more than are shown.
     pub more: bool,
@@ -32,7 +32,7 @@ pub struct Lock {
     pub holders: u64,
     /// How many wait.
     pub waiters: u64,
-    /// For how long the first of those who wait does. `None`: nobody waits, or it may not be seen.
+    /// For how long the first of those who wait does. `None`: none waits, or it may not be seen.
     pub oldest_wait_ms: Option<i64>,
     /// How many permits it has, if it is a semaphore that is in use.
     pub limit: Option<u32>,
@@ -295,6 +295,20 @@ impl From<Mode> for ModeName {
     }
 }
 
+/// A value as it stands in the query of a question: percent-encoded.
+pub fn in_query(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
 /// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Not a number: a program that reads JSON
 /// numbers as floating point would change it.
 mod hex {
@@ -385,6 +399,11 @@ mod tests {
             "permits": 3, "acquired": true,
         });
         assert_eq!(serde_json::to_value(&entry).unwrap(), flat);
+    }
+
+    #[test]
+    fn query_values_are_encoded() {
+        assert_eq!(in_query("/locks/a b%2F&ä"), "/locks/a%20b%252F%26%C3%A4");
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use rowlock_client::Client;
 use rowlock_env::time;
+use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
 use super::queue::mode;
-use super::{Form, Line, Look, ask, items, moment, percent, show, text};
+use super::{Form, Line, Look, ask, items, moment, show, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
@@ -73,10 +74,10 @@ impl History {
         if let Some(name) = &self.name {
             let mutex = mutex_of(client, name, self.path);
             mutex.validate().map_err(|e| failed(name, &e))?;
-            question.push_str(&format!("&lock={}", percent(&mutex.server_path())));
+            question.push_str(&format!("&lock={}", in_query(&mutex.server_path())));
         }
         if let Some(session) = &self.session {
-            question.push_str(&format!("&session={}", percent(session)));
+            question.push_str(&format!("&session={}", in_query(session)));
         }
         if let Some(since) = self.since {
             question.push_str(&format!("&since_ms={since}"));
@@ -85,7 +86,7 @@ impl History {
         let (mut pages, mut found, mut before) = (Vec::new(), 0, None);
         loop {
             let limit = PAGE.min(self.limit - found);
-            let cursor = before.map(|before: String| format!("&before={}", percent(&before)));
+            let cursor = before.map(|before: String| format!("&before={}", in_query(&before)));
             let page = format!("/v1/history?limit={limit}{question}{}", cursor.unwrap_or_default());
             let document = ask(client, about, &page).await?;
             let entries: Vec<Value> = items(&document, "entries").cloned().collect();

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use rowlock_proto::report::in_query;
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, moment, percent, show, span, text};
+use super::{Form, Line, Look, ask, hint_at_more, items, moment, show, span, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
@@ -55,7 +56,7 @@ impl Queue {
     async fn ask(&self, client: &rowlock_client::Client) -> Result<Value, Failure> {
         let mutex = self.name.mutex(client);
         mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
-        let question = format!("/v1/queue?lock={}&limit={}", percent(&mutex.server_path()), self.limit);
+        let question = format!("/v1/queue?lock={}&limit={}", in_query(&mutex.server_path()), self.limit);
         ask(client, self.name.as_said(), &question).await
     }
 }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use rowlock_client::Client;
 use rowlock_proto::ErrorCode;
+use rowlock_proto::report::in_query;
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, percent, show, span, text};
+use super::{Form, Line, Look, ask, hint_at_more, items, show, span, text};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::operate::{Refusal, operate};
@@ -96,7 +97,7 @@ impl Ls {
         let client = self.cluster.connect().await?;
         let mut question = format!("/v1/sessions?limit={}", self.limit);
         if let Some(session) = &self.session {
-            question.push_str(&format!("&session={}", percent(session)));
+            question.push_str(&format!("&session={}", in_query(session)));
         }
         let answer = ask(&client, self.session.as_deref().unwrap_or("sessions"), &question).await;
         leave(&client).await;
@@ -169,7 +170,7 @@ impl End {
             );
             confirm(&found, &self.session)?;
         }
-        let what = format!("/v1/end-session?session={}", percent(&self.session));
+        let what = format!("/v1/end-session?session={}", in_query(&self.session));
         operate(client, &what).await.map_err(|refusal| match refusal {
             Refusal::Code(ErrorCode::NoNode) => {
                 Failure::new(REFUSED, format!("{}: there is no such session", self.session))
@@ -182,7 +183,7 @@ impl End {
     }
 }
 
-/// Asks the person at the terminal. Without one nobody can have meant it.
+/// Asks the person at the terminal. Without a terminal --force is needed.
 fn confirm(found: &str, session: &str) -> Result<(), Failure> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
@@ -199,7 +200,7 @@ fn confirm(found: &str, session: &str) -> Result<(), Failure> {
 
 /// The report on one session.
 async fn one(client: &Client, session: &str, limit: u32) -> Result<Value, Failure> {
-    let question = format!("/v1/sessions?limit={limit}&session={}", percent(session));
+    let question = format!("/v1/sessions?limit={limit}&session={}", in_query(session));
     let mut document = ask(client, session, &question).await?;
     Ok(document["sessions"][0].take())
 }

@@ -37,7 +37,7 @@ impl Number {
         self.0
     }
 
-    /// The id whose number this is; of nothing, perhaps.
+    /// The number of this raw value. There may be no thing under it.
     pub(crate) fn from_raw(number: u32) -> Self {
         Number(number)
     }
@@ -83,7 +83,7 @@ impl<T: Clone> Arena<T> {
     /// The thing with this number, which is there.
     #[inline]
     pub(crate) fn at(&self, id: Number) -> &T {
-        self.get(id).expect("Invariant: whoever keeps a number knows when its thing goes")
+        self.get(id).expect("Invariant: a number is not kept longer than its thing")
     }
 
     /// The same for a number whose thing may be gone, or another one.
@@ -100,7 +100,7 @@ impl<T: Clone> Arena<T> {
         let block = Arc::make_mut(&mut self.blocks[block]);
         let page = block.pages[page].as_mut().map(Arc::make_mut);
         let thing = page.and_then(|page| page.things[at].as_mut());
-        thing.expect("Invariant: whoever keeps a number knows when its thing goes")
+        thing.expect("Invariant: a number is not kept longer than its thing")
     }
 
     /// Takes a thing in, and gives its number: always the lowest that is free in the first block with room.
@@ -134,7 +134,7 @@ impl<T: Clone> Arena<T> {
         let (block_at, page_at, at) = id.indices();
         let block = Arc::make_mut(&mut self.blocks[block_at]);
         let page = block.pages[page_at].as_mut().map(Arc::make_mut);
-        let page = page.expect("Invariant: whoever keeps a number knows when its thing goes");
+        let page = page.expect("Invariant: a number is not kept longer than its thing");
         let thing = page.things[at].take();
         page.used &= !(1 << at);
         let is_empty = page.used == 0;
@@ -146,7 +146,7 @@ impl<T: Clone> Arena<T> {
         }
         self.room_from = self.room_from.min(block_at);
         self.len -= 1;
-        thing.expect("Invariant: whoever keeps a number knows when its thing goes")
+        thing.expect("Invariant: a number is not kept longer than its thing")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The whole tree, znode by znode, for whoever writes it down in another form. Nothing here changes anything.
+//! The whole tree, znode by znode, for writing it down in another form. Nothing here changes anything.
 
 use rowlock_proto::Stat;
 use rowlock_proto::acl::Acl;
@@ -15,7 +15,7 @@ pub enum Lifetime {
     Session,
     /// Until it has had children and has none left.
     Container,
-    /// So many milliseconds without children and changes.
+    /// This many milliseconds without children and changes.
     Ttl(i64),
 }
 

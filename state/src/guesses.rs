@@ -1,5 +1,5 @@
-//! Where something was found the last time, by a hash of what it was looked for by: a guess, which whoever
-//! takes it confirms.
+//! Where something was found the last time, by a hash of what it was looked for by: a guess, to be
+//! confirmed before it is used.
 //!
 //! So a thing that is asked for again is found in as many steps among a million as among ten. A guess that is
 //! wrong, or has had to go for another one, costs the search that it would have spared: names that were
@@ -37,7 +37,7 @@ fn tag(hash: u64) -> u64 {
 }
 
 impl Guesses {
-    /// Makes room for the guesses of so many things: two places for each.
+    /// Makes room for the guesses of this many things: two places for each.
     #[inline]
     pub(crate) fn fit(&mut self, things: usize) {
         if self.buckets.len() * WAYS < 2 * things {

@@ -1,9 +1,9 @@
 //! Hashes that are not in the sums of the digest yet.
 //!
 //! A place in a queue mostly goes soon after it came, and the numbers of its lock's znode change with each.
-//! To hash all of that for a digest that nobody asks for in between is in vain. So what [`crate::locks`]
-//! makes and changes one at a time is noted here, and counted when there is much of it. Whoever asks for the
-//! digest before that is given the rest of the sum with it.
+//! To hash all of that is wasted where no digest is asked for in between. So what [`crate::locks`]
+//! makes and changes one at a time is noted here, and counted when there is much of it. A
+//! digest that is asked for before that gets the rest of the sum.
 //!
 //! Invariant: what has the hash 0 is in no sum, and is noted here. So the digest is the same whenever it is
 //! counted.
@@ -17,7 +17,7 @@ use crate::arena::Number;
 use crate::locks::KeyRef;
 use crate::machine::Machine;
 
-/// Beyond so many notes, what they are about is counted: after a few in tests, so that they see it happen.
+/// Beyond this many notes, what they are about is counted: after a few in tests, so that they see it happen.
 const NOTES_MAX: usize = if cfg!(debug_assertions) { 16 } else { 1_024 };
 
 /// A znode that may not be counted, and with it the place in a queue that it is, if it is one.

@@ -89,7 +89,7 @@ impl Machine {
         Outcome::Done
     }
 
-    /// The cluster goes over to a version, or stays with its own until somebody says so.
+    /// The cluster goes over to a version, or stays with its own until an operator says so.
     pub(crate) fn decide_on_version(&mut self, command: &Command) -> Outcome {
         let upgrade = &mut self.upgrade;
         match command {

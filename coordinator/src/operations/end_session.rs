@@ -1,4 +1,5 @@
-//! Ends a session by somebody's wish: through the log, as the leader ends one that has fallen silent.
+//! Ends a session that an operator or the node's program names: through the log, as the leader ends one that has
+//! fallen silent.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct EndSession {
 }
 
 impl EndSession {
-    /// Does it, on behalf of `who`: a superuser, or nobody, as when it expires.
+    /// Does it, on behalf of `who`: a superuser, or no identity, as when it expires.
     ///
     /// # Errors
     /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been

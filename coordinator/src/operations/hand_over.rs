@@ -64,7 +64,7 @@ impl HandOver {
 
     /// Has `next` lead, within three seconds at the worst. Gives who leads then, if it is another.
     pub async fn to(&self, next: NodeId) -> Option<NodeId> {
-        assert!(next != self.me, "nobody hands over to itself");
+        assert!(next != self.me, "a node does not hand over to itself");
         time::timeout(BARRIER_DEADLINE, self.barrier()).await.ok()?;
         // A node that has not will tell its clients that the outcome is unknown.
         let _ = time::timeout(APPLIED_DEADLINE, self.others_have_applied()).await;
@@ -75,7 +75,7 @@ impl HandOver {
         match time::timeout(HAND_OVER_DEADLINE, another_leads).await {
             Ok(Ok(())) => self.leadership.borrow().leader.filter(|leader| *leader != me),
             Ok(Err(_)) | Err(_) => {
-                tracing::info!("nobody has taken over");
+                tracing::info!("no other node has taken over");
                 None
             }
         }

@@ -4,7 +4,7 @@
 //! this node that passes it on to the node that it is meant for, and tells the connection what has come of
 //! it. At that node the [`Operator`] does it.
 //!
-//! Must never do: anything for somebody who is no superuser; the door is behind that check.
+//! Must never do: anything for a client that is no superuser; the door is behind that check.
 
 pub mod end_session;
 pub mod hand_over;

@@ -42,8 +42,8 @@ pub struct Operator {
 
 impl Operator {
     /// Does it, within a few seconds. The document says what has come of it; the code, why nothing has:
-    /// `BadArguments` (no such voter), `NewConfigNoQuorum` (nobody could take over), or `OperationTimeout`
-    /// (it may still happen).
+    /// `BadArguments` (no such voter), `NewConfigNoQuorum` (no other node could take over), or
+    /// `OperationTimeout` (it may still happen).
     ///
     /// # Errors
     /// [`Refusal::NotLeader`]: it is for the leader.
@@ -77,7 +77,7 @@ impl Operator {
         let next = to.filter(|to| alive.contains_key(to));
         let next = if to.is_some() { next } else { self.hand_over.successor() };
         let next = next.ok_or(ErrorCode::NewConfigNoQuorum)?;
-        assert!(alive.contains_key(&next) || to.is_none(), "only somebody who is alive is to lead");
+        assert!(alive.contains_key(&next) || to.is_none(), "only a voter that is alive is to lead");
         let leads = self.hand_over.to(next).await.ok_or(ErrorCode::OperationTimeout)?;
         Ok(json!({ "leader": leads.0 }))
     }

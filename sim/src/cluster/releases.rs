@@ -31,7 +31,7 @@ impl Releases {
         Releases { rng: Rng::new(0), all_new_from: None }
     }
 
-    /// Of this seed; faults and load last for so many seconds.
+    /// Of this seed; faults and load last for this many seconds.
     pub(super) fn of(seed: u64, seconds: u64) -> Releases {
         let mut rng = Rng::new(seed ^ 0x7265_6c65_6173_6573);
         let is_mixed = rng.chance(MIXED_PERCENT);

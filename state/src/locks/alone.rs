@@ -2,8 +2,8 @@
 //!
 //! Both do what [`Machine::acquire`] and [`Machine::release`] do for it, and nothing else: here everything is
 //! checked before anything is changed, so nothing is ever taken back, and there is one look by path, for the
-//! lock, which knows its znode. Whatever is out of the ordinary (a lock that nobody has had yet, permits, an
-//! owner that might close a circle, a delay anywhere, quotas) is left to those two.
+//! lock, which knows its znode. Whatever is out of the ordinary (a lock that is used for the first time,
+//! permits, an owner that might close a circle, a delay anywhere, quotas) is left to those two.
 //!
 //! Invariant: who asks cannot tell which way was taken, nor can another replica.
 
@@ -57,7 +57,7 @@ impl Machine {
         let found = self.locks.find(&acquire.lock)?;
         let lock = self.locks.at(found);
         let holds = lock.is_free_for(acquire.mode);
-        // Whoever does not wait, or may close a circle, is told so elsewhere.
+        // What does not wait, or may close a circle, is answered by `Machine::acquire`.
         let may_wait = acquire.wait && acquire.owner == Owner::Unnamed;
         if !(holds || may_wait) || lock.len() >= QUEUE_MAX {
             return None;

@@ -25,7 +25,7 @@ impl Default for Releases {
 }
 
 impl Releases {
-    /// Of a node that knows these, and has met nobody.
+    /// Of a node that knows these, and has met no other.
     pub fn of(ours: Versions) -> Releases {
         Releases { ours: Arc::new(ours), heard: Arc::default() }
     }

@@ -136,7 +136,7 @@ impl Links {
         self.table[from.0][to.0].distrusted = distrusted;
     }
 
-    /// Whether a handshake between the two fails, whoever begins it: each side judges the other.
+    /// Whether a handshake between the two fails. Either may begin it: each side judges the other.
     pub fn distrusted(&self, a: HostId, b: HostId) -> bool {
         a != b && (self.table[a.0][b.0].distrusted || self.table[b.0][a.0].distrusted)
     }
