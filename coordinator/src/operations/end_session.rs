@@ -1,5 +1,5 @@
-//! Ends a session that an operator or the node's program names: through the log, as the leader ends one that has
-//! fallen silent.
+//! Ends a session that an operator or the node's program names: through the log, as the leader ends one that
+//! has fallen silent.
 
 use std::sync::Arc;
 
