@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use rowlock_backup::folder::{self, NewCluster, Restored};
 use rowlock_backup::survivor::{self, Survivor, SurvivorError};
 use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
+use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
@@ -69,7 +70,7 @@ impl Recover {
         let longest = timeouts.max().unwrap_or(0).max(config.session.max_timeout_ms);
         let grace_ms = if self.no_grace { 0 } else { longest };
         let new = NewCluster { id: new_id(), grace_ms };
-        let restored = Restored::new(machine, new).map_err(|e| Failure::new(REFUSED, e))?;
+        let restored = Restored::new(machine, new, time::wall_ms()).map_err(|e| Failure::new(REFUSED, e))?;
         let identity = Identity { cluster: config.name.clone(), node: node.id };
         let voters = BTreeMap::from([(node.id, member(node))]);
         restored.make_folder(&beside, &identity, &voters).map_err(|e| not_made(&e))?;

@@ -46,8 +46,16 @@ async fn a_restored_cluster_grants_a_lock_when_its_old_holder_has_given_up_and_w
     cluster.kill_all();
     let old_disk = cluster.folder.join("old");
     fs::rename(cluster.folder.join("data"), &old_disk).unwrap();
-    let said = run(&cluster, &["backup", "restore", "state.backup", "--all"], None).await;
+    let said = run(&cluster, &["backup", "restore", "state.backup", "--node", "1"], None).await;
     assert_eq!(said.code, 0, "{}", said.err);
+    let founding = said.out.lines().find_map(|line| line.split_once("--cluster-id ")).unwrap().1;
+    for node in ["2", "3"] {
+        let on = ["backup", "restore", "state.backup", "--node", node, "--cluster-id"];
+        let alone = run(&cluster, &[&on[..], &[&founding[..32]]].concat(), None).await;
+        assert!(alone.code == 64 && alone.err.contains("with @ and the time"), "{}", alone.err);
+        let joined = run(&cluster, &[&on[..], &[founding]].concat(), None).await;
+        assert_eq!(joined.code, 0, "{}", joined.err);
+    }
     assert!(said.out.contains("ended: 2 sessions with 1 ephemeral znodes"), "{}", said.out);
     let restarted = Instant::now();
     cluster.ids().into_iter().for_each(|id| cluster.start_node(id));

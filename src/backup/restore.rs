@@ -1,14 +1,15 @@
 //! `rowlock backup restore`: the data folders of a new cluster, made from a backup while no node runs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use rowlock_backup::file;
 use rowlock_backup::folder::{Member, NewCluster, Restored};
 use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
-use rowlock_env::rng;
+use rowlock_env::{rng, time};
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
@@ -43,9 +44,9 @@ pub struct Restore {
     /// Make the folders of all voters on this machine
     #[arg(long)]
     all: bool,
-    /// The id that the first `restore` of this cluster has printed; for every further node
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<ClusterId>,
+    /// The id and the time that the first `restore` of this cluster has printed; for every further node
+    #[arg(long, value_name = "ID@MS")]
+    cluster_id: Option<Founding>,
     /// Open sessions at once: no client of the old cluster is left
     #[arg(long)]
     no_grace: bool,
@@ -65,15 +66,16 @@ impl Restore {
             return Err(Failure::new(USAGE, what));
         }
         let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
-        let id = self.cluster_id.unwrap_or_else(new_id);
+        let founding = self.cluster_id.unwrap_or_else(Founding::now);
+        let Founding { id, at_ms } = founding;
         if header.id() == Some(id) {
             let what = "--cluster-id is the id of the old cluster: leave it out for the first node";
             return Err(Failure::new(USAGE, what));
         }
         let longest = config.session.max_timeout_ms.max(header.longest_timeout_ms);
         let grace_ms = if self.no_grace { 0 } else { longest };
-        let restored =
-            Restored::new(machine, NewCluster { id, grace_ms }).map_err(|e| Failure::new(REFUSED, e))?;
+        let restored = Restored::new(machine, NewCluster { id, grace_ms }, at_ms)
+            .map_err(|e| Failure::new(REFUSED, e))?;
         let members: BTreeMap<NodeId, Member> = voters.iter().map(|node| (node.id, member(node))).collect();
         for node in &chosen {
             let identity = Identity { cluster: config.name.clone(), node: node.id };
@@ -98,7 +100,7 @@ impl Restore {
                 if chosen.len() < voters.len() {
                     let _ = writeln!(
                         out,
-                        "on the other machines: rowlock backup restore FILE --node N --cluster-id {id}"
+                        "on the other machines: rowlock backup restore FILE --node N --cluster-id {founding}"
                     );
                 }
                 let _ = writeln!(out, "{}", told_of_grace(grace_ms));
@@ -110,6 +112,7 @@ impl Restore {
                 print_json(&json!({
                     "cluster": config.name,
                     "cluster_id": id.to_string(),
+                    "founding": founding.to_string(),
                     "zxid": restored.machine().last_zxid().0,
                     "grace_ms": grace_ms,
                     "sessions_ended": restored.ended().sessions,
@@ -118,6 +121,37 @@ impl Restore {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What all voters of a restored cluster have in common beside the backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Founding {
+    id: ClusterId,
+    /// When the first of them was restored, milliseconds since 1970.
+    at_ms: i64,
+}
+
+impl Founding {
+    fn now() -> Self {
+        Founding { id: new_id(), at_ms: time::wall_ms() }
+    }
+}
+
+impl fmt::Display for Founding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.id, self.at_ms)
+    }
+}
+
+impl FromStr for Founding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('@').and_then(|(id, ms)| Some((id.parse().ok()?, ms.parse().ok()?)));
+        let (id, at_ms) =
+            parts.ok_or("give it as the first `restore` has printed it, with @ and the time")?;
+        Ok(Founding { id, at_ms })
     }
 }
 
@@ -146,4 +180,18 @@ pub fn member(node: &NodeEntry) -> Member {
 pub fn not_made(error: &StorageError) -> Failure {
     let code = if matches!(error, StorageError::Io { .. }) { IO } else { DATA_FOLDER };
     Failure::new(code, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_first_restore_prints_is_read_for_the_others_and_an_id_alone_is_not() {
+        let founding = Founding { id: ClusterId(0xb62a), at_ms: 1_795_181_663_219 };
+        assert_eq!(founding.to_string().parse(), Ok(founding));
+        for wrong in ["", "@", &ClusterId(7).to_string(), "x@1", &format!("{}@", ClusterId(7))] {
+            assert!(wrong.parse::<Founding>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! Clients of the old cluster may still believe that they hold locks, and resources may have seen tokens that
 //! this state has never given. So, before the first command of the new cluster:
 //! 1. The cluster has a new id: nodes and clients of the old one are refused.
-//! 2. The zxid jumps beyond all that the old cluster can have given: tokens and session ids never go back.
+//! 2. The zxid jumps beyond all that the old cluster can have given: tokens and session ids never go back. It
+//!    jumps further the later the restore is, so a second one from the same backup is beyond the first.
 //! 3. Sessions end, with their ephemeral znodes, queues and remembered outcomes.
 //! 4. No session is opened before the grace is over. The leader measures it, from its own beginning: by then
 //!    every client of the old cluster has given up what it held.
@@ -24,6 +25,9 @@ use crate::outcome::{Outcome, SessionEnd};
 const SPAN_BITS: u32 = 40;
 /// How many spans a restored state jumps: beyond the one after its own.
 const SPANS: i64 = 2;
+/// How many zxids more for each millisecond from the state's last command to the restore: more commands than
+/// any cluster applies in one.
+const ZXIDS_PER_MS: i64 = 128;
 /// Bits of a zxid that fit into a session id.
 const ZXID_BITS: u32 = 56;
 
@@ -54,27 +58,36 @@ pub struct Ended {
     pub ephemerals: u64,
 }
 
-/// The zxids are used up: a state can be restored 16,000 times.
+/// The zxids are used up: a state can be restored 16,000 times. Or the clock is off by thousands of years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("zxid {0} is too large: there is no room for another cluster's")]
+#[error("zxid {0} is too large, or the clock is wrong: there is no room for another cluster's")]
 pub struct ZxidsUsedUp(pub Zxid);
 
 impl Machine {
-    /// Makes the state of a new cluster out of that of an old one. See the module for the rules.
+    /// Makes the state of a new cluster out of that of an old one. See the module for the rules. `at_ms` is
+    /// when, by the clock of whoever restores: milliseconds since 1970, the same for all nodes. A clock that
+    /// is behind the state's time counts as that time.
     ///
     /// # Errors
     /// [`ZxidsUsedUp`]; the state is as it was.
-    pub fn restore(&mut self, new: NewCluster) -> Result<Ended, ZxidsUsedUp> {
-        self.restore_without(new, None)
+    pub fn restore(&mut self, new: NewCluster, at_ms: i64) -> Result<Ended, ZxidsUsedUp> {
+        self.restore_without(new, at_ms, None)
     }
 
     /// [`Machine::restore`] without one of its rules. Only the mutants of a restore leave one out.
     ///
     /// # Errors
     /// [`ZxidsUsedUp`]; the state is as it was.
-    pub fn restore_without(&mut self, new: NewCluster, left_out: Option<Rule>) -> Result<Ended, ZxidsUsedUp> {
+    pub fn restore_without(
+        &mut self,
+        new: NewCluster,
+        at_ms: i64,
+        left_out: Option<Rule>,
+    ) -> Result<Ended, ZxidsUsedUp> {
         let before = self.last_zxid;
-        let floor = ((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS;
+        let age_ms = at_ms.saturating_sub(self.time_ms).max(0);
+        let floor = (((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS)
+            .saturating_add(age_ms.saturating_mul(ZXIDS_PER_MS));
         // The ends below take zxids of the new span, and it is to have room for commands besides.
         if floor >= 1 << (ZXID_BITS - 1) {
             return Err(ZxidsUsedUp(before));
@@ -100,8 +113,7 @@ impl Machine {
         let left = self.counts();
         assert_eq!((left.sessions, left.ephemerals, left.locks), (0, 0, 0), "nothing is held or waited for");
         assert_eq!(left.znodes + counts.ephemerals, counts.znodes, "only ephemeral znodes go");
-        let has_jumped = self.last_zxid.0 >> SPAN_BITS == floor >> SPAN_BITS;
-        assert!(left_out.is_some() || self.last_zxid > before && has_jumped);
+        assert!(left_out.is_some() || self.last_zxid > before && self.last_zxid.0 >= floor);
         Ok(Ended { sessions: counts.sessions, ephemerals: counts.ephemerals })
     }
 
@@ -196,7 +208,7 @@ mod tests {
     fn nothing_is_held_in_a_restored_state_and_no_zxid_goes_back() {
         let mut machine = old();
         let before = machine.last_zxid();
-        let ended = machine.restore(NEW).unwrap();
+        let ended = machine.restore(NEW, 1_000).unwrap();
         assert_eq!(ended, Ended { sessions: 2, ephemerals: 2 });
         machine.check().unwrap();
         assert_eq!((machine.counts().locks, machine.cluster()), (0, Some(NEW.id)));
@@ -206,9 +218,37 @@ mod tests {
     }
 
     #[test]
+    fn a_second_cluster_from_one_backup_gives_no_zxid_that_the_first_has_given() {
+        let mut first = old();
+        first.restore(NEW, 90_000).unwrap();
+        run(&mut first, SessionId::NONE, Command::EndGrace).unwrap();
+        let began = first.last_zxid();
+        // A hundred commands in each of ten milliseconds.
+        (0..1_000).for_each(|_| assert_ne!(session(&mut first), SessionId::NONE));
+        assert!(first.last_zxid().0 >= began.0 + 1_000);
+        let mut second = old();
+        second.restore(NewCluster { id: ClusterId(8), ..NEW }, 90_010).unwrap();
+        assert!(second.last_zxid() > first.last_zxid(), "{} {}", second.last_zxid(), first.last_zxid());
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_lets_no_zxid_go_back() {
+        for at_ms in [i64::MIN, -1, 0, 999] {
+            let mut machine = old();
+            let before = machine.last_zxid();
+            machine.restore(NEW, at_ms).unwrap();
+            assert_eq!(machine.last_zxid().0 >> SPAN_BITS, (before.0 >> SPAN_BITS) + SPANS);
+        }
+        let mut machine = old();
+        let before = (machine.digest(), machine.last_zxid());
+        assert_eq!(machine.restore(NEW, i64::MAX), Err(ZxidsUsedUp(before.1)));
+        assert_eq!((machine.digest(), machine.last_zxid()), before);
+    }
+
+    #[test]
     fn no_session_is_opened_before_the_grace_is_over() {
         let mut machine = old();
-        machine.restore(NEW).unwrap();
+        machine.restore(NEW, 1_000).unwrap();
         assert_eq!(run(&mut machine, SessionId::NONE, open()), Err(ErrorCode::ThrottledOp));
         assert_eq!(machine.counts().sessions, 0);
         run(&mut machine, SessionId::NONE, Command::EndGrace).unwrap();
@@ -220,7 +260,7 @@ mod tests {
     fn a_restored_state_is_written_and_read_again_and_differs_from_every_other_one() {
         let restored = |new| {
             let mut machine = old();
-            machine.restore(new).unwrap();
+            machine.restore(new, 1_000).unwrap();
             machine
         };
         let machine = restored(NEW);
@@ -246,12 +286,12 @@ mod tests {
     fn a_state_whose_zxids_are_used_up_is_not_restored() {
         let mut machine = Machine::new();
         let mut restores = 0;
-        while machine.restore(NEW).is_ok() {
+        while machine.restore(NEW, 0).is_ok() {
             restores += 1;
         }
         assert_eq!(restores, (1 << (ZXID_BITS - 1 - SPAN_BITS)) / SPANS - 1);
         let before = machine.digest();
-        assert_eq!(machine.restore(NEW), Err(ZxidsUsedUp(machine.last_zxid())));
+        assert_eq!(machine.restore(NEW, 0), Err(ZxidsUsedUp(machine.last_zxid())));
         assert_eq!(machine.digest(), before);
     }
 }

@@ -22,11 +22,12 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Applies the rules of a restore to the state of a backup.
+    /// Applies the rules of a restore to the state of a backup. `at_ms` is when the new cluster is made,
+    /// milliseconds since 1970 ([`Machine::restore`]); the same for all of its voters.
     ///
     /// # Errors
     /// [`ZxidsUsedUp`].
-    pub fn new(mut machine: Machine, mut new: NewCluster) -> Result<Restored, ZxidsUsedUp> {
+    pub fn new(mut machine: Machine, mut new: NewCluster, at_ms: i64) -> Result<Restored, ZxidsUsedUp> {
         if mutant::is(Mutant::RestoreKeepsId) {
             new.id = machine.cluster().unwrap_or(new.id);
         }
@@ -36,7 +37,7 @@ impl Restored {
         let left_out =
             [(Mutant::RestoreKeepsZxid, Rule::Zxids), (Mutant::RestoreKeepsSessions, Rule::Sessions)];
         let left_out = left_out.into_iter().find(|(mutant, _)| mutant::is(*mutant)).map(|(_, rule)| rule);
-        let ended = machine.restore_without(new, left_out)?;
+        let ended = machine.restore_without(new, at_ms, left_out)?;
         Ok(Restored { machine, cluster: new.id, ended })
     }
 
@@ -51,7 +52,7 @@ impl Restored {
     }
 
     /// Makes the data folder of the voter `identity`. All voters need one, each with the same backup, the
-    /// same id of the cluster, the same grace and the same voters. Blocks on the disk.
+    /// same id of the cluster, time, grace and voters. Blocks on the disk.
     ///
     /// # Errors
     /// [`StorageError`]; a folder with content is not touched.

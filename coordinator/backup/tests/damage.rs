@@ -95,7 +95,7 @@ fn a_folder_is_made_once_and_one_with_content_is_not_touched() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("node");
     let new = NewCluster { id: ClusterId(5), grace_ms: 1_000 };
-    let restored = Restored::new(state(3), new).unwrap();
+    let restored = Restored::new(state(3), new, 1_000).unwrap();
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
     let member = Member { peer_addr: "a:1".to_owned(), client_addr: "a:2".to_owned() };
     let voters = BTreeMap::from([(NodeId(1), member)]);

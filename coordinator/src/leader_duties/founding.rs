@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn each_leader_waits_for_the_whole_grace() {
         let (mut state, mut founding) = (Machine::new(), Founding::default());
-        state.restore(NewCluster { id: ClusterId(1), grace_ms: 2_000 }).expect("there are zxids");
+        state.restore(NewCluster { id: ClusterId(1), grace_ms: 2_000 }, 1_000).expect("there are zxids");
         let begun = time::now();
         assert_eq!(founding.due(&state, 1, begun), None);
         assert_eq!(founding.due(&state, 1, begun + SECOND), None);

@@ -105,6 +105,8 @@ pub struct Plan {
     pub source: Source,
     /// Its id.
     pub id: ClusterId,
+    /// When it is made, by the operator's clock: milliseconds since 1970.
+    pub at_ms: i64,
     /// Its voters.
     pub voters: BTreeMap<NodeId, Member>,
 }
@@ -157,7 +159,7 @@ impl Plan {
 
     fn restored(&self, machine: Machine, longest_timeout_ms: u32) -> Result<Restored, String> {
         let grace_ms = longest_timeout_ms.max(MAX_TIMEOUT_MS);
-        Restored::new(machine, NewCluster { id: self.id, grace_ms }).map_err(|e| e.to_string())
+        Restored::new(machine, NewCluster { id: self.id, grace_ms }, self.at_ms).map_err(|e| e.to_string())
     }
 }
 

@@ -115,7 +115,8 @@ impl Injector {
         };
         self.rebirths += 1;
         let id = ClusterId(u128::from(self.sim.now().0) << 32 | u128::from(self.rebirths));
-        let plan = Plan { source, id, voters: voters.iter().map(member).collect() };
+        let at_ms = self.sim.wall_ms(self.patients.operator);
+        let plan = Plan { source, id, at_ms, voters: voters.iter().map(member).collect() };
         let folder = |place: &usize| {
             let begins_with = self.sim.disk(self.patients.nodes[*place]).copy();
             (*place, Folder { begins_with, outcome: Outcome::default(), attempts: 0, made: None })

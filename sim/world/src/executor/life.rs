@@ -194,6 +194,11 @@ impl Simulation {
         self.core.mark(7, host);
     }
 
+    /// What the host's wall clock shows, milliseconds since 1970.
+    pub fn wall_ms(&self, host: HostId) -> i64 {
+        self.core.state.lock().hosts[host.0].clock.wall_ms(self.now())
+    }
+
     /// The host's wall clock jumps.
     pub fn jump_wall_clock(&self, host: HostId, by_ms: i64) {
         self.core.state.lock().hosts[host.0].clock.jump(by_ms);
