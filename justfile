@@ -101,6 +101,10 @@ fuzz target seconds="600":
 package:
     cargo package --workspace --no-verify --exclude rowlock-frames --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
 
+# The Rust examples of the pages in a stranger's crate, built on the packed crates.
+packaged:
+    .ci/packaged
+
 # Licences and advisories; needs cargo-deny.
 deny:
     cargo deny check

@@ -1,5 +1,5 @@
 //! What a registry needs of the crates that are published: a version for each of them, and none for those
-//! that stay here.
+//! that stay here. And what the pages tell a user to depend on: the crates of this release.
 
 use super::tree::Tree;
 
@@ -22,6 +22,34 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
         if is_private && said.contains("version = ") {
             found.push(format!("Cargo.toml: {name} is not published: say no version"));
         }
+        if depends_on_itself_by_version(name, manifest) {
+            found.push(format!("{folder}/Cargo.toml: {name} is in no registry yet: say path = \".\" alone"));
+        }
+    }
+    found.extend(other_releases(tree, version.trim_matches('"')));
+    found
+}
+
+/// A crate's tests may need it with a feature. With a version, packing it asks the registry for a release
+/// that is not there yet.
+fn depends_on_itself_by_version(name: &str, manifest: &str) -> bool {
+    let own = |line: &&str| line.split(['.', ' ', '=']).next() == Some(name);
+    manifest.lines().find(own).is_some_and(|line| line.contains("workspace") || line.contains("version"))
+}
+
+/// Dependency lines in pages that name another release than this one.
+fn other_releases(tree: &Tree, version: &str) -> Vec<String> {
+    let Some((release, _)) = version.rsplit_once('.') else { return Vec::new() };
+    let mut found = Vec::new();
+    for (path, text) in tree.of_kind("md") {
+        for line in text.lines() {
+            let Some((_, after)) = line.split_once("rowlock-") else { continue };
+            let Some((name, said)) = after.split_once(" = \"") else { continue };
+            let said = said.split('"').next().unwrap_or_default();
+            if !name.contains(' ') && said != release {
+                found.push(format!("{path}: rowlock-{name} = \"{said}\": this is release {release}"));
+            }
+        }
     }
     found
 }
@@ -42,5 +70,25 @@ mod tests {
             "Cargo.toml: rowlock-c is not published: say no version",
         ];
         assert_eq!(breaches(&Tree::with(&files)), want);
+    }
+
+    #[test]
+    fn a_crate_that_asks_the_registry_for_itself_is_found() {
+        let root = "version = \"0.2.0\"\nrowlock-a = { version = \"0.2.0\", path = \"a\" }\nrowlock-b = { version = \
+                    \"0.2.0\", path = \"b\" }\n";
+        let asks = "[dev-dependencies]\nrowlock-a = { workspace = true, features = [\"x\"] }\n";
+        let by_path = "[dev-dependencies]\nrowlock-b = { path = \".\", features = [\"x\"] }\n";
+        let tree = Tree::with(&[("Cargo.toml", root), ("a/Cargo.toml", asks), ("b/Cargo.toml", by_path)]);
+        assert_eq!(
+            breaches(&tree),
+            ["a/Cargo.toml: rowlock-a is in no registry yet: say path = \".\" alone"]
+        );
+    }
+
+    #[test]
+    fn a_page_that_tells_of_another_release_is_found() {
+        let page = "rowlock-a = \"0.1\"\nuse a; // rowlock-b = \"0.2\"\n";
+        let tree = Tree::with(&[("Cargo.toml", "version = \"0.2.0\"\n"), ("a/README.md", page)]);
+        assert_eq!(breaches(&tree), ["a/README.md: rowlock-a = \"0.1\": this is release 0.2"]);
     }
 }
