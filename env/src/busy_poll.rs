@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::{time, world};
+use crate::world;
 
 /// A turn of the runtime that takes less only checked the sockets.
 const IDLE: Duration = Duration::from_micros(20);
@@ -91,17 +91,6 @@ impl BusyPoll {
 
     fn is_awake(&self) -> bool {
         self.moments.lock().is_awake(Instant::now())
-    }
-}
-
-/// Checks the sockets, then lets all runnable tasks run; a simulated world, whose tasks take no time,
-/// continues at `until`. For waits that are shorter than a timer's tick (a millisecond): call it until then.
-/// Cancel safe.
-pub async fn turn(until: time::Instant) {
-    if world::current().is_some() {
-        time::sleep_until(until).await;
-    } else {
-        tokio::task::yield_now().await;
     }
 }
 

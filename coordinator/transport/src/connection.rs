@@ -15,12 +15,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use rowlock_env::time::{self, Instant, Sleep};
+use rowlock_env::time::{self, Sleep};
 use rowlock_types::limits::{
     PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
 };
 use rowlock_types::memory::Share;
-use rowlock_types::pacing::PEER_ANSWER_DELAY_MAX;
 
 use super::frame::{Frame, RequestId};
 use super::handshake::Lane;
@@ -47,27 +46,14 @@ pub(super) struct Connection<C> {
     running: Running,
     /// On the proposals lane: the first refusal, which holds for all that follows.
     refused: Option<Vec<u8>>,
-    /// Until then what is in the outbox may wait for company; unset if it must leave at once.
-    patience: Option<Instant>,
 }
 
 impl<C: Conversation> Connection<C> {
     pub(super) fn new(lane: Lane, conversation: C, inbox: Inbox, outbox: Outbox) -> Self {
         let (backlog, running) = (VecDeque::new(), Running::new());
         let held = inbox.share();
-        let (backlog_bytes, refused, patience) = (0, None, None);
-        Connection {
-            lane,
-            conversation,
-            inbox,
-            outbox,
-            backlog,
-            backlog_bytes,
-            held,
-            running,
-            refused,
-            patience,
-        }
+        let (backlog_bytes, refused) = (0, None);
+        Connection { lane, conversation, inbox, outbox, backlog, backlog_bytes, held, running, refused }
     }
 
     /// Gives the reason of the end.
@@ -82,7 +68,6 @@ impl<C: Conversation> Connection<C> {
 
     async fn step(&mut self, mut tick: Pin<&mut Sleep>) -> Result<(), WireError> {
         let reads = self.backlog.len() < PEER_IN_FLIGHT_MAX && self.backlog_bytes < PEER_BACKLOG_MAX_BYTES;
-        let waits_until = self.patience;
         tokio::select! {
             biased;
             Some((id, answer)) = self.running.next(), if !self.running.is_empty() => {
@@ -92,12 +77,11 @@ impl<C: Conversation> Connection<C> {
                     self.answer(id, answer);
                 }
             }
-            sent = self.outbox.drain_some(), if !self.outbox.is_empty() && waits_until.is_none() => sent?,
+            sent = self.outbox.drain_some(), if !self.outbox.is_empty() => sent?,
             filled = self.inbox.fill(), if reads => {
                 filled?;
                 self.receive()?;
             }
-            () = at(waits_until), if waits_until.is_some() => self.patience = None,
             () = tick.as_mut() => {
                 if reads && self.inbox.silence() >= PEER_IDLE_MAX {
                     return Err(WireError::Silent(self.inbox.silence()));
@@ -113,7 +97,6 @@ impl<C: Conversation> Connection<C> {
     fn receive(&mut self) -> Result<(), WireError> {
         while let Some(frame) = self.inbox.take()? {
             if frame.id == RequestId::NONE {
-                self.patience = None;
                 self.outbox.push(RequestId::NONE, &[]); // a ping
             } else {
                 self.backlog_bytes += frame.body.len();
@@ -131,7 +114,7 @@ impl<C: Conversation> Connection<C> {
             self.backlog_bytes -= frame.body.len();
             let request = self.conversation.decode(&frame.body).map_err(WireError::Protocol)?;
             if let Some(refusal) = &self.refused {
-                let refused = Answer { body: refusal.clone(), may_wait: false, refuses: true };
+                let refused = Answer { body: refusal.clone(), refuses: true };
                 self.answer(frame.id, refused);
                 continue;
             }
@@ -150,24 +133,11 @@ impl<C: Conversation> Connection<C> {
     }
 
     fn answer(&mut self, id: RequestId, answer: Answer) {
-        let Answer { body, may_wait, refuses } = answer;
+        let Answer { body, refuses } = answer;
         assert!(body.len() <= PEER_FRAME_MAX_BYTES, "Invariant: answers are small");
-        if !may_wait {
-            self.patience = None;
-        } else if self.outbox.is_empty() {
-            self.patience = Some(time::now() + PEER_ANSWER_DELAY_MAX);
-        } // else with what is there already
         self.outbox.push(id, &body);
         if refuses && self.lane == Lane::Proposals {
             self.refused = Some(body);
         }
-    }
-}
-
-/// Waits until then; for ever, if never.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -37,8 +37,6 @@ pub trait Conversation: Send {
 pub struct Answer {
     /// Encoded; at most `limits::PEER_FRAME_MAX_BYTES`.
     pub body: Vec<u8>,
-    /// Nobody waits for it: it may go with the next one, or after `pacing::PEER_ANSWER_DELAY_MAX`.
-    pub may_wait: bool,
     /// On the lane of a [`Stream`](super::Stream): nothing was done, and every later request of the
     /// connection gets this answer, too, without being carried out.
     pub refuses: bool,

@@ -65,7 +65,7 @@ impl Conversation for Echo {
 
     fn handle(&mut self, request: Bytes) -> BoxFuture<'static, Answer> {
         let refuses = request == "no";
-        std::future::ready(Answer { body: request.to_vec(), may_wait: false, refuses }).boxed()
+        std::future::ready(Answer { body: request.to_vec(), refuses }).boxed()
     }
 }
 

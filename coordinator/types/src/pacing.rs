@@ -8,8 +8,6 @@
 //! |---|---|---|---|
 //! | [`IN_FLIGHT_DELAY_MAX`] | the next log entry | a larger entry in flight | `batching/mod.rs` |
 //! | [`COALESCE_DELAY_MAX`] | acquires that only join queues | more commands | `batching/coalesce.rs` |
-//! | [`LINGER_DELAY_MAX`] | the entry after a large one | clients just answered | `batching/mod.rs` |
-//! | [`PEER_ANSWER_DELAY_MAX`] | an answer with nothing new | the next one | `peer/answer_timing.rs` |
 //! | [`COMMIT_NOTIFY_DELAY_MAX`] | a commit, no clients | the next entries | `raft/commit_notify.rs` |
 //! | [`LAZY_FLUSH_DELAY_MAX`] | a flush that no quorum needs | more entries | `raft/lazy_flush.rs` |
 //! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
@@ -26,15 +24,6 @@ pub const FEW_COMMANDS: usize = 4;
 /// alone, and the release that frees their lock comes the same way. (When a lock changes hands, the former
 /// holder is back first: its new place and the next holder's release become one entry instead of two.)
 pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
-/// After an entry of at least so many commands the next one waits for [`LINGER_DELAY_MAX`], unless twice as
-/// many commands are there.
-pub const MANY_COMMANDS: usize = 24;
-/// Of many clients, those that were just answered are about to ask again, and the sockets hold more requests
-/// than those that wait in the leader. A larger entry saves them more time than this delay costs.
-pub const LINGER_DELAY_MAX: Duration = Duration::from_micros(150);
-/// How long an answer to another node waits for the next one, if it tells nothing new. Beyond: it is sent
-/// alone.
-pub const PEER_ANSWER_DELAY_MAX: Duration = Duration::from_millis(2);
 /// How long a follower without clients may not hear what is committed. Beyond: it is told, even if nothing
 /// else is to be said.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
@@ -46,5 +35,3 @@ pub const FLUSH_MARK_DELAY: Duration = Duration::from_millis(20);
 
 // The mark is written when the log is at rest, so after a lazy flush.
 const _: () = assert!(LAZY_FLUSH_DELAY_MAX.as_millis() < FLUSH_MARK_DELAY.as_millis());
-const _: () = assert!(FEW_COMMANDS < MANY_COMMANDS);
-const _: () = assert!(LINGER_DELAY_MAX.as_micros() < COALESCE_DELAY_MAX.as_micros());

@@ -20,7 +20,6 @@ use futures_util::{FutureExt, StreamExt};
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
-use rowlock_env::busy_poll;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -30,9 +29,7 @@ use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::pacing::{
-    COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX, LINGER_DELAY_MAX, MANY_COMMANDS,
-};
+use rowlock_types::pacing::{COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -90,13 +87,12 @@ struct Entry {
 
 /// What became of a proposed entry.
 enum Ended {
-    /// It is applied.
-    Applied,
+    /// It is applied; or the term is over, or Raft stops: the origins see the change of leadership and give
+    /// up.
+    Over,
     /// Nothing of it is applied, nor will be: Raft has not taken it, or has taken it in front of one before
     /// it.
     Undone(Entry),
-    /// The term is over, or Raft stops: the origins see the change of leadership and give up.
-    GivenUp,
 }
 
 /// Entries that were proposed and have not come back.
@@ -127,40 +123,12 @@ impl InFlight {
     }
 }
 
-/// Whether the next entry waits a moment, until clients have reacted to the answers of the last one.
-struct Linger {
-    until: Instant,
-    /// Commands of the last entry.
-    last: usize,
-}
-
-impl Default for Linger {
-    fn default() -> Self {
-        Linger { until: time::now(), last: 0 }
-    }
-}
-
-impl Linger {
-    /// An entry has been applied.
-    fn begin(&mut self) {
-        if self.last >= MANY_COMMANDS {
-            self.until = time::now() + LINGER_DELAY_MAX;
-        }
-    }
-
-    fn goes_on(&self, builder: &EntryBuilder) -> bool {
-        let waiting = builder.commands().len();
-        waiting > 0 && waiting < 2 * self.last && !builder.is_full() && time::now() < self.until
-    }
-}
-
 impl Batcher {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let (mut in_flight, mut undone) = (InFlight::default(), BTreeMap::new());
         let (mut builder, mut proposed) = (EntryBuilder::default(), time::now());
         let (mut made, mut begun) = (Ordinal::default(), time::now());
-        let mut linger = Linger::default();
         loop {
             let under_way = in_flight.entries.len() + undone.len();
             assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
@@ -172,10 +140,6 @@ impl Batcher {
             {
                 begun = if builder.is_empty() { time::now() } else { begun };
                 builder.add(batch);
-            }
-            if linger.goes_on(&builder) && in_flight.commands < FEW_COMMANDS {
-                busy_poll::turn(linger.until).await;
-                continue;
             }
             let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && undone.is_empty();
             let may_go_at = if builder.is_full() {
@@ -196,7 +160,6 @@ impl Batcher {
                     self.refuse_growth(&mut proposals);
                     let proposals = self.judge(term, proposals, &mut builder);
                     (made, proposed) = (self.next_ordinal(made, term), time::now());
-                    linger.last = proposals.len();
                     let commands = proposals.len();
                     let entry = Entry { ordinal: made, commands, payload: self.stamp(made, proposals) };
                     self.propose(entry, &mut in_flight).await;
@@ -207,12 +170,11 @@ impl Batcher {
                 biased;
                 () = shutdown.wait() => return,
                 Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
-                    Ended::Applied => linger.begin(),
+                    Ended::Over => {}
                     Ended::Undone(entry) => {
                         let twin = undone.insert(entry.ordinal, entry);
                         assert!(twin.is_none(), "two entries have one number");
                     }
-                    Ended::GivenUp => {}
                 },
                 batch = self.queue.recv(), if !builder.is_full() => match batch {
                     Some(batch) => {
@@ -365,7 +327,7 @@ impl Batcher {
                 Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Ended::Undone(entry),
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
-                    Ended::Applied
+                    Ended::Over
                 }
                 // Its documentation: rejected before the entry was appended.
                 Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
@@ -376,11 +338,11 @@ impl Batcher {
                 Ok(Err(e)) => {
                     rare::taken(Rare::EntryGivenUp);
                     tracing::debug!(error = %e, "an entry was given up");
-                    Ended::GivenUp
+                    Ended::Over
                 }
                 Err(_) => {
                     tracing::debug!("Raft dropped an entry while stopping");
-                    Ended::GivenUp
+                    Ended::Over
                 }
             }
         });

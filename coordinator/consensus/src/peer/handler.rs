@@ -14,7 +14,6 @@ use rowlock_types::memory::Tally;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
 
-use super::answer_timing::{AnswerTiming, AnswerTimings};
 use super::folder_incarnations::FolderIncarnations;
 use super::message::{Refusal, Request, Response};
 use super::releases::Releases;
@@ -74,7 +73,7 @@ impl<S: PeerService> Service for Faces<S> {
 
     fn open(&self, from: NodeId, lane: Lane) -> Handler<S> {
         let (raft, service) = (self.raft.open(from), self.service.clone());
-        Handler { from, lane, raft, service, timings: AnswerTimings::of(lane) }
+        Handler { from, lane, raft, service }
     }
 
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
@@ -88,8 +87,6 @@ struct Handler<S> {
     lane: Lane,
     raft: Box<dyn RaftConnection>,
     service: Arc<S>,
-    /// How soon answers must leave.
-    timings: AnswerTimings,
 }
 
 impl<S: PeerService> Conversation for Handler<S> {
@@ -105,10 +102,8 @@ impl<S: PeerService> Conversation for Handler<S> {
     }
 
     fn handle(&mut self, request: Request) -> BoxFuture<'static, Answer> {
-        let timing = self.timings.of_answer_to(&request);
-        let encoded = move |response: Response| Answer {
+        let encoded = |response: Response| Answer {
             body: codec::encode(&response),
-            may_wait: timing.with(&response) == AnswerTiming::MayWait,
             refuses: matches!(response, Response::Refused(_)),
         };
         self.respond(request).map(encoded).boxed()

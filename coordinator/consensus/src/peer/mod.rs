@@ -18,7 +18,6 @@ pub mod message;
 pub mod pool;
 pub mod service;
 
-mod answer_timing;
 mod folder_incarnations;
 mod handler;
 mod releases;
