@@ -1,4 +1,5 @@
-//! Which links are cut, and by how many faults: a link works again when the last of these faults ends.
+//! Which links are cut, which hosts do not believe each other, and by how many faults: a link works again
+//! when the last of these faults ends.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +9,64 @@ use rowlock_world::time::HostId;
 /// A direction between two hosts.
 pub type Link = (HostId, HostId);
 
-/// The faults that lie on each link.
+/// How many faults lie on each link.
 #[derive(Debug, Default)]
-pub struct Cuts(BTreeMap<Link, u32>);
+struct Counts(BTreeMap<Link, u32>);
+
+impl Counts {
+    /// One more; whether it is the first.
+    fn add(&mut self, link: Link) -> bool {
+        let faults = self.0.entry(link).or_default();
+        *faults += 1;
+        *faults == 1
+    }
+
+    /// One less; whether it was the last.
+    fn take(&mut self, link: Link) -> bool {
+        let faults = self.0.get_mut(&link).expect("Invariant: a fault on a link ends as often as it begins");
+        *faults -= 1;
+        let is_last = *faults == 0;
+        if is_last {
+            self.0.remove(&link);
+        }
+        is_last
+    }
+}
+
+/// Links that hosts at their ends do not believe each other on.
+#[derive(Debug, Default)]
+pub struct Distrusts(Counts);
+
+impl Distrusts {
+    /// One more fault on each of these links: their connections are reset, and handshakes fail.
+    pub fn begin(&mut self, network: &Network, links: &[Link]) {
+        for (from, to) in links.iter().copied() {
+            if self.0.add((from, to)) {
+                network.distrust(from, to);
+            }
+            network.reset_between(from, to);
+        }
+    }
+
+    /// One less.
+    pub fn end(&mut self, network: &Network, links: &[Link]) {
+        for (from, to) in links.iter().copied() {
+            if self.0.take((from, to)) {
+                network.trust(from, to);
+            }
+        }
+    }
+}
+
+/// The cuts that lie on each link.
+#[derive(Debug, Default)]
+pub struct Cuts(Counts);
 
 impl Cuts {
     /// One more fault on each of these links.
     pub fn cut(&mut self, network: &Network, links: &[Link]) {
         for link in links {
-            let faults = self.0.entry(*link).or_default();
-            *faults += 1;
-            if *faults == 1 {
+            if self.0.add(*link) {
                 network.cut(link.0, link.1);
             }
         }
@@ -27,10 +75,7 @@ impl Cuts {
     /// One less.
     pub fn join(&mut self, network: &Network, links: &[Link]) {
         for link in links {
-            let faults = self.0.get_mut(link).expect("Invariant: a link is joined as often as it was cut");
-            *faults -= 1;
-            if *faults == 0 {
-                self.0.remove(link);
+            if self.0.take(*link) {
                 network.join(link.0, link.1);
             }
         }
@@ -48,4 +93,17 @@ pub fn between(left: &[HostId], right: &[HostId]) -> Vec<Link> {
 pub fn one_way(from: &[HostId], to: &[HostId]) -> Vec<Link> {
     let pairs = from.iter().flat_map(|from| to.iter().map(|to| (*from, *to)));
     pairs.filter(|(from, to)| from != to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_free_when_the_last_of_its_faults_has_ended() {
+        let (mut counts, link) = (Counts::default(), (HostId(1), HostId(2)));
+        assert!(counts.add(link) && !counts.add(link) && counts.add((link.1, link.0)));
+        assert!(!counts.take(link) && counts.take(link) && counts.take((link.1, link.0)));
+        assert!(counts.0.is_empty());
+    }
 }

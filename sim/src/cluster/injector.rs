@@ -22,7 +22,7 @@ use self::power::Armed;
 use self::rebirth::Rebirth;
 use self::regain::Regain;
 use self::rest::Rest;
-use super::cuts::{Cuts, Link, between, one_way};
+use super::cuts::{Cuts, Distrusts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};
 use super::operator::Desk;
@@ -72,6 +72,8 @@ enum End {
     JoinAnew(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
+    /// The hosts of these links believe each other again.
+    Trust(Vec<Link>),
     Start(Birth),
     Resume(HostId),
     TrueRate(HostId),
@@ -97,6 +99,7 @@ pub struct Injector {
     patients: Patients,
     schedule: Schedule<Deed>,
     cuts: Cuts,
+    distrusts: Distrusts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
     /// Since when hosts are paused.
@@ -127,7 +130,8 @@ impl Injector {
             schedule.add(step.at, Deed::Begin(step.fault.clone()));
         }
         let restart_after = vec![SUPERVISOR; patients.nodes.len()];
-        let (cuts, dying, excused) = (Cuts::default(), Vec::new(), BTreeSet::new());
+        let (cuts, distrusts) = (Cuts::default(), Distrusts::default());
+        let (dying, excused) = (Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
         let (is_reborn_now, rebirths) = (false, 0);
         Injector {
@@ -135,6 +139,7 @@ impl Injector {
             patients,
             schedule,
             cuts,
+            distrusts,
             dying,
             paused,
             armed,
@@ -248,6 +253,7 @@ impl Injector {
                 links.iter().for_each(|(from, to)| network.set_delay(*from, *to, Delay::NONE))
             }
             End::Unlose(links) => links.iter().for_each(|(from, to)| network.lose_segments(*from, *to, 0)),
+            End::Trust(links) => self.distrusts.end(&network, &links),
             End::Start(who) => return Ok(self.may_start(who).then_some(who)),
             End::Resume(host) => self.resume(host),
             End::TrueRate(host) => self.sim.set_clock_rate(host, TRUE_RATE),
@@ -316,6 +322,11 @@ impl Injector {
                     network.lose_segments(*from, *to, u32::from(percent) * 10);
                 }
                 self.later(lasts, End::Unlose(links));
+            }
+            Fault::Distrust { from, to, lasts } => {
+                let links = between(&self.hosts(&from), &self.hosts(&to));
+                self.distrusts.begin(&network, &links);
+                self.later(lasts, End::Trust(links));
             }
             Fault::Reset { from, to } => {
                 for (from, to) in one_way(&self.hosts(&from), &self.hosts(&to)) {

@@ -158,6 +158,25 @@ fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     }
 }
 
+/// The others elect a leader as when it is cut off, and all is well when they believe it again: the run demands
+/// progress then. What two faults forbid is allowed when the second has ended.
+#[test]
+fn a_leader_that_the_others_do_not_believe_is_replaced_and_comes_back() {
+    let distrusted = Nanos::from_millis(3_000);
+    for seed in 1..=3 {
+        let script = "3s distrust leader -> follower1 follower2 for 5s\n4s distrust nodes -> client1 for 1s"
+            .parse()
+            .expect("a script");
+        let (scenario, mutant) = (Scenario::Calm, None);
+        let outcome = run(&Plan { seed, seconds: 10, scenario, script: Some(script), mutant, record: true });
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let leads = |it: &&Happening| matches!(it.what, What::Leads { .. });
+        let next = outcome.record.iter().filter(leads).find(|it| it.at > distrusted);
+        let next = next.expect("another one leads");
+        assert!(next.at - distrusted < Duration::from_secs(3), "seed {seed}: {}", next.at);
+    }
+}
+
 /// What goes on elsewhere relies on sessions whose tasks are dropped, again and again.
 const ENDS: &str = "2s end-runtime client1\n2200ms end-runtime client2\n2400ms end-runtime client3\n\
     2600ms return-from-main client4 for 1s\n4s end-runtime client1\n4200ms return-from-main client2 for 500ms\n\

@@ -29,9 +29,13 @@ impl Draw {
     /// `None`: not now, or not any more.
     pub(super) fn fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         match kind {
-            Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate | Kind::Clog | Kind::Lose => {
-                self.link_fault(kind, at)
-            }
+            Kind::Partition
+            | Kind::OneWay
+            | Kind::Bridge
+            | Kind::Isolate
+            | Kind::Clog
+            | Kind::Lose
+            | Kind::Distrust => self.link_fault(kind, at),
             Kind::Reset => {
                 let (from, to) = self.ends();
                 Some(Fault::Reset { from, to })
@@ -124,7 +128,8 @@ impl Draw {
         let lasts = self.stop_lasts(at);
         let nodes = self.budget.voters();
         // Two cuts at a time show much; with more no host reaches any other, and nothing happens at all.
-        let cuts = matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate);
+        let cuts =
+            matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate | Kind::Distrust);
         if cuts && self.budget.cuts(at) >= 2 && self.rng.chance(90) {
             return None;
         }
@@ -149,6 +154,7 @@ impl Draw {
                     if to_leader { (vec![self.follower()], vec![Target::Leader]) } else { self.ends() };
                 Some(match kind {
                     Kind::OneWay => Fault::OneWay { from, to, lasts },
+                    Kind::Distrust => Fault::Distrust { from, to, lasts },
                     Kind::Clog => {
                         let least = self.between_ms(0, 300);
                         let most = least + self.between_ms(1, 2_000);

@@ -10,6 +10,7 @@ pub enum Kind {
     Isolate,
     Clog,
     Lose,
+    Distrust,
     Reset,
     Kill,
     PowerLoss,
@@ -40,13 +41,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 32] = [
+    pub const ALL: [Kind; 33] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
         Kind::Isolate,
         Kind::Clog,
         Kind::Lose,
+        Kind::Distrust,
         Kind::Reset,
         Kind::Kill,
         Kind::PowerLoss,
@@ -84,6 +86,7 @@ impl Kind {
             Kind::Isolate => "isolate",
             Kind::Clog => "clog",
             Kind::Lose => "lose",
+            Kind::Distrust => "distrust",
             Kind::Reset => "reset",
             Kind::Kill => "kill",
             Kind::PowerLoss => "power-loss",
@@ -127,6 +130,7 @@ impl Kind {
             Kind::Isolate => "3s isolate leader for 4s",
             Kind::Clog => "3s clog leader -> nodes by 100ms..400ms for 4s",
             Kind::Lose => "3s lose leader -> nodes 30% for 4s",
+            Kind::Distrust => "3s distrust leader -> follower1 for 4s",
             Kind::Reset => "3s reset leader -> clients",
             Kind::Kill => "3s kill leader for 2s",
             Kind::PowerLoss => "3s power-loss leader at-operation 17 for 2s",

@@ -99,6 +99,7 @@ impl Mix {
             Kind::Isolate,
             Kind::Clog,
             Kind::Lose,
+            Kind::Distrust,
             Kind::Reset,
             Kind::Disconnect,
         ])

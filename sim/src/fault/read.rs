@@ -68,9 +68,13 @@ impl FromStr for Step {
 fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
     let w = &mut words;
     let fault = match kind {
-        Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Clog | Kind::Lose | Kind::Reset => {
-            of_links(kind, w)?
-        }
+        Kind::Partition
+        | Kind::OneWay
+        | Kind::Bridge
+        | Kind::Clog
+        | Kind::Lose
+        | Kind::Distrust
+        | Kind::Reset => of_links(kind, w)?,
         Kind::Isolate => Fault::Isolate { target: w.target()?, lasts: w.lasts()? },
         Kind::Kill => Fault::Kill { target: w.target()?, down: w.down()? },
         Kind::PowerLoss => {
@@ -158,6 +162,7 @@ fn of_links(kind: Kind, w: &mut Words<'_>) -> Result<Fault, String> {
             }
             Fault::Lose { from, to, percent, lasts: w.lasts()? }
         }
+        Kind::Distrust => Fault::Distrust { from, to, lasts: w.lasts()? },
         _ => Fault::Reset { from, to },
     })
 }

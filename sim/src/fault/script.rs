@@ -94,6 +94,9 @@ pub enum Fault {
     /// This percentage of segments from `from` to `to` is lost: they come late, as the sender's kernel
     /// repeats them.
     Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
+    /// The hosts of the two sides do not believe each other, as with a certificate that has run out: their
+    /// connections are reset, and new ones open and break in the handshake, whoever begins it.
+    Distrust { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
     /// All connections between the two are reset.
     Reset { from: Vec<Target>, to: Vec<Target> },
     /// The process is killed (SIGKILL). What it wrote to its disk is there when it comes back, flushed or
@@ -172,6 +175,7 @@ impl Fault {
             Fault::Isolate { .. } => Kind::Isolate,
             Fault::Clog { .. } => Kind::Clog,
             Fault::Lose { .. } => Kind::Lose,
+            Fault::Distrust { .. } => Kind::Distrust,
             Fault::Reset { .. } => Kind::Reset,
             Fault::Kill { .. } => Kind::Kill,
             Fault::PowerLoss { .. } => Kind::PowerLoss,
@@ -208,6 +212,7 @@ impl Fault {
             Fault::OneWay { from, to, .. }
             | Fault::Clog { from, to, .. }
             | Fault::Lose { from, to, .. }
+            | Fault::Distrust { from, to, .. }
             | Fault::Reset { from, to } => [from.clone(), to.clone()].concat(),
             Fault::Bridge { left, middle, right, .. } => {
                 [left.clone(), vec![*middle], right.clone()].concat()
@@ -262,6 +267,7 @@ impl Fault {
             | Fault::Isolate { lasts, .. }
             | Fault::Clog { lasts, .. }
             | Fault::Lose { lasts, .. }
+            | Fault::Distrust { lasts, .. }
             | Fault::Pause { lasts, .. }
             | Fault::ClockRate { lasts, .. }
             | Fault::SlowDisk { lasts, .. }

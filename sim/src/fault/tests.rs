@@ -89,6 +89,7 @@ fn any_step(rng: &mut Rng) -> Step {
             Fault::Partition { groups: (0..2 + rng.below(2)).map(|_| targets(rng)).collect(), lasts }
         }
         Fault::OneWay { lasts, .. } => Fault::OneWay { from: targets(rng), to: targets(rng), lasts },
+        Fault::Distrust { lasts, .. } => Fault::Distrust { from: targets(rng), to: targets(rng), lasts },
         Fault::Lose { lasts, .. } => {
             Fault::Lose { from: targets(rng), to: targets(rng), percent: rng.below(101) as u8, lasts }
         }

@@ -39,7 +39,7 @@ impl fmt::Display for Fault {
                 let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
                 write!(f, "{name} {} for {}", groups.join(" | "), show(*lasts))
             }
-            Fault::OneWay { from, to, lasts } => {
+            Fault::OneWay { from, to, lasts } | Fault::Distrust { from, to, lasts } => {
                 write!(f, "{name} {} for {}", way(from, to), show(*lasts))
             }
             Fault::Bridge { left, middle, right, lasts } => {

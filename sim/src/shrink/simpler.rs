@@ -80,6 +80,9 @@ fn simpler_faults(fault: &Fault) -> Vec<Fault> {
         Fault::OneWay { from, to, lasts } => {
             ways(from, to, |from, to| Fault::OneWay { from, to, lasts: *lasts })
         }
+        Fault::Distrust { from, to, lasts } => {
+            ways(from, to, |from, to| Fault::Distrust { from, to, lasts: *lasts })
+        }
         Fault::Reset { from, to } => ways(from, to, |from, to| Fault::Reset { from, to }),
         Fault::Clog { from, to, least, most, lasts } => {
             let (least, most, lasts) = (*least, *most, *lasts);
