@@ -77,6 +77,9 @@ async fn a_drained_node_has_no_client_and_does_not_lead_until_it_is_undone() {
     let why = cluster.unready(drained).await.expect("it is not ready");
     assert!(why.contains("an operator has drained this node"), "{why}");
     assert_eq!(cluster.metric(drained, "rowlock_drained").await, 1);
+    let listed = operator(&cluster, &["member", "ls"]).await;
+    let row = listed.out.lines().find(|line| line.starts_with(&number)).expect("it is a member");
+    assert!(listed.code == 69 && row.contains(" drained "), "{}", listed.out);
     // Leadership that comes back to it goes on.
     done(&cluster, &["member", "transfer-leader", &number]).await;
     let gone_on = async || (cluster.leader().await != drained).then_some(());

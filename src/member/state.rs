@@ -16,6 +16,8 @@ pub enum State {
     Serves(String, Option<String>),
     /// It answers, and serves no clients.
     Stands,
+    /// The same, because an operator has drained it.
+    Drained,
     /// It does not answer, for this reason.
     Silent(String),
 }
@@ -30,7 +32,7 @@ impl State {
     pub fn release(&self) -> Option<&str> {
         match self {
             State::Serves(_, release) => release.as_deref(),
-            State::Stands | State::Silent(_) => None,
+            State::Stands | State::Drained | State::Silent(_) => None,
         }
     }
 
@@ -39,6 +41,7 @@ impl State {
         match self {
             State::Serves(role, _) => role.clone(),
             State::Stands => "not serving".to_owned(),
+            State::Drained => "drained".to_owned(),
             State::Silent(why) => format!("no answer: {why}"),
         }
     }
@@ -65,10 +68,16 @@ pub async fn ask_all(cluster: &Cluster, members: &Membership) -> Result<BTreeMap
 async fn ask(address: &str, secure: Option<Secure>) -> State {
     match srvr(address, secure).await {
         Err(error) => State::Silent(error.to_string()),
-        Ok(answer) => match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
-            Some(role) => State::Serves(role.trim().to_owned(), release(&answer)),
-            None => State::Stands,
-        },
+        Ok(answer) => said(&answer),
+    }
+}
+
+/// What an answer to `srvr` says.
+fn said(srvr: &str) -> State {
+    match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
+        Some(role) => State::Serves(role.trim().to_owned(), release(srvr)),
+        None if srvr.lines().any(|line| line == "Drained: true") => State::Drained,
+        None => State::Stands,
     }
 }
 
@@ -80,7 +89,15 @@ fn release(srvr: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::release;
+    use super::*;
+
+    #[test]
+    fn a_node_that_serves_nobody_says_whether_an_operator_has_drained_it() {
+        let standing = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(said(standing), State::Stands);
+        assert_eq!(said(&format!("{standing}Drained: true\n")), State::Drained);
+        assert_eq!(said("Mode: leader\n"), State::Serves("leader".to_owned(), None));
+    }
 
     #[test]
     fn the_release_stands_behind_the_dialect_in_the_answer_to_srvr() {

@@ -19,6 +19,8 @@ use crate::delivery::watch::ConnectionId;
 /// What clients read as the server's version: the protocol's dialect first, then who speaks it.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).
+const DRAINED: &str = "Drained: true\n";
 
 /// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node,
 /// and the rest if the configuration names it. There are no trace masks: those words are refused whatever it
@@ -72,6 +74,9 @@ fn answer_at_once(shared: &Shared, word: FourLetterWord) -> String {
         .to_owned(),
         W::Envi => environment(shared),
         W::Conf => configuration(shared),
+        W::Srvr if !status.serving && !read_only && shared.context.metrics.drained.get() > 0 => {
+            format!("{NOT_SERVING}{DRAINED}")
+        }
         _ if !status.serving && !read_only => NOT_SERVING.to_owned(),
         W::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(shared, &status)),
         W::Stat => stat(shared, &status),
