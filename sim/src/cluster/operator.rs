@@ -50,12 +50,22 @@ pub enum Job {
     Voter(usize),
     /// The node there is taken out, and its process stopped.
     Remove(usize),
+    /// The new node has caught up: it becomes a voter and the lost one goes, in one change.
+    Replace {
+        /// The lost one.
+        old: usize,
+        /// The one that takes its place.
+        new: usize,
+    },
 }
 
 impl Job {
     fn place(self) -> usize {
         match self {
-            Job::Learner(place) | Job::Voter(place) | Job::Remove(place) => place,
+            Job::Learner(place)
+            | Job::Voter(place)
+            | Job::Remove(place)
+            | Job::Replace { new: place, .. } => place,
         }
     }
 }
@@ -67,6 +77,7 @@ impl fmt::Display for Job {
             Job::Learner(_) => write!(f, "take node {node} in as a learner"),
             Job::Voter(_) => write!(f, "make node {node} a voter"),
             Job::Remove(_) => write!(f, "take node {node} out"),
+            Job::Replace { old, .. } => write!(f, "put node {node} in the place of node {}", node_id(*old)),
         }
     }
 }
@@ -163,6 +174,9 @@ impl Operator {
             if let Some(why) = self.reason_to_give_up(job) {
                 // What was asked for last may have been done unseen.
                 self.membership.set_part(job.place(), Part::Unknown);
+                if let Job::Replace { old, .. } = job {
+                    self.membership.set_part(old, Part::Unknown);
+                }
                 return Err(why);
             }
             time::sleep(AGAIN).await;
@@ -187,6 +201,9 @@ impl Operator {
 
     fn settle(&self, job: Job, part: Part) {
         self.membership.set_part(job.place(), part);
+        if let Job::Replace { old, .. } = job {
+            self.membership.set_part(old, Part::Stranger);
+        }
         if part == Part::Stranger {
             self.membership.lose(job.place());
             self.statuses.order(job.place(), Order::Stop);
@@ -201,6 +218,11 @@ impl Operator {
         let members = Members::read(&String::from_utf8_lossy(&data.unwrap_or_default()))?;
         let part = members.part(node_id(job.place()));
         let change = match (job, part) {
+            (Job::Replace { old, .. }, Part::Voter | Part::Learner) => match members.part(node_id(old)) {
+                Part::Voter => Reconfig::new().join(line(job.place())).leave(node_id(old)),
+                Part::Learner => Reconfig::new().leave(node_id(old)),
+                _ => return Ok(part),
+            },
             (Job::Learner(_), Part::Voter | Part::Learner)
             | (Job::Voter(_), Part::Voter)
             | (Job::Remove(_), Part::Stranger) => return Ok(part),
@@ -209,7 +231,7 @@ impl Operator {
                 return Err(NotYet::Never("nobody would vote"));
             }
             (Job::Remove(place), _) => Reconfig::new().leave(node_id(place)),
-            (Job::Learner(_) | Job::Voter(_), _) => {
+            (Job::Learner(_) | Job::Voter(_) | Job::Replace { .. }, _) => {
                 return Err(NotYet::Because("it has not joined yet".to_owned()));
             }
         };

@@ -82,7 +82,8 @@ fn starts_nodes(fault: &Fault) -> bool {
         | Fault::Recover { .. }
         | Fault::AddLearner { .. }
         | Fault::AddVoter { .. }
-        | Fault::Remove { .. } => true,
+        | Fault::Remove { .. }
+        | Fault::Replace { .. } => true,
         _ => false,
     }
 }

@@ -80,6 +80,21 @@ fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
     }
 }
 
+/// One change lets the new node vote and takes the lost one out. The run demands that the members are those
+/// that the operator asked for, and that all of them serve.
+#[test]
+fn a_lost_node_is_replaced_while_clients_run() {
+    for (seed, lost) in [(1, "follower1"), (2, "leader"), (3, "follower2")] {
+        let script = format!("3s replace {lost} by node4\n5s isolate leader for 2s");
+        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
+        let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: true };
+        let outcome = run(&plan);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: put node 4"));
+        assert!(outcome.record.iter().any(done), "seed {seed}: it was not replaced");
+    }
+}
+
 /// A node applies what others have on their disks before it is in its own log. So the last node of a cluster
 /// may have less than it has shown to its clients (seed 83).
 #[test]
@@ -158,8 +173,8 @@ fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     }
 }
 
-/// The others elect a leader as when it is cut off, and all is well when they believe it again: the run demands
-/// progress then. What two faults forbid is allowed when the second has ended.
+/// The others elect a leader as when it is cut off, and all is well when they believe it again: the run
+/// demands progress then. What two faults forbid is allowed when the second has ended.
 #[test]
 fn a_leader_that_the_others_do_not_believe_is_replaced_and_comes_back() {
     let distrusted = Nanos::from_millis(3_000);

@@ -63,7 +63,7 @@ impl Draw {
                 let target = self.follower();
                 self.budget.lose_some_node().then(|| Fault::Restore { target, lasts: self.lasts(at) })
             }
-            Kind::AddVoter | Kind::Remove if !self.budget.is_settled(at) => None,
+            Kind::AddVoter | Kind::Remove | Kind::Replace if !self.budget.is_settled(at) => None,
             Kind::AddLearner => Some(Fault::AddLearner { node: self.budget.add_learner()? }),
             Kind::AddVoter => Some(Fault::AddVoter { node: self.budget.add_voter()? }),
             Kind::Remove => {
@@ -71,6 +71,7 @@ impl Draw {
                 let node = self.rng.pick(&voters);
                 self.budget.remove(node).then_some(Fault::Remove { target: Target::Node(node) })
             }
+            Kind::Replace => self.replace(),
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
@@ -87,6 +88,19 @@ impl Draw {
                 Some(Fault::ReturnFromMain { client: 1 + self.rng.below(self.clients), down })
             }
         }
+    }
+
+    /// Another node takes the place of one whose disk is lost, if there may be one more.
+    fn replace(&mut self) -> Option<Fault> {
+        let lost = self.some_alive()?;
+        if !self.budget.lose_node(lost) {
+            return None;
+        }
+        let target = Target::Node(lost);
+        let Some(node) = self.budget.add_voter() else { return Some(Fault::LoseDisk { target }) };
+        let goes = self.budget.remove(lost);
+        assert!(goes, "the one that is new makes up for it");
+        Some(Fault::Replace { target, node })
     }
 
     /// Elections take some hundred milliseconds, and what has been sent before their end is what matters.

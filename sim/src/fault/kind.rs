@@ -28,6 +28,7 @@ pub enum Kind {
     AddLearner,
     AddVoter,
     Remove,
+    Replace,
     Transfer,
     Regain,
     FallBehind,
@@ -41,7 +42,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 34] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -66,6 +67,7 @@ impl Kind {
         Kind::AddLearner,
         Kind::AddVoter,
         Kind::Remove,
+        Kind::Replace,
         Kind::Transfer,
         Kind::Regain,
         Kind::FallBehind,
@@ -104,6 +106,7 @@ impl Kind {
             Kind::AddLearner => "add-learner",
             Kind::AddVoter => "add-voter",
             Kind::Remove => "remove",
+            Kind::Replace => "replace",
             Kind::Transfer => "transfer",
             Kind::Regain => "regain",
             Kind::FallBehind => "fall-behind",
@@ -148,6 +151,7 @@ impl Kind {
             Kind::AddLearner => "3s add-learner node4",
             Kind::AddVoter => "3s add-voter node4",
             Kind::Remove => "3s remove follower1",
+            Kind::Replace => "3s replace follower1 by node4",
             Kind::Transfer => "3s transfer follower1",
             Kind::Regain => "3s regain follower1 after 100ms for 3s",
             Kind::FallBehind => "3s fall-behind follower1 for 10s",

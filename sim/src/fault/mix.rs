@@ -211,12 +211,13 @@ impl Mix {
         Mix::only(&[Kind::Restore]).at_pace(Pace::PerMinute(30))
     }
 
-    /// A backup is restored, or the last node becomes a cluster of one, while nodes and clients die, stand
-    /// still and are cut off.
+    /// A backup is restored, or the last node becomes a cluster of one, or lost nodes are replaced, while
+    /// nodes and clients die, stand still and are cut off.
     pub fn life() -> Self {
         let mix = Mix::only(&[
             Kind::RestoreBackup,
             Kind::Recover,
+            Kind::Replace,
             Kind::Kill,
             Kind::PowerLoss,
             Kind::Isolate,

@@ -107,6 +107,11 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::AddLearner => Fault::AddLearner { node: w.node()? },
         Kind::AddVoter => Fault::AddVoter { node: w.node()? },
         Kind::Remove => Fault::Remove { target: w.target()? },
+        Kind::Replace => {
+            let target = w.target()?;
+            w.expect("by")?;
+            Fault::Replace { target, node: w.node()? }
+        }
         Kind::Transfer => Fault::Transfer { to: w.target()? },
         Kind::Regain => {
             let late = w.target()?;

@@ -139,6 +139,10 @@ pub enum Fault {
     AddVoter { node: usize },
     /// An operator takes the target out of the membership and stops it.
     Remove { target: Target },
+    /// The target's machine is lost with its disk. An operator starts a node with this number (a number that
+    /// no node has had) in its place, as `rowlock member replace` does it: when it has caught up, it votes
+    /// and the lost one is taken out, in one change.
+    Replace { target: Target, node: usize },
     /// An operator asks for the leadership to be given to the target.
     Transfer { to: Target },
     /// No node hears the leader until another one leads; then it gets its leadership back. What `late` sends
@@ -193,6 +197,7 @@ impl Fault {
             Fault::AddLearner { .. } => Kind::AddLearner,
             Fault::AddVoter { .. } => Kind::AddVoter,
             Fault::Remove { .. } => Kind::Remove,
+            Fault::Replace { .. } => Kind::Replace,
             Fault::Transfer { .. } => Kind::Transfer,
             Fault::Regain { .. } => Kind::Regain,
             Fault::FallBehind { .. } => Kind::FallBehind,
@@ -238,6 +243,7 @@ impl Fault {
             | Fault::Regain { late: target, .. }
             | Fault::FallBehind { target, .. } => vec![*target],
             Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
+            Fault::Replace { target, node } => vec![*target, Target::Node(*node)],
             Fault::DieWaiting { client, .. }
             | Fault::Disconnect { client }
             | Fault::EndRuntime { client }
@@ -313,6 +319,7 @@ impl Step {
                 | Fault::DieWaiting { .. }
                 | Fault::ReturnFromMain { .. }
                 | Fault::LoseDisk { .. }
+                | Fault::Replace { .. }
                 | Fault::BitRot { .. },
                 None,
             ) => None,

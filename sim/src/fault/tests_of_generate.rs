@@ -138,6 +138,14 @@ fn outcome_of(nodes: usize, script: &Script) -> (Vec<Option<usize>>, Vec<BTreeSe
                 memberships.push(voters);
                 None
             }
+            Fault::Replace { target, node } => {
+                let Target::Node(lost) = target else { panic!("by role: {script}") };
+                voters.insert(*node);
+                memberships.push(voters.clone());
+                voters.remove(lost);
+                memberships.push(voters);
+                Some(target)
+            }
             Fault::Remove { target: Target::Node(node) } => {
                 voters.remove(node);
                 memberships.push(voters);

@@ -82,6 +82,7 @@ impl fmt::Display for Fault {
             | Fault::RestoreBackup { from: target, after, lasts } => {
                 write!(f, "{name} {target} after {} for {}", show(*after), show(*lasts))
             }
+            Fault::Replace { target, node } => write!(f, "{name} {target} by {}", Target::Node(*node)),
             Fault::AddLearner { node } | Fault::AddVoter { node } => {
                 write!(f, "{name} {}", Target::Node(*node))
             }

@@ -137,6 +137,7 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
             vec![Fault::BitRot { target: *target, bits: bits / 2 }]
         }
         Fault::FallBehind { target, lasts } => vec![Fault::Isolate { target: *target, lasts: *lasts }],
+        Fault::Replace { target, .. } => vec![Fault::LoseDisk { target: *target }],
         Fault::DieWaiting { client, down } => {
             vec![Fault::Kill { target: Target::Client(*client), down: *down }]
         }

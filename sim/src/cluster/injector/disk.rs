@@ -59,6 +59,15 @@ impl Injector {
                     self.patients.desk.ask(Job::Remove(place));
                 }
             }
+            Fault::Replace { target, node } => {
+                let lost = self.places(target).first().copied();
+                let is_there =
+                    |place: &usize| *place != node - 1 && self.patients.membership.is_in_use(*place);
+                if let Some(old) = lost.filter(is_there) {
+                    self.power_off(old, Down::ForGood)?;
+                    self.begin_node(node - 1, Job::Replace { old, new: node - 1 });
+                }
+            }
             Fault::RestoreBackup { from, after, lasts } => self.begin_backup(from, after, lasts),
             Fault::Recover { target, lasts } => self.begin_recovery(target, lasts)?,
             other => self.begin_on_data(other)?,
