@@ -167,6 +167,7 @@ async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
             ("secure_client", node.secure_client_addr.as_ref()),
             ("peer", Some(&node.peer_addr)),
             ("http", Some(&node.http_addr)),
+            ("api", node.api_addr.as_ref()),
         ];
         for (what, addr) in all.into_iter().filter_map(|(what, addr)| Some((what, addr?))) {
             if let Err(e) = Listener::bind(addr).await {

@@ -40,6 +40,7 @@ mod operations;
 mod partition;
 mod protocol_rules;
 mod reconfig;
+mod rest;
 mod sim;
 mod snapshot_rejoin;
 mod tls_clients;

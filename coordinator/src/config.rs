@@ -7,6 +7,7 @@
 //! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is
 //! found at the worst moment.
 
+mod api;
 mod backup;
 mod check;
 mod parse;
@@ -81,8 +82,10 @@ pub struct NodeEntry {
     pub secure_client_addr: Option<String>,
     /// `host:port` where the other nodes find it.
     pub peer_addr: String,
-    /// `host:port` for health, metrics and REST.
+    /// `host:port` for health, metrics and reports.
     pub http_addr: String,
+    /// `host:port` for locks by HTTP, if it has that.
+    pub api_addr: Option<String>,
     /// Where it listens for clients, if not at `client_addr` (a container, NAT).
     pub client_listen: Option<String>,
     /// Where it listens for clients with TLS, if not at `secure_client_addr`.
@@ -247,6 +250,8 @@ pub struct NodeConfig {
     pub peer_addr: String,
     /// `host:port` to listen on for HTTP.
     pub http_addr: String,
+    /// `host:port` to listen on for locks by HTTP.
+    pub api_addr: Option<String>,
     /// This node's data folder.
     pub data_dir: PathBuf,
     /// Replicates without a vote.
@@ -365,10 +370,11 @@ impl NodeEntry {
 }
 
 impl NodeConfig {
-    /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http`.
+    /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http` and
+    /// `api`.
     pub(crate) fn http_hosts(&self) -> Arc<[String]> {
-        let of_nodes =
-            self.members.iter().filter_map(|node| Some(node.http_addr.rsplit_once(':')?.0.to_owned()));
+        let addresses = self.members.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
+        let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
         self.http.hosts.iter().cloned().chain(of_nodes).collect()
     }
 }
@@ -438,6 +444,7 @@ impl ClusterConfig {
                 .cloned(),
             peer_addr: entry.peer_listen.as_ref().unwrap_or(&entry.peer_addr).clone(),
             http_addr: entry.http_addr.clone(),
+            api_addr: entry.api_addr.clone(),
             data_dir: entry.data_dir.clone(),
             learner: entry.learner,
             members,

@@ -61,6 +61,7 @@
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
+pub mod api;
 pub mod apply;
 pub mod audit;
 pub mod bootstrap;

@@ -39,9 +39,9 @@ const COMMENT: char = '#';
 pub enum Role {
     /// Metrics, status, and reports on what everybody may read.
     Read,
-    /// All of that, and reports on everything.
+    /// All of that, reports on everything, and all locks.
     Operator,
-    /// The locks of this path, which may end in `/*`. No listener of this release takes locks by HTTP.
+    /// The lock of this path. One that ends in `/*`: all locks below it.
     Lock(String),
 }
 
@@ -69,7 +69,14 @@ pub struct Tokens(Vec<Token>);
 impl Role {
     /// Whether this role allows what `wanted` does.
     pub fn covers(&self, wanted: &Role) -> bool {
-        self == wanted || (*self == Role::Operator && *wanted == Role::Read)
+        match (self, wanted) {
+            (Role::Operator, _) => true,
+            (Role::Lock(pattern), Role::Lock(path)) => match pattern.strip_suffix('*') {
+                Some(folder) => path.len() > folder.len() && path.starts_with(folder),
+                None => pattern == path,
+            },
+            _ => self == wanted,
+        }
     }
 }
 
@@ -259,6 +266,12 @@ mod tests {
         let role = |text: &str| text.parse::<Role>().unwrap();
         assert!(role("operator").covers(&Role::Read) && role("read").covers(&Role::Read));
         assert!(!role("read").covers(&Role::Operator) && !role("lock:/*").covers(&Role::Read));
+        let locks = role("lock:/locks/ci/*");
+        assert!(locks.covers(&role("lock:/locks/ci/a")) && locks.covers(&role("lock:/locks/ci/a/b")));
+        assert!(role("operator").covers(&role("lock:/x")) && role("lock:/x").covers(&role("lock:/x")));
+        for other in ["lock:/locks/ci", "lock:/locks/cd/a", "lock:/locks/cia", "operator", "read"] {
+            assert!(!locks.covers(&role(other)), "{other}");
+        }
         for wrong in ["", "Read", "lock:", "lock:a", "lock:/a/", "lock:/a//*", "lock:/a b", "write"] {
             assert!(wrong.parse::<Role>().is_err(), "{wrong}");
         }

@@ -19,7 +19,8 @@ pub struct Wishes<'a> {
     pub root: &'a Path,
 }
 
-/// The distance between the ports for clients, peers, HTTP and clients with TLS with `--base-port`.
+/// The distance between the ports for clients, peers, HTTP, clients with TLS and locks by HTTP with
+/// `--base-port`.
 const PORTS_PER_KIND: u16 = 100;
 
 /// `file`, changed by the flags.
@@ -42,6 +43,9 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
             }
             node.peer_addr = loopback(base.saturating_add(PORTS_PER_KIND), index)?;
             node.http_addr = loopback(base.saturating_add(2 * PORTS_PER_KIND), index)?;
+            if node.api_addr.is_some() {
+                node.api_addr = Some(loopback(base.saturating_add(4 * PORTS_PER_KIND), index)?);
+            }
             (node.client_listen, node.secure_client_listen, node.peer_listen) = (None, None, None);
         }
         node.data_dir = wishes.root.join(format!("node-{}", node.id));
@@ -82,6 +86,7 @@ fn after(nodes: &[NodeEntry]) -> Result<NodeEntry, Failure> {
         secure_client_addr: last.secure_client_addr.as_deref().map(next).transpose()?,
         peer_addr: next(&last.peer_addr)?,
         http_addr: next(&last.http_addr)?,
+        api_addr: last.api_addr.as_deref().map(next).transpose()?,
         client_listen: None,
         secure_client_listen: None,
         peer_listen: None,

@@ -153,6 +153,10 @@ impl Running {
     pub fn print_what_to_try(&self) {
         let curl = self.way.as_ref().map_or("curl".to_owned(), Way::curl);
         let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
+        let acquire = self.config.nodes[0].api_addr.as_ref().map(|api| {
+            let body = "-d '{\"ttl_ms\": 10000}'";
+            format!("{curl} {}://{api}/v1/locks/nightly/acquire {body}", self.scheme())
+        });
         let kill =
             self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
         let mut hints = vec![
@@ -162,6 +166,7 @@ impl Running {
             ("rowlock create /greeting hello && rowlock get /greeting", "any znode"),
             (&metrics, "or /readyz, /v1/status"),
         ];
+        hints.extend(acquire.as_deref().map(|acquire| (acquire, "the same lock by HTTP; docs/rest.md")));
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
         outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
         outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());

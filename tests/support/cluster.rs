@@ -54,6 +54,8 @@ struct Node {
     /// Where the settings name an authority of clients.
     secure: Option<String>,
     http: String,
+    /// Where the cluster takes locks by HTTP.
+    api: Option<String>,
     learner: bool,
     process: Option<Child>,
 }
@@ -95,6 +97,19 @@ impl Cluster {
         }
         cluster.start_all().await;
         cluster
+    }
+
+    /// The same, and all nodes take locks by HTTP.
+    pub async fn start_with_api(count: u64, settings: &str) -> Cluster {
+        let mut cluster = Cluster::prepare(count, settings, false).await;
+        cluster.nodes.values_mut().for_each(|node| node.api = Some(ports::address()));
+        cluster.start_all().await;
+        cluster
+    }
+
+    /// Where a node takes locks by HTTP.
+    pub fn api(&self, id: u64) -> &str {
+        self.nodes[&id].api.as_deref().expect("it was started so")
     }
 
     /// Where a node takes clients by TLS.
@@ -147,7 +162,8 @@ impl Cluster {
         let peer_listen = switchable.then(ports::address);
         let (client, peer, http) = (ports::address(), ports::address(), ports::address());
         let secure = self.settings.contains("client_ca").then(ports::address);
-        self.nodes.insert(id, Node { client, peer, peer_listen, http, secure, learner, process: None });
+        let api = None;
+        self.nodes.insert(id, Node { client, peer, peer_listen, http, api, secure, learner, process: None });
     }
 
     /// One more node, not started; only files written from now on know it.
@@ -162,6 +178,9 @@ impl Cluster {
                 "[[node]]\nid = {id}\nclient = \"{}\"\npeer = \"{}\"\nhttp = \"{}\"\nlearner = {}\n",
                 node.client, node.peer, node.http, node.learner
             ));
+            if let Some(api) = &node.api {
+                text.push_str(&format!("api = \"{api}\"\n"));
+            }
             if let Some(secure) = &node.secure {
                 text.push_str(&format!("secure_client = \"{secure}\"\n"));
             }

@@ -1,4 +1,4 @@
-//! GET, for `/v1/status` and `/metrics`.
+//! GET, for `/v1/status` and `/metrics`, and POST of JSON, for locks.
 
 use std::time::Duration;
 
@@ -33,4 +33,20 @@ async fn answer(addr: &str, path: &str) -> Option<(String, String)> {
 
 pub async fn status(addr: &str) -> Option<Value> {
     serde_json::from_str(&get(addr, "/v1/status").await?).ok()
+}
+
+/// Status and document of the answer; nothing if there was none.
+pub async fn post(addr: &str, path: &str, document: &Value) -> Option<(u16, Value)> {
+    let exchange = async {
+        let mut stream = TcpStream::connect(addr).await.ok()?;
+        let body = document.to_string();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let code = head.split_whitespace().nth(1)?.parse().ok()?;
+        Some((code, serde_json::from_str(body).ok()?))
+    };
+    tokio::time::timeout(Duration::from_secs(75), exchange).await.ok()?
 }

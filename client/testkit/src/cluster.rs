@@ -378,6 +378,7 @@ fn entry(at: usize, doors: &Doors, folder: &TempDir) -> NodeEntry {
         secure_client_addr: None,
         peer_addr: doors.peer.clone(),
         http_addr: ANY_PORT.to_owned(),
+        api_addr: None,
         client_listen: None,
         secure_client_listen: None,
         peer_listen: None,

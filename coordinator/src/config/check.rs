@@ -75,6 +75,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_znodes(source, &raw.znodes)?;
     check_history(source, &raw.history)?;
     check_http(source, &raw.http)?;
+    super::api::check(source, raw)?;
     check_audit(source, &raw.audit)?;
     raw.backup.check(source)?;
     raw.upgrade.check(source)?;
@@ -136,6 +137,7 @@ fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<()
             ("client", node.client.as_ref()),
             ("secure_client", node.secure_client.as_ref()),
             ("peer", Some(&node.peer)),
+            ("api", node.api.as_ref()),
             ("client_listen", node.client_listen.as_ref()),
             ("secure_client_listen", node.secure_client_listen.as_ref()),
             ("peer_listen", node.peer_listen.as_ref()),
@@ -189,7 +191,7 @@ fn duplicate(source: &Source<'_>, first: &Place<'_>, second: &Place<'_>) -> Conf
     source.error(span.map(|s| s.start), what, "give every listener its own port")
 }
 
-fn split(address: &str) -> Result<(String, u16), &'static str> {
+pub(super) fn split(address: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = address.rsplit_once(':').ok_or("the port is missing")?;
     let port: u16 = port.parse().map_err(|_| "the port is not a number from 1 to 65535")?;
     if port == 0 {
@@ -214,7 +216,7 @@ fn split(address: &str) -> Result<(String, u16), &'static str> {
     Ok((host.to_ascii_lowercase(), port))
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let bare = host.trim_matches(['[', ']']);
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

@@ -62,6 +62,7 @@ pub(super) struct RawNode {
     pub secure_client: Option<Spanned<String>>,
     pub peer: Spanned<String>,
     pub http: Option<Spanned<String>>,
+    pub api: Option<Spanned<String>>,
     pub client_listen: Option<Spanned<String>>,
     pub secure_client_listen: Option<Spanned<String>>,
     pub peer_listen: Option<Spanned<String>>,
@@ -297,6 +298,7 @@ fn convert_node(node: RawNode, folder: &Path, root: &Path) -> NodeEntry {
         secure_client_addr: node.secure_client.map(Spanned::into_inner),
         peer_addr: node.peer.into_inner(),
         http_addr: or(node.http, default_http(id)),
+        api_addr: node.api.map(Spanned::into_inner),
         client_listen: node.client_listen.map(Spanned::into_inner),
         secure_client_listen: node.secure_client_listen.map(Spanned::into_inner),
         peer_listen: node.peer_listen.map(Spanned::into_inner),
@@ -457,6 +459,7 @@ fn print_node(out: &mut String, node: &NodeEntry) {
         node.learner,
     );
     let addresses = [
+        ("api", &node.api_addr),
         ("client", &node.client_addr),
         ("client_listen", &node.client_listen),
         ("secure_client", &node.secure_client_addr),

@@ -197,11 +197,17 @@ impl Registry {
         }
     }
 
-    /// Queues a frame for the session's newest connection, if it has one on this node. Gives whether it has.
+    /// Queues a frame for those that speak for the session by its newest attachment on this node: one
+    /// connection, or the HTTP requests of a lease that wait. Gives whether there is any.
     pub fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) -> bool {
         let inner = self.inner.lock();
-        let Some(newest) = inner.newest(session) else { return false };
-        newest.outbox.push(Message::Event(frame()));
+        let Some(newest) = inner.attached(session).map(|(_, attachment)| attachment).max() else {
+            return false;
+        };
+        let frame = frame();
+        for (connection, _) in inner.attached(session).filter(|(_, attachment)| *attachment == newest) {
+            inner.peer(connection).outbox.push(Message::Event(frame.clone()));
+        }
         true
     }
 

@@ -78,6 +78,15 @@ impl Access {
         Access { audit, ..self }
     }
 
+    /// Who asks at the listener for locks, whose handlers look at the role. Everybody may do everything if
+    /// the listener is open.
+    fn identify(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+        if self.is_closed {
+            return self.asker(request, visitor);
+        }
+        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new() })
+    }
+
     fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
         if !self.is_closed || PROBES.contains(&request.uri().path()) {
             return Ok(Asker { roles: [Role::Read].into(), who: Vec::new() });
@@ -171,23 +180,67 @@ impl Asker {
     pub(super) fn reader(&self) -> Reader {
         Reader { who: self.who.clone(), session: SessionId::NONE }
     }
+
+    /// As whom it writes, beside its address.
+    pub(super) fn who(&self) -> &[Id] {
+        &self.who
+    }
+
+    /// Whether it may do what this role allows.
+    pub(super) fn may(&self, role: &Role) -> bool {
+        self.roles.iter().any(|has| has.covers(role))
+    }
+
+    /// Whether it may take any lock.
+    pub(super) fn may_lock_something(&self) -> bool {
+        self.roles.iter().any(|role| matches!(role, Role::Operator | Role::Lock(_)))
+    }
 }
 
 /// Lets a request pass that may be made; the handlers find its [`Asker`].
 pub(super) async fn check(
     State(context): State<HttpContext>,
     ConnectInfo(visitor): ConnectInfo<Visitor>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let judged = context.access.judge(&request, &visitor);
+    pass(&context, judged, &visitor, request, next).await
+}
+
+/// The same at the listener for locks: whoever proves something passes.
+pub(super) async fn identify(
+    State(context): State<HttpContext>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let judged = context.access.identify(&request, &visitor);
+    pass(&context, judged, &visitor, request, next).await
+}
+
+/// The handler of the API has found that the asker may not do this.
+pub(super) fn forbid(context: &HttpContext, path: &str, visitor: &Visitor) -> Response {
+    context.access.count(Refused::Forbidden, visitor.address, &context.metrics);
+    context.access.record(Refused::Forbidden, path, visitor);
+    Refused::Forbidden.into_response()
+}
+
+async fn pass(
+    context: &HttpContext,
+    judged: Result<Asker, Refused>,
+    visitor: &Visitor,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match context.access.judge(&request, &visitor) {
+    match judged {
         Ok(asker) => {
             request.extensions_mut().insert(asker);
             next.run(request).await
         }
         Err(refused) => {
             context.access.count(refused, visitor.address, &context.metrics);
-            context.access.record(refused, request.uri().path(), &visitor);
+            context.access.record(refused, request.uri().path(), visitor);
             refused.into_response()
         }
     }

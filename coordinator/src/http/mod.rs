@@ -1,13 +1,15 @@
-//! The HTTP listener for operators: health, metrics, version, status, reports. Read-only. Unless `[http]`
-//! asks for TLS or tokens, it is without authentication and belongs on a loopback address.
+//! HTTP. The listener for operators: health, metrics, version, status, reports. Read-only. Unless `[http]`
+//! asks for TLS or tokens, it is without authentication and belongs on a loopback address. The listener for
+//! locks is [`api`].
 //!
-//! Invariant: handlers read what other parts publish (metrics, status, the replica through [`StatusSource`]);
-//! they never touch Raft, never propose and never wait. Invariant: every connection carries one request and
-//! ends within `limits::HTTP_CONNECTION_MAX`, and there are at most `limits::HTTP_CONNECTIONS_MAX`, so that
-//! no HTTP client can hold anything for long. Invariant: a request for a host that is not this one is
-//! refused, so that no web page reads here.
+//! Invariant: handlers of the listener for operators read what other parts publish (metrics, status, the
+//! replica through [`StatusSource`]); they never touch Raft, never propose and never wait. Invariant: every
+//! connection carries one request and ends within `limits::HTTP_CONNECTION_MAX`, and there are at most
+//! `limits::HTTP_CONNECTIONS_MAX`, so that no HTTP client can hold anything for long. Invariant: a request
+//! for a host that is not this one is refused, so that no web page reads here.
 
 mod access;
+pub mod api;
 mod connection;
 mod health;
 mod host;
@@ -70,13 +72,23 @@ pub async fn serve(
     shutdown: Shutdown,
 ) -> std::io::Result<()> {
     let metrics = context.metrics.clone();
+    serve_routes(listener, router(context), (Bounds::default(), metrics), keeper, shutdown).await
+}
+
+async fn serve_routes(
+    listener: Listener,
+    routes: Router,
+    (bounds, metrics): (Bounds, Arc<Metrics>),
+    keeper: Option<Arc<Keeper>>,
+    shutdown: Shutdown,
+) -> std::io::Result<()> {
     let secure = keeper.map(|keeper| Arc::new(SecureHttp::new(keeper, metrics.clone())));
-    let listener = BoundedListener::new(listener, metrics, Bounds::default(), secure);
+    let listener = BoundedListener::new(listener, metrics, bounds, secure);
     // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out.
     // The tasks end with `serve`, which waits for them.
     let stop = async move { shutdown.wait().await };
-    let router = router(context).into_make_service_with_connect_info::<Visitor>();
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    let routes = routes.into_make_service_with_connect_info::<Visitor>();
+    axum::serve(listener, routes).with_graceful_shutdown(stop).await
 }
 
 fn router(context: HttpContext) -> Router {

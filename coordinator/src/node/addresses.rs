@@ -19,6 +19,8 @@ pub struct Addresses {
     pub peer: SocketAddr,
     /// For HTTP.
     pub http: SocketAddr,
+    /// For locks by HTTP.
+    pub api: Option<SocketAddr>,
 }
 
 impl Addresses {
@@ -28,27 +30,32 @@ impl Addresses {
             secure_client: listeners.secure_client.as_ref().map(Listener::local_addr),
             peer: listeners.peer.local_addr(),
             http: listeners.http.local_addr(),
+            api: listeners.api.as_ref().map(Listener::local_addr),
         }
     }
 
     /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
     /// node can be found.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
-        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, http_addr, members, .. } = config;
+        let NodeConfig {
+            id, client_addr, secure_client_addr, peer_addr, http_addr, api_addr, members, ..
+        } = config;
         client_addr.iter_mut().for_each(|address| fill(address, self.client));
-        fill_secure(secure_client_addr, self.secure_client);
+        fill_if_any(secure_client_addr, self.secure_client);
         fill(peer_addr, self.peer);
         fill(http_addr, self.http);
+        fill_if_any(api_addr, self.api);
         let entry = members.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
         let entry = entry.expect("a node's configuration holds its own entry");
         entry.client_addr.iter_mut().for_each(|address| fill(address, self.client));
-        fill_secure(&mut entry.secure_client_addr, self.secure_client);
+        fill_if_any(&mut entry.secure_client_addr, self.secure_client);
         fill(&mut entry.peer_addr, self.peer);
         fill(&mut entry.http_addr, self.http);
+        fill_if_any(&mut entry.api_addr, self.api);
     }
 }
 
-fn fill_secure(address: &mut Option<String>, chosen: Option<SocketAddr>) {
+fn fill_if_any(address: &mut Option<String>, chosen: Option<SocketAddr>) {
     if let (Some(address), Some(chosen)) = (address, chosen) {
         fill(address, chosen);
     }

@@ -143,6 +143,7 @@ struct Listeners {
     secure_client: Option<Listener>,
     peer: Listener,
     http: Listener,
+    api: Option<Listener>,
 }
 
 impl Listeners {
@@ -157,7 +158,9 @@ impl Listeners {
             return Err(StartError::NoClients);
         }
         let peer = bind(&config.peer_addr, "the other nodes").await?;
-        Ok(Listeners { client, secure_client, peer, http: bind(&config.http_addr, "HTTP").await? })
+        let http = bind(&config.http_addr, "HTTP").await?;
+        let api = maybe(&config.api_addr, "locks by HTTP").await?;
+        Ok(Listeners { client, secure_client, peer, http, api })
     }
 
     fn any_client(&self) -> &Listener {

@@ -30,9 +30,11 @@ use super::parts::{Parts, fail};
 use super::source::Source;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
+use crate::api::Api;
 use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
+use crate::http::api::ApiContext;
 use crate::http::{self, Access, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
@@ -44,7 +46,7 @@ use crate::status_publisher::StatusPublisher;
 use crate::sweep::Sweep;
 use crate::tokens::Look;
 use crate::zk::read_only::Isolation;
-use crate::zk::{self, ClientContext, Doors, SecureDoor};
+use crate::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
 use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
 use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
@@ -131,8 +133,8 @@ impl Parts {
         let secure =
             listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
         let doors = Doors { plain: listeners.client, secure };
-        self.start_clients(&wires, contact, SessionTouch::new(touch), doors);
-        self.start_http(&wires, listeners.http);
+        let of_clients = self.start_clients(&wires, contact, SessionTouch::new(touch), doors);
+        self.start_http(&wires, listeners.http, listeners.api, of_clients);
         self.start_bootstrap(&wires);
         self.start_comparison(&wires);
         self.start_watchdog();
@@ -330,7 +332,13 @@ impl Parts {
         server.of_folder(self.peers.folder().clone(), self.peers.releases().clone()).start(listener);
     }
 
-    fn start_clients(&self, wires: &Wires, contact: Arc<LastContact>, touch: SessionTouch, doors: Doors) {
+    fn start_clients(
+        &self,
+        wires: &Wires,
+        contact: Arc<LastContact>,
+        touch: SessionTouch,
+        doors: Doors,
+    ) -> ClientContext {
         let isolation =
             Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
         let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
@@ -341,6 +349,7 @@ impl Parts {
             proposer: wires.proposer.clone(),
             reconfig: ReconfigDoor::new(reconfig),
             operations,
+            new_sessions: Arc::new(NewSessions::new(wires.config.client.new_sessions_per_second)),
             reports: self.reports.clone(),
             touch,
             status: wires.status.clone(),
@@ -351,7 +360,8 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         let shutdown = self.shutdown_word();
-        self.tasks.spawn("client-listener", zk::Listener::new(context).run(doors, shutdown));
+        self.tasks.spawn("client-listener", zk::Listener::new(context.clone()).run(doors, shutdown));
+        context
     }
 
     fn start_reconfig(&self, wires: &Wires, queue: mpsc::Receiver<Ask>) {
@@ -366,7 +376,7 @@ impl Parts {
         self.tasks.spawn("reconfig", reconfig.run(self.shutdown_word()));
     }
 
-    fn start_http(&self, wires: &Wires, listener: Listener) {
+    fn start_http(&self, wires: &Wires, listener: Listener, api: Option<Listener>, clients: ClientContext) {
         // axum starts its tasks on tokio itself, past the seam. Nobody asks for HTTP there.
         if rowlock_env::world::is_simulated() {
             return;
@@ -383,6 +393,15 @@ impl Parts {
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
         let shutdown = self.shutdown_word();
+        if let Some(listener) = api {
+            let context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
+            let (keeper, shutdown) = (keeper.clone(), shutdown.clone());
+            self.tasks.spawn("api", async move {
+                if let Err(error) = http::api::serve(listener, context, keeper, shutdown).await {
+                    tracing::error!(%error, "the API's listener has failed; locks by HTTP are gone until a restart");
+                }
+            });
+        }
         self.tasks.spawn("http", async move {
             if let Err(error) = http::serve(listener, context, keeper, shutdown).await {
                 tracing::error!(%error, "the HTTP listener has failed; health checks and metrics are gone until a restart");

@@ -77,6 +77,7 @@ mod tests {
         let mut config = NodeConfig::single("/data");
         let entry = config.members[0].clone();
         let of = |n: u64| NodeEntry {
+            api_addr: None,
             id: NodeId(n),
             client_addr: Some(format!("10.0.0.{n}:2181")),
             secure_client_addr: (n == 2).then(|| "10.0.0.2:2182".to_owned()),

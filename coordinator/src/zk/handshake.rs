@@ -96,7 +96,8 @@ impl Handshake<'_> {
             caught_up => caught_up?,
         }
         if request.session_id == SessionId::NONE {
-            self.make_room()?;
+            let context = &self.shared.context;
+            context.new_sessions.make_room(context).map_err(EndReason::NoNewSession)?;
         }
         let timeout = self.timeout_for(&request);
         let password = password_of(&request);
@@ -120,26 +121,6 @@ impl Handshake<'_> {
             Err(ErrorCode::SessionMoved) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
-    }
-
-    /// For one more session. Judged here by what is applied, so that what is refused costs the cluster
-    /// nothing; those that are being opened at the same moment are not counted.
-    fn make_room(&self) -> Result<(), EndReason> {
-        let context = &self.shared.context;
-        let (most, memory) = (context.config.limits.sessions, &context.replica.memory);
-        let why = if most > 0 && context.replica.state.read().counts().sessions >= most {
-            "limits.sessions is reached"
-        } else if context.replica.state.read().grace_ms() > 0 {
-            "the cluster was restored a moment ago: clients of the old one may still believe that they hold locks"
-        } else if memory.is_full() {
-            "limits.memory_bytes is reached"
-        } else if !self.shared.new_sessions.lock().take(time::now()) {
-            "client.new_sessions_per_second is reached"
-        } else {
-            return Ok(());
-        };
-        context.metrics.sessions_refused_total.inc();
-        Err(EndReason::NoNewSession(why))
     }
 
     /// Opens the session, or takes it over from where it was known to be when the client asked.

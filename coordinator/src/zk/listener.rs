@@ -12,7 +12,6 @@ use rowlock_types::limits;
 
 use super::end_reason::EndReason;
 use super::identity::Neighbours;
-use super::throttle::Throttle;
 use super::{ClientContext, connection};
 use crate::complaints::Complaints;
 use crate::delivery::outbox::{self, CloseReason};
@@ -55,7 +54,6 @@ pub(super) struct Shared {
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
-    pub(super) new_sessions: Mutex<Throttle>,
     complaints: Mutex<Complaints>,
     guesses: Guesses,
     wrong_passwords: Mutex<Complaints>,
@@ -64,10 +62,8 @@ pub(super) struct Shared {
 impl Listener {
     /// Takes what connections need of the node.
     pub fn new(context: ClientContext) -> Self {
-        let new_sessions = Mutex::new(Throttle::new(context.config.client.new_sessions_per_second));
         let shared = Shared {
             context,
-            new_sessions,
             stats: ListenerStats::default(),
             client_port: 0,
             secure_port: 0,

@@ -17,6 +17,7 @@ mod handshake;
 mod identity;
 mod listener;
 mod liveness_timer;
+mod new_sessions;
 mod pending;
 mod pings;
 mod read;
@@ -29,7 +30,7 @@ mod wire;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
 pub use listener::{Doors, Listener, SecureDoor};
+pub use new_sessions::NewSessions;
 
 use crate::audit::Audit;
 use crate::config::NodeConfig;
@@ -61,6 +63,8 @@ pub struct ClientContext {
     pub reconfig: ReconfigDoor,
     /// Takes what superusers want nodes to do.
     pub operations: OperationDoor,
+    /// Whether one more session may be opened.
+    pub new_sessions: Arc<NewSessions>,
     /// Makes reports.
     pub reports: Reports,
     /// Takes signs of life.

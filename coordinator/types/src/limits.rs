@@ -86,6 +86,24 @@ pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_s
 /// TLS handshakes that the HTTP listener begins in a second, and a twentieth of that at once. Beyond: they
 /// wait, and those that would not be done in time are closed.
 pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
+/// Connections at once for locks by HTTP. Beyond: the oldest without a request gives way, else the oldest.
+pub const API_CONNECTIONS_MAX: usize = 10_000;
+/// Those of one address, but loopback. Beyond: closed at once.
+pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
+/// Life of such a connection (it carries one request): the longest wait, and time for the answer.
+pub const API_CONNECTION_MAX: Duration = Duration::from_secs(75);
+/// Requests that wait for locks at one node. Beyond: 503 with Retry-After.
+pub const API_WAITS_MAX: usize = 5_000;
+/// How long one request waits for a lock; its place stays. Beyond: 400.
+pub const API_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a request waits for the cluster. Beyond: 503, since it may have happened.
+pub const API_ANSWER_MAX: Duration = Duration::from_secs(8);
+/// Bytes of a request's body. Beyond: 413.
+pub const API_BODY_MAX_BYTES: usize = 16 << 10;
+/// How long a body may take to come. Beyond: 408.
+pub const API_BODY_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a label. Beyond: 400.
+pub const API_LABEL_MAX_BYTES: usize = 256;
 /// Tokens in one file. Beyond: the file is refused.
 pub const TOKENS_MAX: usize = 1_024;
 /// Bytes of that file. Beyond: likewise.

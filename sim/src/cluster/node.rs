@@ -71,6 +71,7 @@ fn entry(place: usize, learner: bool) -> NodeEntry {
         secure_client_addr: None,
         peer_addr: format!("{ip}:2281"),
         http_addr: format!("{ip}:2381"),
+        api_addr: None,
         client_listen: None,
         secure_client_listen: None,
         peer_listen: None,

@@ -58,6 +58,7 @@ impl Stage {
         let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
         let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
         let context = ClientContext {
+            new_sessions: Arc::new(crate::zk::NewSessions::new(0)),
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
             reconfig: ReconfigDoor::new(mpsc::channel(1).0),

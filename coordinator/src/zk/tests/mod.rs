@@ -10,7 +10,7 @@ mod flood;
 mod frames;
 mod handshake;
 mod locks;
-mod node;
+pub(crate) mod node;
 mod proof;
 mod read_only;
 mod reports;

@@ -30,7 +30,7 @@ use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
 use crate::zk::read_only::Isolation;
-use crate::zk::{ClientContext, Doors, Listener};
+use crate::zk::{ClientContext, Doors, Listener, NewSessions};
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::{SessionTouch, Sign};
 
@@ -72,6 +72,7 @@ pub fn config() -> NodeConfig {
         secure_client_addr: None,
         peer_addr: "127.0.0.1:0".to_owned(),
         http_addr: "127.0.0.1:0".to_owned(),
+        api_addr: None,
         data_dir: PathBuf::from("/nowhere"),
         learner: false,
         members: Vec::new(),
@@ -122,7 +123,9 @@ impl Node {
         let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
         let clock = Arc::new(LogClock::starting_now());
         let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
+        let new_sessions = Arc::new(NewSessions::new(config.client.new_sessions_per_second));
         let context = ClientContext {
+            new_sessions,
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
             reconfig: ReconfigDoor::new(questions),

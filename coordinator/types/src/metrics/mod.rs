@@ -208,6 +208,12 @@ metrics! {
     http_tokens_wrong_total: Counter,
     /// TLS handshakes with HTTP clients that failed, on either side.
     http_tls_handshakes_failed_total: Counter,
+    /// Requests to the API for locks, with those that were refused.
+    api_requests_total: Counter,
+    /// Requests that wait for a lock at the API.
+    api_waits: Gauge,
+    /// Requests refused because too many wait for locks at the API.
+    api_waits_refused_total: Counter,
     /// Changed files of tokens that could not be used: the old tokens count.
     token_reload_failures_total: Counter,
     /// Records given to the audit log.

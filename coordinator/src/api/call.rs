@@ -1,0 +1,266 @@
+//! One request's conversation with the node: what it submits, and what it is told. As a connection, it has an
+//! outbox of its own; a request that waits for a lock stands in the registry beside the connections, so that
+//! grants and the end of its session reach it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::lock::Notice;
+use rowlock_proto::{ErrorCode, SessionId, Xid, decode};
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_types::limits::API_ANSWER_MAX;
+
+use super::{Api, Caller, Lease, Refusal, Secret};
+use crate::delivery::outbox::{self, CloseReason, Inbox, Message, Outbox};
+use crate::delivery::registry::{Door, Most};
+use crate::delivery::watch::ConnectionId;
+use crate::proposer::{NotTaken, Submission};
+use crate::zk::ClientContext;
+
+/// Pause before the leader is asked again for its word on a sign of life.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// A session that is taken over by another client again and again is not followed for ever.
+const MOVES_MAX: usize = 3;
+
+/// See the module.
+pub(super) struct Call<'a> {
+    context: &'a ClientContext,
+    caller: &'a Caller,
+    outbox: Outbox,
+    inbox: Inbox,
+    messages: VecDeque<Message>,
+    /// Of the answers that the node owes.
+    deadline: Instant,
+    sign: Sign,
+    seat: Option<(ConnectionId, SessionId)>,
+}
+
+/// What became of the sign of life that the request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    /// The leader is to be asked.
+    Open,
+    /// It has been asked.
+    Asked,
+    /// It has restarted the timer of the session.
+    Noted,
+}
+
+/// What the node has to say.
+enum Heard {
+    Applied(Box<Applied>),
+    Notice(Notice),
+    Sign,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(api: &'a Api, caller: &'a Caller) -> Self {
+        let (outbox, inbox) = outbox::channel();
+        Call {
+            context: &api.context,
+            caller,
+            outbox,
+            inbox,
+            messages: VecDeque::new(),
+            deadline: time::now() + API_ANSWER_MAX,
+            sign: Sign::Open,
+            seat: None,
+        }
+    }
+
+    /// From now on the node has as long to answer as it had at the beginning.
+    pub(super) fn has_waited(&mut self) {
+        self.deadline = time::now() + API_ANSWER_MAX;
+    }
+
+    /// The lease of this secret, as this node knows it, or as the log has it if this node does not.
+    pub(super) async fn find(&mut self, secret: &Secret) -> Result<Lease, Refusal> {
+        if let Some(lease) = self.look(secret)? {
+            return Ok(lease);
+        }
+        self.sync().await?;
+        self.look(secret)?.ok_or(Refusal::LeaseOver)
+    }
+
+    fn look(&self, secret: &Secret) -> Result<Option<Lease>, Refusal> {
+        let state = self.context.replica.state.read();
+        let Some(open) = state.session(secret.session) else { return Ok(None) };
+        if !secret.opens(&open.proof) {
+            return Err(Refusal::WrongSecret);
+        }
+        Ok(Some(Lease { session: secret.session, attachment: open.attachment, ttl_ms: open.timeout_ms }))
+    }
+
+    /// Everything that was committed before has been applied here afterwards.
+    pub(super) async fn sync(&mut self) -> Result<(), Refusal> {
+        self.submit(SessionId::NONE, Attachment::default(), Command::Noop).await.map(drop)
+    }
+
+    /// From now on the call is told what happens to the session and its places. Under the read lock of the
+    /// state, so that what happened before is seen here and what happens after is told.
+    pub(super) fn follow(&mut self, lease: &Lease) -> Result<(), Refusal> {
+        assert!(self.seat.is_none(), "a call follows one session");
+        let most = Most {
+            connections: self.context.config.client.max_connections,
+            of_address: 0,
+            half_open: usize::MAX,
+        };
+        let (registry, outbox) = (&self.context.registry, self.outbox.clone());
+        let peer = registry
+            .accepted(self.caller.address, Door::Plain, outbox, most)
+            .map_err(|_| Refusal::Full("client.max_connections is reached"))?;
+        self.seat = Some((peer.id, lease.session));
+        registry.greeted(peer.id);
+        peer.stats.opened(lease.session, Duration::from_millis(lease.ttl_ms.into()));
+        let state = self.context.replica.state.read();
+        match state.session(lease.session) {
+            None => Err(Refusal::LeaseOver),
+            Some(open) if open.attachment != lease.attachment => Err(Refusal::Unknown),
+            Some(_) => {
+                registry.attach(peer.id, lease.session, lease.attachment);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a command of a lease through the log. Of another attachment than the node knew it is sent again.
+    pub(super) async fn act(&mut self, secret: &Secret, command: Command) -> Result<Outcome, Refusal> {
+        for _ in 0..MOVES_MAX {
+            let lease = self.find(secret).await?;
+            let applied = self.submit(lease.session, lease.attachment, command.clone()).await?;
+            match applied.result {
+                Err(ErrorCode::SessionMoved) => self.sync().await?,
+                other => return other.map_err(Refusal::of),
+            }
+        }
+        Err(Refusal::Unknown)
+    }
+
+    /// Takes a command through the log.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`]: nothing has happened. [`Refusal::Unknown`]: it may have.
+    pub(super) async fn submit(
+        &mut self,
+        session: SessionId,
+        attachment: Attachment,
+        command: Command,
+    ) -> Result<Applied, Refusal> {
+        let submission = Submission {
+            session,
+            attachment,
+            identities: self.caller.identities.clone(),
+            command,
+            reply_to: self.outbox.clone(),
+            tag: 0,
+        };
+        self.context.proposer.try_submit(submission).map_err(|refused| match refused {
+            NotTaken::Full(_) => Refusal::Full("too many writes wait at this node"),
+            NotTaken::Closed => Refusal::NotServing,
+        })?;
+        loop {
+            match self.hear(self.deadline).await? {
+                Some(Heard::Applied(applied)) => return Ok(*applied),
+                Some(Heard::Notice(_) | Heard::Sign) => {}
+                None => return Err(Refusal::Unknown),
+            }
+        }
+    }
+
+    /// Tells the leader of the sign of life that the request is.
+    pub(super) fn touch(&mut self, session: SessionId) {
+        if self.context.touch.confirm(session, self.outbox.clone()) {
+            self.sign = Sign::Asked;
+        }
+    }
+
+    /// Waits until the leader has restarted the timer of the session since [`Self::touch`].
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseOver`], or [`Refusal::Unknown`] when no leader has said so in time.
+    pub(super) async fn be_noted(&mut self, session: SessionId) -> Result<(), Refusal> {
+        loop {
+            let until = match self.sign {
+                Sign::Noted => return Ok(()),
+                Sign::Asked => self.deadline,
+                Sign::Open if self.context.replica.state.read().session(session).is_none() => {
+                    return Err(Refusal::LeaseOver);
+                }
+                Sign::Open => {
+                    self.touch(session);
+                    self.deadline.min(time::now() + ASK_AGAIN_AFTER)
+                }
+            };
+            let heard = self.hear(until).await?;
+            if heard.is_none() && time::now() >= self.deadline {
+                return Err(Refusal::Unknown);
+            }
+            if self.sign == Sign::Open {
+                time::sleep(ASK_AGAIN_AFTER).await;
+            }
+        }
+    }
+
+    /// Waits for news of a place, at most until then.
+    pub(super) async fn notice(&mut self, until: Instant) -> Result<Option<Notice>, Refusal> {
+        loop {
+            match self.hear(until).await? {
+                None => return Ok(None),
+                Some(Heard::Notice(notice)) => return Ok(Some(notice)),
+                Some(Heard::Applied(_) | Heard::Sign) => {}
+            }
+        }
+    }
+
+    /// `None`: nothing until then.
+    async fn hear(&mut self, until: Instant) -> Result<Option<Heard>, Refusal> {
+        loop {
+            while let Some(message) = self.messages.pop_front() {
+                if let Some(heard) = self.understand(message)? {
+                    return Ok(Some(heard));
+                }
+            }
+            if time::timeout_at(until, self.inbox.ready()).await.is_err() {
+                return Ok(None);
+            }
+            self.inbox.take(&mut self.messages).map_err(|_| Refusal::Unknown)?;
+        }
+    }
+
+    fn understand(&mut self, message: Message) -> Result<Option<Heard>, Refusal> {
+        match message {
+            Message::Applied { applied, .. } => Ok(Some(Heard::Applied(applied))),
+            Message::Event(frame) => Ok(notice_of(frame).map(Heard::Notice)),
+            Message::Touched => {
+                self.sign = Sign::Noted;
+                Ok(Some(Heard::Sign))
+            }
+            Message::NotTouched => {
+                self.sign = Sign::Open;
+                Ok(Some(Heard::Sign))
+            }
+            Message::Close(CloseReason::SessionEnded) => Err(Refusal::LeaseOver),
+            Message::Lost | Message::Close(_) => Err(Refusal::Unknown),
+            // Asked for by nobody here.
+            Message::Reconfigured { .. } | Message::Reported { .. } => Ok(None),
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some((connection, session)) = self.seat {
+            self.context.registry.gone(connection, Some(session));
+        }
+    }
+}
+
+/// The notice in an encoded frame, if it is one.
+fn notice_of(mut frame: Bytes) -> Option<Notice> {
+    frame.try_get_u32().ok()?;
+    let header = decode::reply_header(&mut frame).ok()?;
+    (header.xid == Xid::NOTICE).then(|| decode::notice(&mut frame).ok()).flatten()
+}

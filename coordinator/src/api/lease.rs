@@ -1,0 +1,134 @@
+//! REST leases: sessions of clients that have no connection.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rowlock_env::rng;
+use rowlock_proto::{ErrorCode, SessionId};
+use rowlock_state::Proof;
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::Outcome;
+
+use super::call::Call;
+use super::request_id::hex;
+use super::{Api, Caller, Refusal};
+
+/// Opens a lease to whoever shows it: the id of its session and its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// Which session.
+    pub session: SessionId,
+    password: [u8; 16],
+}
+
+/// A lease that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its session.
+    pub session: SessionId,
+    pub(super) attachment: Attachment,
+    /// Without a sign of life for so long it is over, milliseconds.
+    pub ttl_ms: u32,
+}
+
+/// A new lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// What its client has to show.
+    pub secret: Secret,
+    /// What it got; it may have asked for another time.
+    pub ttl_ms: u32,
+}
+
+impl Secret {
+    pub(super) fn opens(&self, proof: &Proof) -> bool {
+        proof.is_that_of(&Proof::of(&self.password))
+    }
+
+    /// For the client alone.
+    pub fn reveal(&self) -> String {
+        format!("{:016x}{}", self.session.0, hex(&self.password))
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({})", self.session)
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let wrong = || Refusal::Bad("secret is not what POST /v1/leases gave".to_owned());
+        if text.len() != 48 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let (session, password) = text.split_at(16);
+        let session = i64::from_str_radix(session, 16).map_err(|_| wrong())?;
+        let password = u128::from_str_radix(password, 16).map_err(|_| wrong())?;
+        Ok(Secret { session: SessionId(session), password: password.to_be_bytes() })
+    }
+}
+
+impl Api {
+    /// Opens a lease. `ttl_ms` is clamped to the bounds of `[session]`.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: there may be a lease that nobody knows; it expires.
+    /// # Cancel safety
+    /// As after `Unknown`.
+    pub async fn open(&self, caller: &Caller, ttl_ms: u32) -> Result<Opened, Refusal> {
+        self.check_serving()?;
+        let context = &self.context;
+        context.new_sessions.make_room(context).map_err(Refusal::Full)?;
+        let timeout = context.config.session.clamp(Duration::from_millis(ttl_ms.into()));
+        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let mut password = [0; 16];
+        rng::fill(&mut password);
+        let command = Command::OpenSession { proof: Proof::of(&password), timeout_ms };
+        let mut call = Call::new(self, caller);
+        match call.submit(SessionId::NONE, Attachment::default(), command).await?.result {
+            Ok(Outcome::Session { session, timeout_ms, .. }) => {
+                assert!(session.0 > 0, "a session has a positive number, which its secret can tell");
+                Ok(Opened { secret: Secret { session, password }, ttl_ms: timeout_ms })
+            }
+            Err(ErrorCode::ThrottledOp) => Err(Refusal::Full("the cluster was restored a moment ago")),
+            other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
+        }
+    }
+
+    /// A sign of life. Gives for how long the lease is valid, milliseconds, counted from when the client sent
+    /// the request: the leader has restarted its timer since.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: no leader has said so; the client counts from its last success.
+    pub async fn keep_alive(&self, caller: &Caller, secret: &Secret) -> Result<u32, Refusal> {
+        self.check_serving()?;
+        let mut call = Call::new(self, caller);
+        let lease = call.find(secret).await?;
+        call.touch(lease.session);
+        call.be_noted(lease.session).await?;
+        Ok(lease.ttl_ms)
+    }
+
+    /// Ends a lease: everything of it is free. Repeating it is no error.
+    pub async fn close(&self, caller: &Caller, secret: &Secret) -> Result<(), Refusal> {
+        self.check_serving()?;
+        let mut call = Call::new(self, caller);
+        match call.act(secret, Command::CloseSession).await {
+            Ok(_) | Err(Refusal::LeaseOver) => Ok(()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Ends a lease that was made for nothing; if that fails, it expires.
+    pub(super) async fn close_unused(&self, caller: &Caller, secret: &Secret) {
+        if let Err(error) = self.close(caller, secret).await {
+            tracing::debug!(?secret, %error, "an unused lease is left to expire");
+        }
+    }
+}

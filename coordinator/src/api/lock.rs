@@ -1,0 +1,378 @@
+//! Requests on locks: places in the queues that all clients share.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::acl::{Acl, perms};
+use rowlock_proto::lock::{
+    Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party, PlaceState,
+};
+use rowlock_proto::{FencingToken, SessionId, path as paths};
+use rowlock_state::acl;
+use rowlock_state::command::Command;
+use rowlock_state::outcome::Outcome;
+use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
+
+use super::call::Call;
+use super::request_id::RequestId;
+use super::{Api, Caller, Lease, Refusal, Secret};
+
+/// Folder of the locks that have a name without a slash in front.
+const FOLDER: &str = "/locks/";
+/// Digits at the end of a queue znode's name.
+const NUMBER_LEN: usize = 10;
+
+/// The path of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockName(String);
+
+/// On whose behalf a lock is asked for.
+#[derive(Clone, Debug)]
+pub enum For {
+    /// An open lease.
+    Lease(Secret),
+    /// A new lease of so many milliseconds.
+    New(u32),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// By whom.
+    pub by: For,
+    /// The client's name of the attempt. `None`: a new one is made.
+    pub request_id: Option<String>,
+    /// How long to wait before the answer; the place stays. 0: no place is taken if the lock is not free.
+    pub wait: Duration,
+    /// How it is to be held.
+    pub mode: Mode,
+    /// With permits: how many the lock has; 0: as many as it has.
+    pub limit: u32,
+    /// For deadlock detection.
+    pub owner: Owner,
+    /// For people.
+    pub label: String,
+    /// See [`Acquire::lock_delay_ms`].
+    pub lock_delay_ms: u32,
+    /// See [`Acquire::max_hold_ms`].
+    pub max_hold_ms: u32,
+}
+
+/// Where an attempt stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The lease that has the place. With its secret, if it was made for this attempt.
+    pub lease: SessionId,
+    /// As [`super::Opened`].
+    pub secret: Option<Secret>,
+    /// To ask again by.
+    pub request_id: String,
+    /// Counted from when the client sent the request.
+    pub valid_for_ms: u32,
+    /// In the queue.
+    pub place: Place,
+}
+
+/// See [`Standing`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It holds the lock.
+    Held(Claim),
+    /// It is in the queue.
+    Waiting {
+        /// Its znode and token.
+        claim: Claim,
+        /// How many are before it.
+        ahead: u32,
+        /// The first of those that hold the lock.
+        holder: Option<Party>,
+    },
+    /// It did not want to wait, and left nothing behind.
+    Busy {
+        /// As above.
+        holder: Option<Party>,
+    },
+    /// It was in the queue, and is not any more: released, forced or revoked.
+    Gone,
+}
+
+/// What is to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// What is held by this token.
+    Token(FencingToken),
+    /// The attempt of this id, whether it holds or waits.
+    Request(String),
+}
+
+impl LockName {
+    /// Path of the lock's znode.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LockName {
+    type Err = Refusal;
+
+    /// `nightly` is `/locks/nightly`, and `ci/deploy` is `/locks/ci/deploy`. A path stays as it is.
+    fn from_str(name: &str) -> Result<Self, Refusal> {
+        let path = if name.starts_with('/') { name.to_owned() } else { format!("{FOLDER}{name}") };
+        match paths::validate(&path) {
+            Ok(()) if path != "/" => Ok(LockName(path)),
+            _ => Err(Refusal::Bad(format!("{name:?} is not the name of a lock"))),
+        }
+    }
+}
+
+impl Wanted {
+    fn check(&self) -> Result<RequestId, Refusal> {
+        let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+        if self.wait > API_WAIT_MAX {
+            return bad("wait_ms is more than 60000: ask again with the same request_id");
+        }
+        if self.label.len() > API_LABEL_MAX_BYTES {
+            return bad("label has more than 256 bytes");
+        }
+        if self.lock_delay_ms > LOCK_DELAY_MAX_MS {
+            return bad("lock_delay_ms is more than 60000");
+        }
+        match (&self.by, self.request_id.as_deref()) {
+            (For::New(_), Some(_)) => bad(
+                "request_id needs a lease: a retry with ttl_ms would make another lease; POST /v1/leases first",
+            ),
+            (_, Some(id)) => id.parse(),
+            (_, None) => Ok(RequestId::random()),
+        }
+    }
+
+    fn command(&self, lock: &LockName, id: &RequestId) -> Command {
+        let wait = !self.wait.is_zero();
+        let data = (!self.label.is_empty()).then(|| Bytes::copy_from_slice(self.label.as_bytes()));
+        let acquire = Acquire {
+            lock: lock.0.clone(),
+            prefix: id.prefix(self.mode),
+            data,
+            acl: Some(Acl::shared_open()),
+            mode: self.mode,
+            limit: self.limit,
+            wait,
+            owner: self.owner,
+            max_hold_ms: self.max_hold_ms,
+            lock_delay_ms: self.lock_delay_ms,
+        };
+        let command = Box::new(Command::Acquire(vec![acquire]));
+        Command::Tagged { id: id.tag(&lock.0, wait), acked: 0, command }
+    }
+}
+
+impl Api {
+    /// Takes a place in a lock's queue, or finds the one that was taken by the same request id, and waits a
+    /// while for the lock.
+    ///
+    /// It waits no longer than half of the lease: who asks again then keeps it alive by asking.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: there may be a place. By the same request id it is found again; one of a lease
+    /// that was made for the attempt goes when that expires.
+    /// # Cancel safety
+    /// As after `Unknown`.
+    pub async fn acquire(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        wanted: Wanted,
+    ) -> Result<Standing, Refusal> {
+        self.check_serving()?;
+        let (begun, id) = (time::now(), wanted.check()?);
+        let _waiting = match wanted.wait.is_zero() {
+            true => None,
+            false => Some(self.waiting()?),
+        };
+        let (secret, is_new) = match &wanted.by {
+            For::Lease(secret) => (secret.clone(), false),
+            For::New(ttl_ms) => (self.open(caller, *ttl_ms).await?.secret, true),
+        };
+        let mut attempt = Attempted { call: Call::new(self, caller), secret: &secret, begun };
+        let stood = attempt.run(lock, &wanted, &id, is_new).await;
+        drop(attempt);
+        let is_without_place = match &stood {
+            Ok((_, place)) => matches!(place, Place::Busy { .. } | Place::Gone),
+            Err(refusal) => !matches!(refusal, Refusal::Unknown),
+        };
+        if is_new && is_without_place {
+            self.close_unused(caller, &secret).await;
+        }
+        let (lease, place) = stood?;
+        assert!(lease.session == secret.session, "a place is one of the lease that was shown");
+        let secret = (is_new && !is_without_place).then_some(secret);
+        let (lease, valid_for_ms) = (lease.session, lease.ttl_ms);
+        Ok(Standing { lease, secret, request_id: id.as_str().to_owned(), valid_for_ms, place })
+    }
+
+    fn waiting(&self) -> Result<Waiting<'_>, Refusal> {
+        let metrics = &self.context.metrics;
+        match self.waits.clone().try_acquire_owned() {
+            Ok(place) => {
+                metrics.api_waits.inc();
+                Ok(Waiting { api: self, _place: place })
+            }
+            Err(_) => {
+                metrics.api_waits_refused_total.inc();
+                Err(Refusal::Full("too many requests wait for locks at this node"))
+            }
+        }
+    }
+
+    /// Gives back what is held or waited for. Whether there was anything; repeating it is no error.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: repeat it.
+    pub async fn release(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        (secret, which): (&Secret, &Which),
+    ) -> Result<bool, Refusal> {
+        self.check_serving()?;
+        let start = match which {
+            Which::Token(_) => None,
+            Which::Request(id) => Some(id.parse::<RequestId>()?.start()),
+        };
+        let wanted = (which, start.as_deref());
+        let mut call = Call::new(self, caller);
+        let lease = call.find(secret).await?;
+        call.touch(lease.session);
+        let mut found = self.find_place(lease.session, lock, wanted);
+        if found.is_none() {
+            call.sync().await?;
+            found = self.find_place(lease.session, lock, wanted);
+        }
+        let Some((claim, holds)) = found else { return Ok(false) };
+        if holds {
+            return match call.act(secret, Command::Release(vec![claim])).await? {
+                Outcome::Held(held) => Ok(held.contains(&true)),
+                other => unreachable!("a release tells what was held: {other:?}"),
+            };
+        }
+        let (prefix, _) = paths::name(&claim.path)
+            .split_at_checked(paths::name(&claim.path).len() - NUMBER_LEN)
+            .expect("Invariant: a place's name ends in its number");
+        let attempt = Attempt { lock: lock.0.clone(), prefix: prefix.to_owned() };
+        call.act(secret, Command::Abandon(vec![attempt])).await.map(|_| true)
+    }
+
+    /// The session's place, as this node knows it, and whether it holds the lock. By its token only one that
+    /// holds it.
+    fn find_place(
+        &self,
+        session: SessionId,
+        lock: &LockName,
+        (which, start): (&Which, Option<&str>),
+    ) -> Option<(Claim, bool)> {
+        let state = self.context.replica.state.read();
+        state.session_znodes(session).find_map(|(path, czxid, holds)| {
+            let (of, name) = path.rsplit_once('/')?;
+            let (token, holds) = (FencingToken(czxid.0), holds?);
+            let is_it = match which {
+                Which::Token(wanted) => holds && token == *wanted,
+                Which::Request(_) => start.is_some_and(|start| name.starts_with(start)),
+            };
+            (of == lock.0 && is_it).then(|| (Claim { path: path.to_owned(), token }, holds))
+        })
+    }
+
+    /// Whether the lock is held by this token now: at some moment between the request and its answer.
+    pub async fn verify(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        token: FencingToken,
+    ) -> Result<bool, Refusal> {
+        self.check_serving()?;
+        assert!(lock.0.starts_with('/'), "the name of a lock has become a path");
+        Call::new(self, caller).sync().await?;
+        let state = self.context.replica.state.read();
+        let Some(queue) = state.lock_queue(&lock.0) else { return Ok(false) };
+        let Some(holder) = queue.holders().find(|holder| holder.token == token) else { return Ok(false) };
+        let may_read =
+            |path| state.acl(path).is_none_or(|entries| acl::may(entries, perms::READ, &caller.identities));
+        if may_read(&holder.path) && may_read(&lock.0) { Ok(true) } else { Err(Refusal::NotPermitted) }
+    }
+}
+
+/// The place of a request that waits. Dropping it makes room for another one.
+struct Waiting<'a> {
+    api: &'a Api,
+    _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.api.context.metrics.api_waits.dec();
+    }
+}
+
+/// An acquire under way.
+struct Attempted<'a> {
+    call: Call<'a>,
+    secret: &'a Secret,
+    begun: Instant,
+}
+
+impl Attempted<'_> {
+    async fn run(
+        &mut self,
+        lock: &LockName,
+        wanted: &Wanted,
+        id: &RequestId,
+        is_new: bool,
+    ) -> Result<(Lease, Place), Refusal> {
+        let lease = self.call.find(self.secret).await?;
+        self.call.follow(&lease)?;
+        // The opening of a lease is its first sign of life.
+        if !is_new {
+            self.call.touch(lease.session);
+        }
+        let until = self.begun + wanted.wait.min(Duration::from_millis(u64::from(lease.ttl_ms) / 2));
+        let mut place = self.ask(lock, wanted, id).await?;
+        while let Place::Waiting { claim, .. } = &place
+            && time::now() < until
+        {
+            let heard = self.call.notice(until).await?;
+            self.call.has_waited();
+            place = match heard {
+                Some(Notice { claim: of, event }) if of == *claim => match event {
+                    NoticeEvent::Granted => Place::Held(of),
+                    NoticeEvent::Deleted | NoticeEvent::Forced | NoticeEvent::Revoked => Place::Gone,
+                },
+                Some(_) => continue,
+                // How many are before it has changed meanwhile.
+                None => self.ask(lock, wanted, id).await?,
+            };
+        }
+        if !is_new {
+            self.call.be_noted(lease.session).await?;
+        }
+        Ok((lease, place))
+    }
+
+    async fn ask(&mut self, lock: &LockName, wanted: &Wanted, id: &RequestId) -> Result<Place, Refusal> {
+        let command = wanted.command(lock, id);
+        debug_assert!(command.untagged().is_write(), "a retry has one effect");
+        let outcome = self.call.act(self.secret, command).await?;
+        let Outcome::PlaceStates(place_states) = outcome else {
+            unreachable!("an acquire tells of its places: {outcome:?}");
+        };
+        match place_states.into_iter().next() {
+            Some(PlaceState::Held(claim)) => Ok(Place::Held(claim)),
+            Some(PlaceState::Waiting { claim, ahead, holder }) => Ok(Place::Waiting { claim, ahead, holder }),
+            Some(PlaceState::Busy { holder, .. }) => Ok(Place::Busy { holder }),
+            Some(PlaceState::Deadlock(circle)) => Err(Refusal::Deadlock(circle)),
+            Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
+            Some(PlaceState::Absent) | None => Ok(Place::Gone),
+        }
+    }
+}

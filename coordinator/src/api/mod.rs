@@ -1,0 +1,62 @@
+//! Locks for clients that have nothing but HTTP: what decides about leases and locks. It knows neither HTTP
+//! nor sockets; `http/api` is a thin skin on it.
+//!
+//! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
+//! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
+//! request, since whoever shows the secret (session id and password) acts by the attachment that the session
+//! has; no request moves a session.
+//!
+//! Must never do: keep a lease alive. Only a request of its client is a sign of life.
+
+mod call;
+mod lease;
+mod lock;
+mod refusal;
+mod request_id;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rowlock_proto::acl::Id;
+use rowlock_types::limits::API_WAITS_MAX;
+use tokio::sync::Semaphore;
+
+use crate::zk::ClientContext;
+pub use lease::{Lease, Opened, Secret};
+pub use lock::{For, LockName, Place, Standing, Wanted, Which};
+pub use refusal::Refusal;
+
+/// The door for requests on leases and locks.
+pub struct Api {
+    context: ClientContext,
+    /// Places of requests that wait for a lock.
+    waits: Arc<Semaphore>,
+}
+
+/// Who makes a request.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// From where.
+    pub address: SocketAddr,
+    /// What is proven, for ACLs.
+    pub identities: Arc<[Id]>,
+}
+
+impl Api {
+    /// Takes what an ordinary connection needs of its node.
+    pub fn new(context: ClientContext) -> Self {
+        Self::bounded(context, API_WAITS_MAX)
+    }
+
+    fn bounded(context: ClientContext, waits: usize) -> Self {
+        Api { context, waits: Arc::new(Semaphore::new(waits)) }
+    }
+
+    fn check_serving(&self) -> Result<(), Refusal> {
+        let serving = self.context.status.borrow().serving;
+        if serving { Ok(()) } else { Err(Refusal::NotServing) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Why a request is not granted.
+
+use rowlock_proto::ErrorCode;
+use rowlock_proto::lock::Party;
+
+/// See the module. Nothing has happened, except where it says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The request says what cannot be.
+    #[error("{0}")]
+    Bad(String),
+    /// No such lease: it has expired or was given back, and everything of it is free.
+    #[error("the lease is over: what it held is free, and nothing of it waits any more")]
+    LeaseOver,
+    /// The secret is another one.
+    #[error("this is not the secret of the lease")]
+    WrongSecret,
+    /// An ACL does not allow it.
+    #[error("the ACL does not allow this")]
+    NotPermitted,
+    /// Waiting would close a circle of owners that wait for each other.
+    #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
+    Deadlock(Vec<Party>),
+    /// The lock has another number of permits, or fewer than were asked for.
+    #[error("the lock has {0} permits")]
+    Limit(u32),
+    /// The lease has used all request ids that are kept for it, or the cluster is short of memory.
+    #[error(
+        "the lease has used as many request ids as are kept for it (1024), or there is no memory: take a new one"
+    )]
+    Spent,
+    /// A bound of this node is reached.
+    #[error("{0}; try again, or at another node")]
+    Full(&'static str),
+    /// The node is not in contact with a quorum.
+    #[error("this node is not in contact with a quorum; try again, or at another node")]
+    NotServing,
+    /// It may have happened.
+    #[error(
+        "it may have happened or not: repeat the request with the same request_id, here or at another node"
+    )]
+    Unknown,
+}
+
+impl Refusal {
+    /// What the state machine has refused.
+    pub(super) fn of(code: ErrorCode) -> Refusal {
+        match code {
+            ErrorCode::SessionExpired => Refusal::LeaseOver,
+            ErrorCode::SessionMoved => Refusal::Unknown,
+            ErrorCode::NoAuth => Refusal::NotPermitted,
+            ErrorCode::ThrottledOp => Refusal::Spent,
+            ErrorCode::QuotaExceeded => Refusal::Full("the queue of the lock is full"),
+            ErrorCode::BadArguments => Refusal::Bad(
+                "the request is not valid, or its request_id was used for another one".to_owned(),
+            ),
+            other => Refusal::Bad(format!("the cluster has refused it: {other:?}")),
+        }
+    }
+
+    /// Whether to ask again after a moment is the remedy.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown)
+    }
+}

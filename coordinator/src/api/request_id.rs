@@ -1,0 +1,109 @@
+//! What a request is called. The same id makes the same queue znode and the same tagged write, on whatever
+//! node it arrives: so a retry takes effect once.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use rowlock_env::rng;
+use rowlock_proto::lock::Mode;
+use sha2::{Digest as _, Sha256};
+
+use super::Refusal;
+
+/// The longest id.
+const LEN_MAX: usize = 64;
+
+/// The client's name of one attempt: 1 to 64 visible ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestId(String);
+
+impl RequestId {
+    /// One that nobody else has.
+    pub(super) fn random() -> Self {
+        let mut bytes = [0; 16];
+        rng::fill(&mut bytes);
+        RequestId(hex(&bytes))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Name of the queue znode before its number: as clients in the form of Curator call theirs.
+    pub(super) fn prefix(&self, mode: Mode) -> String {
+        let kind = match mode {
+            Mode::Exclusive => "lock-".to_owned(),
+            Mode::Shared => "__READ__".to_owned(),
+            Mode::Permits(1) => "permit-".to_owned(),
+            Mode::Permits(count) => format!("{count}-permit-"),
+        };
+        self.start() + &kind
+    }
+
+    /// How that name begins, in whatever mode.
+    pub(super) fn start(&self) -> String {
+        let id = hex(&self.digest(&[])[..16]);
+        let at = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+        format!("_c_{at}-")
+    }
+
+    /// Number of the tagged write: never 0, and another one for another lock, so that a client may use one id
+    /// for several.
+    pub(super) fn tag(&self, lock: &str, waits: bool) -> u64 {
+        let digest = self.digest(&[lock.as_bytes(), &[u8::from(waits)]]);
+        let (first, _) = digest.split_first_chunk().expect("a SHA-256 has 32 bytes");
+        let tag = u64::from_be_bytes(*first) >> 2 | 1 << 61;
+        assert!(tag > 0 && tag <= i64::MAX as u64, "a number that every client could have chosen");
+        tag
+    }
+
+    fn digest(&self, more: &[&[u8]]) -> [u8; 32] {
+        let mut hash = Sha256::new().chain_update(&self.0);
+        for part in more {
+            // No id has a zero byte, so the parts cannot be cut in two ways.
+            hash = hash.chain_update([0]).chain_update(part);
+        }
+        hash.finalize().into()
+    }
+}
+
+impl FromStr for RequestId {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let fits = (1..=LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let wrong = || Refusal::Bad(format!("request_id is not 1 to {LEN_MAX} visible ASCII characters"));
+        if fits { Ok(RequestId(text.to_owned())) } else { Err(wrong()) }
+    }
+}
+
+/// In lower case.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_makes_the_same_name_and_number_everywhere_and_another_lock_another_number() {
+        let (one, other): (RequestId, RequestId) = ("job-7".parse().unwrap(), "job-8".parse().unwrap());
+        assert_eq!(
+            one.prefix(Mode::Exclusive),
+            "job-7".parse::<RequestId>().unwrap().prefix(Mode::Exclusive)
+        );
+        assert!(one.prefix(Mode::Exclusive).ends_with("-lock-"));
+        assert_ne!(one.prefix(Mode::Exclusive), other.prefix(Mode::Exclusive));
+        let tags = [one.tag("/a", true), one.tag("/b", true), one.tag("/a", false), other.tag("/a", true)];
+        for (at, tag) in tags.iter().enumerate() {
+            assert!(*tag > 0 && *tag <= i64::MAX as u64 && !tags[..at].contains(tag), "{tags:?}");
+        }
+        for wrong in ["", "a b", "\u{e9}", "a\n", &"x".repeat(65)] {
+            assert!(wrong.parse::<RequestId>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the API decides, on a node with a log of one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::task::spawn;
+use rowlock_env::time;
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::{Mode, Owner};
+use rowlock_types::limits;
+
+use super::*;
+use crate::zk::tests::node::{Log, Node, config};
+
+fn caller() -> Caller {
+    Caller { address: SocketAddr::from(([127, 0, 0, 1], 7)), identities: Arc::default() }
+}
+
+fn lock() -> LockName {
+    "ci/deploy".parse().unwrap()
+}
+
+fn wanted(secret: &Secret, id: &str, wait_ms: u64) -> Wanted {
+    Wanted {
+        by: For::Lease(secret.clone()),
+        request_id: Some(id.to_owned()),
+        wait: Duration::from_millis(wait_ms),
+        mode: Mode::Exclusive,
+        limit: 0,
+        owner: Owner::Unnamed,
+        label: "job".to_owned(),
+        lock_delay_ms: 0,
+        max_hold_ms: 0,
+    }
+}
+
+async fn open(api: &Api) -> Secret {
+    api.open(&caller(), 10_000).await.unwrap().secret
+}
+
+async fn place(api: &Api, wanted: Wanted) -> Result<Place, Refusal> {
+    api.acquire(&caller(), &lock(), wanted).await.map(|standing| standing.place)
+}
+
+async fn token(api: &Api, secret: &Secret, id: &str) -> FencingToken {
+    match place(api, wanted(secret, id, 0)).await {
+        Ok(Place::Held(claim)) => claim.token,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_takes_none() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    // Another node would have the same state, and nothing of this one's requests.
+    let other = Api::new(node.context.clone());
+    let secret = open(&api).await;
+    let first = token(&api, &secret, "a").await;
+    assert_eq!(token(&other, &secret, "a").await, first);
+    assert!(matches!(place(&api, wanted(&secret, "b", 0)).await, Ok(Place::Busy { holder: Some(_) })));
+    assert_eq!(other.verify(&caller(), &lock(), first).await, Ok(true));
+    let which = Which::Token(first);
+    assert_eq!(other.release(&caller(), &lock(), (&secret, &which)).await, Ok(true));
+    assert_eq!(api.release(&caller(), &lock(), (&secret, &which)).await, Ok(false), "again");
+    assert_eq!(api.verify(&caller(), &lock(), first).await, Ok(false));
+    assert_eq!(place(&other, wanted(&secret, "a", 0)).await, Ok(Place::Gone), "a late copy takes nothing");
+    assert!(token(&api, &secret, "c").await > first);
+    drop((api, other));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_waits_for_the_release_and_for_the_end_of_a_lease_and_then_holds_the_lock() {
+    let node = Node::start().await;
+    let api = Arc::new(Api::new(node.context.clone()));
+    let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
+    let first = token(&api, &one, "1").await;
+    let begin = |secret: &Secret, id: &str| {
+        let (api, wanted) = (api.clone(), wanted(secret, id, 5_000));
+        spawn("waits", async move { place(&api, wanted).await })
+    };
+    let waiters = || {
+        let state = node.context.replica.state.read();
+        state.lock_queue("/locks/ci/deploy").map_or(0, |queue| queue.waiter_count())
+    };
+    let reached = async |count: usize| {
+        while waiters() < count {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let second = begin(&two, "2");
+    reached(1).await;
+    let third = begin(&three, "3");
+    reached(2).await;
+    assert_eq!(node.context.metrics.api_waits.get(), 2);
+    let released = api.release(&caller(), &lock(), (&one, &Which::Token(first))).await;
+    assert_eq!(released, Ok(true));
+    let Ok(Place::Held(second)) = second.await.unwrap() else { panic!("it was next") };
+    assert!(second.token > first);
+    api.close(&caller(), &two).await.unwrap();
+    api.close(&caller(), &two).await.unwrap();
+    let Ok(Place::Held(third)) = third.await.unwrap() else { panic!("it was next") };
+    assert!(third.token > second.token);
+    assert_eq!(api.keep_alive(&caller(), &two).await, Err(Refusal::LeaseOver));
+    assert_eq!(node.context.metrics.api_waits.get(), 0);
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let (one, two) = (open(&api).await, open(&api).await);
+    let first = token(&api, &one, "1").await;
+    let waiting = place(&api, wanted(&two, "2", 20)).await;
+    assert!(
+        matches!(&waiting, Ok(Place::Waiting { ahead: 1, holder: Some(holder), .. }) if holder.token == first)
+    );
+    assert_eq!(place(&api, wanted(&two, "2", 20)).await, waiting, "it is the same place");
+    let which = Which::Request("2".to_owned());
+    assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(true));
+    assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(false));
+    assert_eq!(place(&api, wanted(&two, "2", 20)).await, Ok(Place::Gone));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let secret = open(&api).await;
+    node.log(Log::Loses);
+    assert_eq!(place(&api, wanted(&secret, "1", 0)).await, Err(Refusal::Unknown));
+    node.log(Log::Runs);
+    token(&api, &secret, "1").await;
+    node.stop_serving();
+    assert_eq!(place(&api, wanted(&secret, "1", 0)).await, Err(Refusal::NotServing));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
+    let mut short = config();
+    short.session.min_timeout_ms = 200;
+    let node = Node::with(short, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
+    let api = Api::new(node.context.clone());
+    let holder = open(&api).await;
+    token(&api, &holder, "1").await;
+    let brief = api.open(&caller(), 200).await.unwrap();
+    assert_eq!(brief.ttl_ms, 200);
+    let waited = place(&api, wanted(&brief.secret, "2", 60_000)).await;
+    assert!(
+        matches!(waited, Ok(Place::Waiting { .. })),
+        "it was answered within half of its lease: {waited:?}"
+    );
+    time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(api.keep_alive(&caller(), &brief.secret).await, Err(Refusal::LeaseOver));
+    assert_eq!(api.keep_alive(&caller(), &holder).await, Ok(10_000));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
+    let node = Node::start().await;
+    let api = Api::bounded(node.context.clone(), 0);
+    let secret = open(&api).await;
+    assert!(matches!(place(&api, wanted(&secret, "1", 1)).await, Err(Refusal::Full(_))));
+    token(&api, &secret, "1").await;
+    let revealed = secret.reveal();
+    let changed = if revealed.ends_with('0') { "1" } else { "0" };
+    let wrong: Secret = format!("{}{changed}", &revealed[..47]).parse().unwrap();
+    assert_eq!(api.keep_alive(&caller(), &wrong).await, Err(Refusal::WrongSecret));
+    let unknown: Secret = format!("{:016x}{}", 77, &revealed[16..]).parse().unwrap();
+    assert_eq!(api.keep_alive(&caller(), &unknown).await, Err(Refusal::LeaseOver));
+    assert_eq!(revealed.parse::<Secret>().unwrap(), secret);
+    assert!(!format!("{secret:?}").contains(&revealed[16..]), "no log has the password");
+    assert!(revealed[1..].parse::<Secret>().is_err() && "".parse::<Secret>().is_err());
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock_is_busy() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let new = || {
+        let by = For::New(10_000);
+        Wanted { by, request_id: None, ..wanted(&"0".repeat(48).parse().unwrap(), "-", 0) }
+    };
+    let standing = api.acquire(&caller(), &lock(), new()).await.unwrap();
+    let secret = standing.secret.expect("it is new");
+    assert_eq!(api.keep_alive(&caller(), &secret).await, Ok(10_000));
+    let busy = api.acquire(&caller(), &lock(), new()).await.unwrap();
+    assert!(matches!(busy.place, Place::Busy { .. }) && busy.secret.is_none());
+    assert_eq!(node.context.replica.state.read().counts().sessions, 1);
+    let named = Wanted { request_id: Some("x".to_owned()), ..new() };
+    assert!(matches!(api.acquire(&caller(), &lock(), named).await, Err(Refusal::Bad(_))));
+    drop(api);
+    node.stop().await;
+}

@@ -1,0 +1,242 @@
+//! The listener for locks by HTTP (docs/rest.md): JSON in, what [`crate::api`] decides, JSON out.
+//! Certificates, tokens and hosts are those of the listener for operators.
+//!
+//! Invariant: what waits for a lock is bounded by the deciding module; every connection carries one request
+//! and ends within `limits::API_CONNECTION_MAX`. Invariant: a page of another site is refused, since its
+//! browser may reach a loopback address that needs no token.
+
+mod answer;
+mod request;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, post};
+use axum::{Extension, Router};
+use rowlock_env::net::Listener;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time;
+use rowlock_proto::acl::Id;
+use rowlock_tls::Keeper;
+use rowlock_types::limits::{
+    API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX, API_CONNECTIONS_OF_ADDRESS_MAX,
+};
+use serde::de::DeserializeOwned;
+
+use super::access::{self, Asker};
+use super::connection::Visitor;
+use super::listen::Bounds;
+use super::problem::Problem;
+use super::{HttpContext, finish, host, method_not_allowed, not_found, serve_routes};
+use crate::api::{Api, Caller, LockName, Refusal, Secret};
+use crate::tokens::Role;
+use request::{Acquire, NewLease, Release, Shown, Verify};
+
+/// What the handlers have.
+#[derive(Clone)]
+pub struct ApiContext {
+    /// Who may ask, for which hosts; metrics.
+    pub http: HttpContext,
+    /// Decides.
+    pub api: Arc<Api>,
+}
+
+/// Serves locks on `listener` until `shutdown`, then until the requests under way are answered. `keeper`: of
+/// the certificates, for TLS. The only error is the listener's.
+pub async fn serve(
+    listener: Listener,
+    context: ApiContext,
+    keeper: Option<Arc<Keeper>>,
+    shutdown: Shutdown,
+) -> std::io::Result<()> {
+    let bounds = Bounds {
+        connections: API_CONNECTIONS_MAX,
+        of_address: API_CONNECTIONS_OF_ADDRESS_MAX,
+        life: API_CONNECTION_MAX,
+        ..Bounds::default()
+    };
+    let metrics = context.http.metrics.clone();
+    serve_routes(listener, router(context), (bounds, metrics), keeper, shutdown).await
+}
+
+fn router(context: ApiContext) -> Router {
+    let http = context.http.clone();
+    Router::new()
+        .route("/v1/leases", post(new_lease))
+        .route("/v1/leases/{id}/keepalive", post(keep_alive))
+        .route("/v1/leases/{id}", delete(end_lease))
+        .route("/v1/locks/{*rest}", post(lock))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
+        .layer(axum::middleware::from_fn(refuse_pages))
+        .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
+        .layer(axum::middleware::from_fn_with_state(http, count))
+        .layer(axum::middleware::map_response(finish))
+        .with_state(context)
+}
+
+async fn count(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
+    context.metrics.api_requests_total.inc();
+    next.run(request).await
+}
+
+/// Browsers name the site of the page that asks, with every request that is not a plain GET.
+async fn refuse_pages(request: Request, next: Next) -> Response {
+    if request.headers().contains_key(header::ORIGIN) {
+        return Problem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask here").into_response();
+    }
+    next.run(request).await
+}
+
+/// The answer to a request that is not granted.
+type Denied = Box<Response>;
+
+/// Who asks, and whose API it is.
+struct Asked<'a> {
+    context: &'a ApiContext,
+    visitor: &'a Visitor,
+    asker: &'a Asker,
+    path: String,
+}
+
+impl Asked<'_> {
+    fn caller(&self) -> Caller {
+        let address = self.visitor.address;
+        let ip = Id { scheme: "ip".to_owned(), id: address.ip().to_canonical().to_string() };
+        let identities = [ip].into_iter().chain(self.asker.who().iter().cloned()).collect();
+        Caller { address, identities }
+    }
+
+    fn check(&self, may: bool) -> Result<(), Denied> {
+        if may { Ok(()) } else { Err(Box::new(access::forbid(&self.context.http, &self.path, self.visitor))) }
+    }
+
+    fn check_lock(&self, name: &LockName) -> Result<(), Denied> {
+        self.check(self.asker.may(&Role::Lock(name.path().to_owned())))
+    }
+}
+
+/// The request's document; an empty body is one without fields.
+async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
+    let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, API_BODY_MAX_BYTES)).await;
+    let problem = |status, detail: String| Box::new(Problem::new(status, detail).into_response());
+    let bytes = read
+        .map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
+        .map_err(|_| {
+            let detail = format!("the body has more than {API_BODY_MAX_BYTES} bytes, or broke off");
+            problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        })?;
+    let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
+    serde_json::from_slice(text)
+        .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
+}
+
+type Asking = (Extension<Asker>, ConnectInfo<Visitor>);
+
+async fn new_lease(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let run = async {
+        asked.check(asker.may_lock_something())?;
+        let NewLease { ttl_ms } = body(request.into_body()).await?;
+        let opened = context.api.open(&asked.caller(), ttl_ms).await.map_err(answer::refusal)?;
+        Ok::<Response, Denied>(answer::opened(&opened))
+    };
+    run.await.unwrap_or_else(|denied| *denied)
+}
+
+async fn keep_alive(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let run = async {
+        asked.check(asker.may_lock_something())?;
+        let secret = secret_for(&id, request).await?;
+        let valid_for_ms = context.api.keep_alive(&asked.caller(), &secret).await.map_err(answer::refusal)?;
+        Ok::<Response, Denied>(answer::kept(valid_for_ms))
+    };
+    run.await.unwrap_or_else(|denied| *denied)
+}
+
+async fn end_lease(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let run = async {
+        asked.check(asker.may_lock_something())?;
+        let secret = secret_for(&id, request).await?;
+        context.api.close(&asked.caller(), &secret).await.map_err(answer::refusal)?;
+        Ok::<Response, Denied>(StatusCode::NO_CONTENT.into_response())
+    };
+    run.await.unwrap_or_else(|denied| *denied)
+}
+
+async fn lock(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    Path(rest): Path<String>,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    do_lock(&asked, &rest, request).await.unwrap_or_else(|denied| *denied)
+}
+
+/// What is done with a lock stands behind its name, which may have slashes.
+async fn do_lock(asked: &Asked<'_>, rest: &str, request: Request) -> Result<Response, Denied> {
+    let unknown = || {
+        let detail = format!("there is no {}", asked.path);
+        Box::new(Problem::new(StatusCode::NOT_FOUND, detail).into_response())
+    };
+    let (name, verb) = rest.rsplit_once('/').ok_or_else(unknown)?;
+    if !["acquire", "release", "verify"].contains(&verb) {
+        return Err(unknown());
+    }
+    let name: LockName = name.parse().map_err(answer::refusal)?;
+    asked.check_lock(&name)?;
+    let (api, caller, headers) = (&asked.context.api, asked.caller(), request.headers().clone());
+    match verb {
+        "acquire" => {
+            let acquire: Acquire = body(request.into_body()).await?;
+            let wanted = acquire.wanted(&headers).map_err(answer::refusal)?;
+            Ok(answer::standing(&api.acquire(&caller, &name, wanted).await.map_err(answer::refusal)?))
+        }
+        "release" => {
+            let release: Release = body(request.into_body()).await?;
+            let (secret, which) = release.what(&headers).map_err(answer::refusal)?;
+            let released = api.release(&caller, &name, (&secret, &which)).await;
+            Ok(answer::flag("released", released.map_err(answer::refusal)?))
+        }
+        _ => {
+            let token = body::<Verify>(request.into_body()).await?.token().map_err(answer::refusal)?;
+            let held = api.verify(&caller, &name, token).await;
+            Ok(answer::flag("held", held.map_err(answer::refusal)?))
+        }
+    }
+}
+
+fn path_of(request: &Request) -> String {
+    request.uri().path().to_owned()
+}
+
+/// The secret that the request shows, of the lease in its path.
+async fn secret_for(id: &str, request: Request) -> Result<Secret, Denied> {
+    let headers: HeaderMap = request.headers().clone();
+    let shown: Shown = body(request.into_body()).await?;
+    let secret = shown.secret(&headers).map_err(answer::refusal)?;
+    if secret.session.to_string() == id { Ok(secret) } else { Err(answer::refusal(Refusal::WrongSecret)) }
+}

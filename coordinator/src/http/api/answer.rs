@@ -1,0 +1,93 @@
+//! What clients are answered: the status of every outcome, and its document.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use rowlock_proto::lock::Party;
+use serde_json::{Map, Value, json};
+
+use super::Problem;
+use crate::api::{Opened, Place, Refusal, Standing};
+
+pub(super) fn opened(opened: &Opened) -> Response {
+    let lease = opened.secret.session.to_string();
+    let document = json!({ "lease": lease, "secret": opened.secret.reveal(), "ttl_ms": opened.ttl_ms });
+    (StatusCode::CREATED, Json(document)).into_response()
+}
+
+pub(super) fn kept(valid_for_ms: u32) -> Response {
+    Json(json!({ "valid_for_ms": valid_for_ms })).into_response()
+}
+
+pub(super) fn flag(name: &str, value: bool) -> Response {
+    Json(json!({ name: value })).into_response()
+}
+
+pub(super) fn standing(standing: &Standing) -> Response {
+    let mut document = Map::new();
+    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
+    let mut status = StatusCode::OK;
+    match &standing.place {
+        Place::Held(claim) => {
+            put("state", "held".into());
+            put("token", claim.token.0.to_string().into());
+            put("place", claim.path.as_str().into());
+        }
+        Place::Waiting { claim, ahead, holder } => {
+            status = StatusCode::ACCEPTED;
+            put("state", "waiting".into());
+            put("position", (u64::from(*ahead) + 1).into());
+            put("place", claim.path.as_str().into());
+            put("holder", holder.as_ref().map_or(Value::Null, party));
+        }
+        Place::Busy { holder } => {
+            put("state", "busy".into());
+            put("holder", holder.as_ref().map_or(Value::Null, party));
+        }
+        Place::Gone => {
+            put("state", "gone".into());
+        }
+    }
+    let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
+    put("request_id", standing.request_id.as_str().into());
+    if has_place {
+        put("lease", standing.lease.to_string().into());
+        put("valid_for_ms", standing.valid_for_ms.into());
+    }
+    if let Some(secret) = &standing.secret {
+        put("secret", secret.reveal().into());
+    }
+    (status, Json(Value::Object(document))).into_response()
+}
+
+fn party(party: &Party) -> Value {
+    json!({
+        "token": party.token.0.to_string(),
+        "place": party.path,
+        "label": String::from_utf8_lossy(&party.label),
+        "since_ms": party.since_ms,
+    })
+}
+
+pub(super) fn refusal(refusal: Refusal) -> Box<Response> {
+    let status = match &refusal {
+        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
+        Refusal::LeaseOver => StatusCode::NOT_FOUND,
+        Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
+        Refusal::Deadlock(_) => StatusCode::CONFLICT,
+        Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let problem = Problem::new(status, refusal.to_string());
+    let problem = match &refusal {
+        Refusal::Deadlock(circle) => problem.with("circle", circle.iter().map(party).collect::<Value>()),
+        Refusal::Limit(limit) => problem.with("limit", *limit),
+        _ => problem,
+    };
+    let mut response = problem.into_response();
+    if refusal.is_passing() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    Box::new(response)
+}

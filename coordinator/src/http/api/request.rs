@@ -1,0 +1,146 @@
+//! The documents that clients send. A field that is not known is refused.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::{Mode, Owner};
+use serde::Deserialize;
+
+use crate::api::{For, Refusal, Secret, Wanted, Which};
+
+/// The secret of a lease may stand here instead of in the body.
+const LEASE_HEADER: &str = "rowlock-lease";
+/// Who acquires without a lease and says no time gets one of so many milliseconds.
+const TTL_MS: u32 = 10_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewLease {
+    #[serde(default = "ttl_ms")]
+    pub(super) ttl_ms: u32,
+}
+
+/// A document with nothing but the secret.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Shown {
+    secret: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeName {
+    #[default]
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Acquire {
+    secret: Option<String>,
+    ttl_ms: Option<u32>,
+    request_id: Option<String>,
+    #[serde(default)]
+    wait_ms: u32,
+    #[serde(default)]
+    mode: ModeName,
+    permits: Option<u32>,
+    limit: Option<u32>,
+    owner: Option<String>,
+    #[serde(default)]
+    label: String,
+    #[serde(default)]
+    lock_delay_ms: u32,
+    #[serde(default)]
+    max_hold_ms: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Release {
+    secret: Option<String>,
+    token: Option<String>,
+    request_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Verify {
+    token: String,
+}
+
+fn ttl_ms() -> u32 {
+    TTL_MS
+}
+
+impl Shown {
+    pub(super) fn secret(self, headers: &HeaderMap) -> Result<Secret, Refusal> {
+        secret_in(self.secret, headers)?
+            .ok_or_else(|| Refusal::Bad("the secret of the lease is missing".to_owned()))
+    }
+}
+
+impl Acquire {
+    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<Wanted, Refusal> {
+        let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+        let by = match (secret_in(self.secret, headers)?, self.ttl_ms) {
+            (Some(_), Some(_)) => {
+                return bad("ttl_ms makes a new lease: leave it out where there is a secret");
+            }
+            (Some(secret), None) => For::Lease(secret),
+            (None, ttl_ms) => For::New(ttl_ms.unwrap_or(TTL_MS)),
+        };
+        let mode = match (self.mode, self.permits, self.limit) {
+            (ModeName::Exclusive, None, None) => Mode::Exclusive,
+            (ModeName::Shared, None, None) => Mode::Shared,
+            (ModeName::Permits, Some(0), _) => return bad("permits is 0"),
+            (ModeName::Permits, permits, _) => Mode::Permits(permits.unwrap_or(1)),
+            _ => return bad("permits and limit need mode = \"permits\""),
+        };
+        Ok(Wanted {
+            by,
+            request_id: self.request_id,
+            wait: Duration::from_millis(self.wait_ms.into()),
+            mode,
+            limit: self.limit.unwrap_or(0),
+            owner: self.owner.map_or(Owner::Unnamed, |name| Owner::named(&name)),
+            label: self.label,
+            lock_delay_ms: self.lock_delay_ms,
+            max_hold_ms: self.max_hold_ms,
+        })
+    }
+}
+
+impl Release {
+    pub(super) fn what(self, headers: &HeaderMap) -> Result<(Secret, Which), Refusal> {
+        let secret = Shown { secret: self.secret }.secret(headers)?;
+        match (self.token, self.request_id) {
+            (Some(token), None) => Ok((secret, Which::Token(token_of(&token)?))),
+            (None, Some(id)) => Ok((secret, Which::Request(id))),
+            _ => Err(Refusal::Bad("name what is released: by token, or by request_id".to_owned())),
+        }
+    }
+}
+
+impl Verify {
+    pub(super) fn token(&self) -> Result<FencingToken, Refusal> {
+        token_of(&self.token)
+    }
+}
+
+/// Tokens are text: a number of JSON loses digits in many languages.
+fn token_of(text: &str) -> Result<FencingToken, Refusal> {
+    let wrong = || Refusal::Bad("token is not what an acquire gave".to_owned());
+    text.parse().map(FencingToken).map_err(|_| wrong())
+}
+
+fn secret_in(field: Option<String>, headers: &HeaderMap) -> Result<Option<Secret>, Refusal> {
+    let header = headers.get(LEASE_HEADER).map(|value| value.to_str().unwrap_or_default());
+    match (field.as_deref(), header) {
+        (Some(_), Some(_)) => Err(Refusal::Bad("the secret stands in the body and in a header".to_owned())),
+        (one, other) => one.or(other).map(str::parse).transpose(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Locks by HTTP, at nodes of their own processes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::http::post;
+use crate::support::{eventually, secs};
+
+const LOCK: &str = "/v1/locks/ci/deploy";
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 3;
+
+async fn lease(api: &str, ttl_ms: u32) -> Value {
+    let (code, lease) = post(api, "/v1/leases", &json!({ "ttl_ms": ttl_ms })).await.unwrap();
+    assert_eq!(code, 201, "{lease}");
+    lease
+}
+
+/// Sends it through one node after another until one of them has given an answer, and then three times in
+/// all, as a client does whose answers get lost. Gives the last answer.
+async fn thrice(apis: &[String], path: &str, document: &Value) -> (u16, Value) {
+    let mut last = None;
+    for api in apis.iter().cycle().take(apis.len().max(3)) {
+        let answer = async || post(api, path, document).await.filter(|(code, _)| *code < 500);
+        last = Some(eventually("an answer", secs(60), answer).await);
+    }
+    last.unwrap()
+}
+
+/// Takes the lock some times, each by requests that are repeated through all nodes. Gives the tokens.
+async fn contend(apis: Vec<String>, client: usize) -> Vec<i64> {
+    let lease = lease(&apis[client % apis.len()], 40_000).await;
+    let mut tokens = Vec::new();
+    for round in 0..ROUNDS {
+        let id = format!("{client}-{round}");
+        let acquire =
+            json!({ "secret": lease["secret"], "request_id": id, "wait_ms": 1000, "label": "test" });
+        let token = loop {
+            let (code, standing) = thrice(&apis, &format!("{LOCK}/acquire"), &acquire).await;
+            match standing["state"].as_str() {
+                Some("held") => break standing["token"].as_str().unwrap().to_owned(),
+                Some("waiting") => assert_eq!(code, 202, "{standing}"),
+                _ => panic!("{code} {standing}"),
+            }
+        };
+        let (_, held) = post(&apis[0], &format!("{LOCK}/verify"), &json!({ "token": token })).await.unwrap();
+        assert_eq!(held, json!({ "held": true }), "nobody else has it");
+        tokens.push(token.parse().unwrap());
+        let release = json!({ "secret": lease["secret"], "token": token });
+        let (code, released) = thrice(&apis, &format!("{LOCK}/release"), &release).await;
+        assert_eq!((code, released), (200, json!({ "released": false })), "the first one has released it");
+    }
+    tokens
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_come_three_times_through_all_nodes_take_effect_once() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let apis: Vec<String> = it.ids().into_iter().map(|id| it.api(id).to_owned()).collect();
+    let tasks: Vec<_> = (0..CLIENTS).map(|n| tokio::spawn(contend(apis.clone(), n))).collect();
+    let mut all = Vec::new();
+    for task in tasks {
+        let tokens = task.await.unwrap();
+        assert!(tokens.is_sorted_by(|a, b| a < b), "tokens rise: {tokens:?}");
+        all.extend(tokens);
+    }
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), CLIENTS * ROUNDS, "no token twice: {all:?}");
+    let client = it.client().await;
+    let left = client.get_children("/locks/ci/deploy").await.map(|children| children.names);
+    assert!(left.as_ref().is_ok_and(Vec::is_empty) || left.is_err(), "nothing is left: {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_falls_silent_passes_its_lock_on_to_our_client_and_that_one_to_a_lease() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let brief = lease(it.api(1), 2_000).await;
+    let acquire = json!({ "secret": brief["secret"], "request_id": "a", "wait_ms": 0 });
+    let (code, first) = post(it.api(2), &format!("{LOCK}/acquire"), &acquire).await.unwrap();
+    assert_eq!((code, &first["state"]), (200, &json!("held")), "{first}");
+    let client = it.client().await;
+    let mutex = client.mutex_at("/locks/ci/deploy");
+    let guard = tokio::time::timeout(secs(60), mutex.lock()).await.expect("the lease has ended").unwrap();
+    let first: i64 = first["token"].as_str().unwrap().parse().unwrap();
+    assert!(guard.token().0 > first);
+    let (code, _) =
+        post(it.api(3), &keep_alive(&brief), &json!({ "secret": brief["secret"] })).await.unwrap();
+    assert_eq!(code, 404, "the lease is over");
+    let next = lease(it.api(3), 40_000).await;
+    let acquire = json!({ "secret": next["secret"], "request_id": "b", "wait_ms": 15_000 });
+    let api = it.api(2).to_owned();
+    let waits = tokio::spawn(async move { post(&api, &format!("{LOCK}/acquire"), &acquire).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let second = guard.token().0;
+    guard.release().await.unwrap();
+    let (_, held) = waits.await.unwrap().unwrap();
+    assert_eq!(held["state"], "held", "{held}");
+    assert!(held["token"].as_str().unwrap().parse::<i64>().unwrap() > second);
+}
+
+fn keep_alive(lease: &Value) -> String {
+    format!("/v1/leases/{}/keepalive", lease["lease"].as_str().unwrap())
+}
