@@ -200,6 +200,9 @@ pub fn failed(what: &str, e: &Error) -> Failure {
     };
     let text = match (e.code(), e) {
         (Some(code), _) => format!("{what}: {code}"),
+        (None, Error::LimitConflict { actual: 0 }) => {
+            format!("{what}: nobody has said yet how many permits it has; say so with -n N")
+        }
         (None, Error::Deadlock { .. }) => format!("{what}: {e}; give back what is held and start over"),
         (None, Error::AuthRequired) => format!("{e}; {AUTHENTICATE}"),
         (None, _) => format!("{what}: {e}"),

@@ -33,7 +33,12 @@ pub enum Form {
 /// Asks the node for a report about `what`.
 async fn ask(client: &Client, what: &str, question: &str) -> Result<Value, Failure> {
     let document = client.report(question).await.map_err(|e| failed(what, &e))?;
-    serde_json::from_str(&document)
+    read(what, &document)
+}
+
+/// A report about `what` as a document.
+fn read(what: &str, document: &str) -> Result<Value, Failure> {
+    serde_json::from_str(document)
         .map_err(|e| Failure::new(LOST, format!("{what}: the node's report cannot be read: {e}")))
 }
 

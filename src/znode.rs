@@ -6,15 +6,16 @@ pub mod get;
 pub mod ls;
 pub mod set;
 pub mod stat;
+mod tree;
 
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-use rowlock_proto::{Stat, Version};
+use rowlock_proto::{Stat, Version, path};
 use serde_json::{Value, json};
 
-use crate::exit::{Failure, IO};
+use crate::exit::{Failure, IO, USAGE};
 use crate::print::print;
 
 /// The form of an answer.
@@ -25,6 +26,20 @@ pub enum Output {
     Simple,
     /// For programs.
     Json,
+}
+
+/// Refuses what cannot be a path before any server is asked.
+fn check_path(path: &str) -> Result<(), Failure> {
+    path::validate(path).map_err(|e| no_path(path, e))
+}
+
+fn no_path(path: &str, e: path::PathError) -> Failure {
+    let remedy = match e {
+        path::PathError::NotAbsolute => format!("; did you mean /{path}?"),
+        path::PathError::TrailingSlash => format!("; did you mean {}?", path.trim_end_matches('/')),
+        _ => String::new(),
+    };
+    Failure::new(USAGE, format!("{path}: {e}{remedy}"))
 }
 
 /// Data from the command line; without it, or with `-`, all of stdin.

@@ -72,6 +72,35 @@ async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_parents_are_made_and_a_whole_tree_is_deleted_on_request_only() {
+    let cluster = Cluster::start(1, FAST).await;
+    let said = ask(&cluster, &["create", "/a/b/c"]).await;
+    let message =
+        "rowlock: /a/b/c: there is no /a/b to make it in; make it first, or all that is missing with -p\n";
+    assert_eq!((said.code, said.err.as_str()), (REFUSED, message));
+    assert_eq!(told(&cluster, &["create", "-p", "/a/b/c", "x"]).await, "/a/b/c\n");
+    assert_eq!(
+        told(&cluster, &["create", "-p", "/a/b/d"]).await,
+        "/a/b/d\n",
+        "parents that are there are left"
+    );
+    assert_eq!(told(&cluster, &["create", "-p", "-s", "/a/q/n-"]).await, "/a/q/n-0000000000\n");
+    assert_eq!(ask(&cluster, &["create", "-p", "/a/b/c"]).await.err, "rowlock: /a/b/c: znode exists\n");
+    assert_eq!(told(&cluster, &["get", "/a/b/c"]).await, "x");
+    assert_eq!(ask(&cluster, &["delete", "/a"]).await.err, "rowlock: /a: znode has children\n");
+    assert_eq!(told(&cluster, &["delete", "-r", "/a"]).await, "");
+    assert_eq!(ask(&cluster, &["delete", "-r", "/a"]).await.err, "rowlock: /a: no such znode\n");
+    for (arguments, message) in [
+        (&["create", "x"][..], "rowlock: x: path does not start with /; did you mean /x?\n"),
+        (&["get", "/x/"], "rowlock: /x/: path ends with /; did you mean /x?\n"),
+        (&["delete", "-r", "/"], "rowlock: /: the root cannot be removed\n"),
+    ] {
+        let said = ask(&cluster, arguments).await;
+        assert_eq!((said.code, said.err.as_str()), (USAGE, message), "{arguments:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_no_server_takes_is_refused_at_once() {
     let cluster = Cluster::start(1, FAST).await;
     told(&cluster, &["create", "/x", "before"]).await;

@@ -79,7 +79,10 @@ async fn queue_shows_who_holds_and_what_each_waiter_waits_for() {
     assert!(table.trim_end().ends_with("#2") && !table.contains('\x1b'), "{table}");
     // The same lock by its path.
     assert_eq!(json(&cluster, &["queue", "--path", "/locks/l"]).await["lock"], "/locks/l");
-    assert_eq!(ask(&cluster, &["queue", "absent"]).await.code, REFUSED);
+    assert_eq!(told(&cluster, &["queue", "absent"]).await, "/locks/absent: 0 hold, 0 wait\n");
+    let absent = json(&cluster, &["queue", "absent"]).await;
+    assert_eq!((&absent["lock"], &absent["waiter_count"]), (&"/locks/absent".into(), &0.into()));
+    assert!(lines(&cluster, &["queue", "absent"]).await.is_empty());
 
     let mut quiet = start(&cluster.folder, &["lock", "quiet"]);
     quiet.first_line().await;

@@ -10,6 +10,13 @@ const USAGE: i32 = 64;
 async fn permits_are_shared_out_and_who_says_another_number_is_told() {
     let cluster = Cluster::start(1, FAST).await;
     let ask = async |arguments: &[&str]| start(&cluster.folder, arguments).end().await;
+    let unknown = ask(&["sem", "s", "true"]).await;
+    assert_eq!(
+        (unknown.code, unknown.err.ends_with("say so with -n N\n")),
+        (REFUSED, true),
+        "{}",
+        unknown.err
+    );
     let mut first = start(&cluster.folder, &["sem", "-n", "3", "s"]);
     first.first_line().await;
     let mut second = start(&cluster.folder, &["sem", "-n", "3", "s"]);

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use rowlock_client::Error;
+use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Form, Line, Look, ask, hint_at_more, items, moment, show, span, text};
+use super::{Form, Line, Look, hint_at_more, items, moment, read, show, span, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
@@ -56,9 +58,22 @@ impl Queue {
     async fn ask(&self, client: &rowlock_client::Client) -> Result<Value, Failure> {
         let mutex = self.name.mutex(client);
         mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
-        let question = format!("/v1/queue?lock={}&limit={}", in_query(&mutex.server_path()), self.limit);
-        ask(client, self.name.as_said(), &question).await
+        let (lock, name) = (mutex.server_path(), self.name.as_said());
+        match client.report(&format!("/v1/queue?lock={}&limit={}", in_query(&lock), self.limit)).await {
+            Ok(document) => read(name, &document),
+            // A lock that nobody uses has no znode: nobody holds it, and nobody waits.
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(unused(&lock)),
+            Err(e) => Err(failed(name, &e)),
+        }
     }
+}
+
+/// The report of a lock that nobody uses.
+fn unused(lock: &str) -> Value {
+    json!({
+        "zxid": null, "time_ms": null, "lock": lock, "limit": null, "delayed_until_ms": null, "holder_count": 0, "waiter_count": 0,
+        "holders": [], "waiters": [], "more": false,
+    })
 }
 
 fn summary(document: &Value) -> String {

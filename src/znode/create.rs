@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use rowlock_client::Created;
-use rowlock_proto::CreateMode;
+use rowlock_client::{Client, Created, Error};
 use rowlock_proto::acl::Acl;
+use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
 
-use super::{Output, data, json_stat, print_json};
+use super::{Output, data, json_stat, no_path, print_json, tree};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::{Failure, LOST};
+use crate::exit::{Failure, LOST, REFUSED};
 use crate::print::errln;
 use crate::print::print;
 use crate::signals::{Stop, shell_code};
@@ -18,7 +18,7 @@ use crate::signals::{Stop, shell_code};
 /// Make a znode and print its path
 #[derive(clap::Args)]
 pub struct Create {
-    /// Path of the znode; its parent must exist
+    /// Path of the znode; without -p its parent must exist
     path: String,
     /// Its data; with - what stdin has
     data: Option<OsString>,
@@ -28,6 +28,9 @@ pub struct Create {
     /// The server appends a number to the name
     #[arg(short, long)]
     sequential: bool,
+    /// Make missing parents, too, without data
+    #[arg(short, long)]
+    parents: bool,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -38,8 +41,9 @@ pub struct Create {
 impl Create {
     /// Prints the path that was made, with its number if it is sequential.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let data = match self.data {
-            Some(_) => data(self.data)?,
+        self.check_path()?;
+        let data = match &self.data {
+            Some(_) => data(self.data.clone())?,
             None => Vec::new(),
         };
         let mode = match (self.ephemeral, self.sequential) {
@@ -54,12 +58,11 @@ impl Create {
             client = self.cluster.connect() => client?,
             signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
         };
-        let answer = client.create(&self.path, Some(data.into()), mode, Acl::open()).await;
-        let Created { path, stat } = match answer {
+        let Created { path, stat } = match self.make(&client, data, mode).await {
             Ok(made) => made,
             Err(e) => {
                 leave(&client).await;
-                return Err(failed(&self.path, &e));
+                return Err(self.refused(&e));
             }
         };
         match self.output {
@@ -77,6 +80,33 @@ impl Create {
         }
         leave(&client).await;
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn check_path(&self) -> Result<(), Failure> {
+        let checked = match self.sequential {
+            true => path::validate_sequential(&self.path),
+            false => path::validate(&self.path),
+        };
+        checked.map_err(|e| no_path(&self.path, e))
+    }
+
+    async fn make(&self, client: &Client, data: Vec<u8>, mode: CreateMode) -> Result<Created, Error> {
+        if self.parents {
+            tree::make_parents(client, &self.path).await?;
+        }
+        client.create(&self.path, Some(data.into()), mode, Acl::open()).await
+    }
+
+    /// To a person, `no such znode` would be about the one that is to be made.
+    fn refused(&self, e: &Error) -> Failure {
+        let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        match e {
+            Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
+                let what = format!("{}: there is no {parent} to make it in", self.path);
+                Failure::new(REFUSED, format!("{what}; make it first, or all that is missing with -p"))
+            }
+            e => failed(&self.path, e),
+        }
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::process::ExitCode;
 
-use super::condition;
+use super::{check_path, condition, tree};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::Failure;
+use crate::exit::{Failure, USAGE};
 
-/// Remove a znode without children
+/// Remove a znode, or with -r a whole tree
 #[derive(clap::Args)]
 pub struct Delete {
     /// Path of the znode
     path: String,
     /// Only if the znode has this version
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "recursive")]
     version: Option<i32>,
+    /// Everything below it, too, children first and not in one step
+    #[arg(short, long)]
+    recursive: bool,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -21,8 +24,16 @@ pub struct Delete {
 impl Delete {
     /// Prints nothing.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        check_path(&self.path)?;
+        if self.path == "/" {
+            return Err(Failure::new(USAGE, "/: the root cannot be removed"));
+        }
         let client = self.cluster.connect().await?;
-        let answer = client.delete(&self.path, condition(self.version)).await;
+        let answer = if self.recursive {
+            tree::delete(&client, &self.path).await
+        } else {
+            client.delete(&self.path, condition(self.version)).await
+        };
         leave(&client).await;
         answer.map_err(|e| failed(&self.path, &e))?;
         Ok(ExitCode::SUCCESS)

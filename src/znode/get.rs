@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rowlock_client::Znode;
 use serde_json::json;
 
-use super::{Output, json_data, json_stat, print_json};
+use super::{Output, check_path, json_data, json_stat, print_json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::print::print;
@@ -26,6 +26,7 @@ pub struct Get {
 impl Get {
     /// Writes the bytes as they are; at a terminal with a line end.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        check_path(&self.path)?;
         let client = self.cluster.connect().await?;
         let answer = client.get(&self.path).await;
         leave(&client).await;

@@ -7,7 +7,7 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::json;
 
-use super::{Output, print_json};
+use super::{Output, check_path, print_json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::print::print;
@@ -31,6 +31,7 @@ pub struct Ls {
 impl Ls {
     /// Prints one name per line, sorted.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        check_path(&self.path)?;
         let client = self.cluster.connect().await?;
         let listed =
             if self.recursive { tree(&client, &self.path).await } else { names(&client, &self.path).await };
@@ -53,7 +54,7 @@ async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
 }
 
 /// Paths of everything at and below `path`. Znodes that go meanwhile are left out.
-async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     let mut found = vec![path.to_owned()];
     let mut ahead: VecDeque<String> = child_paths(path, names(client, path).await?);
     while let Some(path) = ahead.pop_front() {

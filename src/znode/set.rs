@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use super::{Output, condition, data, json_stat, print_json};
+use super::{Output, check_path, condition, data, json_stat, print_json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 
@@ -27,6 +27,7 @@ pub struct Set {
 impl Set {
     /// Prints nothing, or the new Stat as JSON.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        check_path(&self.path)?;
         let data = data(self.data)?;
         let client = self.cluster.connect().await?;
         let answer = client.set(&self.path, Some(data.into()), condition(self.version)).await;

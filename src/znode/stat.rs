@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::{Output, json_stat, print_json};
+use super::{Output, check_path, json_stat, print_json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::print::print;
@@ -25,6 +25,7 @@ pub struct Stat {
 impl Stat {
     /// Prints `name = value` lines, or one JSON object.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        check_path(&self.path)?;
         let client = self.cluster.connect().await?;
         let answer = client.exists(&self.path).await;
         leave(&client).await;
