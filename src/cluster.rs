@@ -12,6 +12,7 @@ use rowlock_env::time;
 pub use tls::{Secure, TlsOptions};
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
+use crate::patience;
 
 /// The client addresses of the cluster.toml that the repository ships.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
@@ -176,14 +177,20 @@ pub async fn leave(client: &Client) {
 
 /// Opens a session.
 pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
-    config.connect().await.map_err(|e| match e {
+    let connected = patience::explained(config.connect(), async {
+        "no server has opened a session yet; trying on (--connect-timeout says how long)".to_owned()
+    });
+    connected.await.map_err(|e| match e {
         ConnectError::Config(ConfigError::Tls { .. }) => Failure::new(CONFIG, e),
         ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
         // It is there, and one side refuses the other.
         _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
-        _ => Failure::new(UNAVAILABLE, format!("{e}; start the cluster or name it with --endpoints")),
+        _ => Failure::new(
+            UNAVAILABLE,
+            format!("{e}; start the cluster, name it with --endpoints, or ask `rowlock doctor`"),
+        ),
     })
 }
 

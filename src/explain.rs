@@ -95,6 +95,11 @@ fn text(value: &Value) -> String {
     if text.is_empty() {
         return "-".to_owned();
     }
+    safe(text)
+}
+
+/// Text from another client without what a terminal would obey.
+pub fn safe(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

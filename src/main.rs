@@ -9,6 +9,7 @@
 mod backup;
 mod cluster;
 mod completions;
+mod doctor;
 mod exit;
 mod explain;
 mod http_get;
@@ -21,6 +22,7 @@ mod name;
 mod open_files;
 mod operate;
 mod paint;
+mod patience;
 mod print;
 mod recover;
 mod report;
@@ -71,6 +73,7 @@ enum Command {
     History(explain::history::History),
     Session(explain::session::Session),
     Status(status::Status),
+    Doctor(doctor::Doctor),
     Ls(znode::ls::Ls),
     Get(znode::get::Get),
     Set(znode::set::Set),
@@ -160,6 +163,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::History(history) => history.run().await,
             Command::Session(session) => session.run().await,
             Command::Status(status) => status.run().await,
+            Command::Doctor(doctor) => doctor.run().await,
             Command::Ls(ls) => ls.run().await,
             Command::Get(get) => get.run().await,
             Command::Set(set) => set.run().await,

@@ -11,6 +11,7 @@ mod audit;
 mod backup;
 mod bad_input;
 mod cli;
+mod cli_doctor;
 mod cli_elect;
 mod cli_encrypted;
 mod cli_explain;

@@ -87,7 +87,7 @@ impl Client {
             return self.force_by_deletion(claim).await;
         }
         let claim = Claim { path: self.absolute(&claim.path), token: claim.token };
-        match self.call(Request::ForceRelease(claim)).await?.response {
+        match self.ask(Request::ForceRelease(claim)).await?.response {
             Response::Held(held) => Ok(held == [true]),
             _ => Err(Error::Protocol("a forced release was answered with something else")),
         }
@@ -120,7 +120,7 @@ impl Client {
     /// # Cancel safety
     /// What was asked for may be done after the future is dropped.
     pub async fn operate(&self, what: &str) -> Result<String, Error> {
-        match self.call(Request::Operate(what.to_owned())).await?.response {
+        match self.ask(Request::Operate(what.to_owned())).await?.response {
             Response::Report(json) => Ok(json),
             _ => Err(Error::Protocol("an operation was answered with something else")),
         }
@@ -140,7 +140,7 @@ impl Client {
     /// A dropped future's change may take effect.
     pub async fn reconfig(&self, change: &Reconfig) -> Result<Members, Error> {
         const ODD: Error = Error::Protocol("a reconfiguration was answered with something else");
-        match self.call(change.request()).await?.response {
+        match self.ask(change.request()).await?.response {
             Response::Data(Some(config), stat) => {
                 Ok(Members { config: String::from_utf8(config.to_vec()).map_err(|_| ODD)?, stat })
             }

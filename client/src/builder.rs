@@ -120,6 +120,8 @@ impl ClientBuilder {
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
+            // A URL is no endpoint, and its path no chroot: `check` says so.
+            _ if list.contains("://") => list,
             Some(at) => {
                 self = self.chroot(&list[at..]);
                 &list[..at]
@@ -240,10 +242,19 @@ impl ClientBuilder {
         Client::open(self).await
     }
 
+    /// Whether it can be used, without connecting.
+    ///
+    /// # Errors
+    /// What [`ClientBuilder::connect`] would refuse before it asks any server.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check()
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
         }
+        self.endpoints.iter().try_for_each(|endpoint| check_endpoint(endpoint))?;
         if self.session_timeout < Duration::from_millis(30) {
             return Err(ConfigError::SessionTimeoutTooShort);
         }
@@ -283,6 +294,25 @@ impl From<&String> for ClientBuilder {
     }
 }
 
+/// Whether it is `host:port`, as [`with_port`] has made it.
+fn check_endpoint(endpoint: &str) -> Result<(), ConfigError> {
+    let wrong = |what| Err(ConfigError::Endpoint { endpoint: endpoint.to_owned(), what });
+    if endpoint.contains("://") {
+        return wrong("write host:port, without a scheme");
+    }
+    let Some((host, port)) = endpoint.rsplit_once(':') else { return wrong("write host:port") };
+    if !host.starts_with('[') && host.contains(':') {
+        return wrong("write an IPv6 address in brackets, as [::1]:2181");
+    }
+    if host.is_empty() {
+        return wrong("it has no host; write host:port");
+    }
+    match port.parse::<u16>() {
+        Ok(0) | Err(_) => wrong("the port is no number from 1 to 65535"),
+        Ok(_) => Ok(()),
+    }
+}
+
 /// Adds the default port; an IPv6 address with a port is written `[::1]:2181`.
 fn with_port(host: &str) -> String {
     let has_port = match host.rfind(']') {
@@ -315,6 +345,26 @@ mod tests {
         assert!(ClientBuilder::default().check().is_err());
         assert!(ClientBuilder::default().endpoints("a").chroot("nope").check().is_err());
         assert!(ClientBuilder::default().endpoints("a").lock_base("/x/").check().is_err());
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused_with_how_to_write_it() {
+        for (list, what) in [
+            ("::1", "brackets"),
+            ("a:2181,::1:2181", "brackets"),
+            ("tcp://a:2181", "without a scheme"),
+            ("http://a:2181/x,b", "without a scheme"),
+            ("a:99999", "from 1 to 65535"),
+            ("a:0", "from 1 to 65535"),
+            ("a:client", "from 1 to 65535"),
+            (":2181", "no host"),
+        ] {
+            let error = ClientBuilder::default().endpoints(list).check().unwrap_err().to_string();
+            assert!(error.contains(what), "{list}: {error}");
+        }
+        for list in ["a", "a:1,b:65535/app", "[::1]", "[::1]:2181", "10.0.0.1:2181"] {
+            assert_eq!(ClientBuilder::default().endpoints(list).check(), Ok(()), "{list}");
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ use crate::tls::Dialer;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// How long calls of this handle wait for the servers.
+    patience: Option<Duration>,
 }
 
 struct Inner {
@@ -141,12 +143,13 @@ impl Client {
         // Not awaited: the task ends with the session, at the latest when the last handle is gone.
         drop(task::spawn("rowlock-session", connection.run()));
         let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
-        let patience = config.connect_timeout;
+        let connect_timeout = config.connect_timeout;
         let holds = Arc::default();
-        let client = Client { inner: Arc::new(Inner { core, shared, admission, lock_slots, config, holds }) };
+        let inner = Arc::new(Inner { core, shared, admission, lock_slots, config, holds });
+        let client = Client { inner, patience: None };
         let mut vitals = client.watch_vitals();
         let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
-        let opened = time::timeout(patience, opened).await.is_ok();
+        let opened = time::timeout(connect_timeout, opened).await.is_ok();
         match client.vitals().ending {
             Some(Ending::AuthFailed) => Err(ConnectError::AuthFailed),
             Some(Ending::AuthRequired) => Err(ConnectError::AuthRequired),
@@ -154,6 +157,7 @@ impl Client {
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),
+                failures: client.inner.shared.faults.borrow().values().cloned().collect(),
                 source: client.inner.shared.last_fault.borrow().clone(),
             }),
         }
@@ -165,7 +169,18 @@ impl Client {
     /// # Errors
     /// As [`ClientBuilder::connect`].
     pub async fn renew(&self) -> Result<Client, ConnectError> {
-        self.inner.config.clone().connect().await
+        let client = self.inner.config.clone().connect().await?;
+        Ok(Client { patience: self.patience, ..client })
+    }
+
+    /// A handle of the same session whose calls take no longer than this: znode calls, transactions, reports,
+    /// and what else only the servers answer. Then they fail with [`Error::NoAnswer`], and may have taken
+    /// effect. Without it they wait for the next connection until the session ends. Waiting for a lock, and
+    /// giving one back, is not bounded by it: the former has a timeout of its own, and the latter goes on in
+    /// the background when its future is dropped.
+    #[must_use]
+    pub fn operation_timeout(&self, patience: Duration) -> Client {
+        Client { inner: self.inner.clone(), patience: Some(patience) }
     }
 
     /// The session's number, as others see it in `ephemeral_owner`.
@@ -321,6 +336,22 @@ impl Client {
 
     pub(crate) async fn call(&self, request: Request) -> Result<Reply, Error> {
         self.submit(request, None).await?.await
+    }
+
+    /// [`Client::call`] within the operation timeout, if there is one.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Error> {
+        self.in_time(self.call(request)).await
+    }
+
+    /// What the servers answer, within the operation timeout if there is one.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.patience {
+            None => answer.await,
+            Some(patience) => time::timeout(patience, answer).await.unwrap_or(Err(Error::NoAnswer)),
+        }
     }
 
     /// A slot for a lock attempt; it is carried along until the queue znode is gone.

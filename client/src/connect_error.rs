@@ -19,11 +19,13 @@ pub enum ConnectError {
     #[error("configuration: {0}")]
     Config(#[from] ConfigError),
     /// No server opened a session in time.
-    #[error("no server of {endpoints} opened a session in time (last failure: {})", last(.source.as_ref()))]
+    #[error("no server of {endpoints} opened a session in time ({})", all(endpoints, failures))]
     Unreachable {
         /// The servers that were tried.
         endpoints: String,
-        /// How the last attempt failed. `None`: none had failed yet.
+        /// How the last attempt at each of them failed.
+        failures: Vec<AttemptError>,
+        /// How the very last attempt failed. `None`: none had failed yet.
         source: Option<AttemptError>,
     },
     /// A credential was refused.
@@ -41,8 +43,14 @@ pub enum ConnectError {
     Thread(#[source] Arc<io::Error>),
 }
 
-fn last(attempt: Option<&AttemptError>) -> String {
-    attempt.map_or_else(|| "none".to_owned(), AttemptError::to_string)
+fn all(endpoints: &str, failures: &[AttemptError]) -> String {
+    let mut said: Vec<String> = failures.iter().map(AttemptError::to_string).collect();
+    match endpoints.split(',').count() {
+        _ if failures.is_empty() => said.push("none has answered".to_owned()),
+        servers if servers > failures.len() => said.push("no answer from the others".to_owned()),
+        _ => {}
+    }
+    said.join("; ")
 }
 
 /// Why a configuration makes no sense.
@@ -52,6 +60,14 @@ pub enum ConfigError {
     /// No servers were named.
     #[error("no endpoints (ROWLOCK_ENDPOINTS=host:port,...)")]
     NoEndpoints,
+    /// What should be `host:port` is not.
+    #[error("endpoint {endpoint:?}: {what}")]
+    Endpoint {
+        /// As it was given.
+        endpoint: String,
+        /// What is wrong with it, and how to write it.
+        what: &'static str,
+    },
     /// The session timeout is below 30 ms.
     #[error("session timeout below 30 ms")]
     SessionTimeoutTooShort,
@@ -123,7 +139,11 @@ pub struct AttemptError {
 
 impl fmt::Display for AttemptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.endpoint, self.cause)
+        let cause = self.cause.to_string();
+        // Some errors of the network name the server themselves.
+        let cause =
+            cause.strip_prefix(&self.endpoint).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&cause);
+        write!(f, "{}: {cause}", self.endpoint)
     }
 }
 

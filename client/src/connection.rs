@@ -28,6 +28,9 @@ const READ_BYTES: usize = 16 << 10;
 /// What TLS answers to anything else. As the length of a frame it would be one of hundreds of megabytes.
 const ALERT: &[u8] = &[0x15, 3];
 
+/// What a server of HTTP answers to anything else.
+const HTTP: &[u8] = b"HTTP/";
+
 /// Everything that the task owns.
 pub(crate) struct Connection {
     pub core: Arc<Core>,
@@ -170,10 +173,15 @@ impl Connection {
         self.core.connected(write, self.servers.elsewhere());
         let fault = self.talk(&mut read).await.err();
         // To be accepted is not enough: what we send next may be what ends each connection.
-        if self.core.was_of_use() {
+        let was_of_use = self.core.was_of_use();
+        if was_of_use {
             self.servers.succeeded();
         }
         match fault {
+            Some(Fault::Closed) if !was_of_use => {
+                self.fault(&endpoint, Fault::ClosedAtOnce);
+                self.core.disconnected();
+            }
             Some(fault) => {
                 if let Fault::LedFrom(leader) = &fault {
                     self.servers.move_to(leader);
@@ -214,8 +222,13 @@ impl Connection {
                 }
                 Input::PendingWork(Ok(())) | Input::Timer => false,
             };
-            if has_read && std::mem::take(&mut is_first) && !self.is_encrypted() && inbox.starts_with(ALERT) {
-                return Err(Fault::WantsTls);
+            if has_read && std::mem::take(&mut is_first) {
+                if !self.is_encrypted() && inbox.starts_with(ALERT) {
+                    return Err(Fault::WantsTls);
+                }
+                if inbox.starts_with(HTTP) {
+                    return Err(Fault::Http);
+                }
             }
             turn = self.core.turn(has_read.then_some(&mut inbox), &mut self.done)?;
         }
@@ -224,7 +237,12 @@ impl Connection {
 
     fn fault(&self, endpoint: &str, fault: impl std::error::Error + Send + Sync + 'static) {
         tracing::info!(endpoint, %fault, "connection ended");
-        self.shared.last_fault.send(Some(AttemptError::new(endpoint, fault)));
+        let fault = AttemptError::new(endpoint, fault);
+        let server = self.servers.current();
+        self.shared.faults.modify(|faults| {
+            faults.insert(server, fault.clone());
+        });
+        self.shared.last_fault.send(Some(fault));
     }
 }
 

@@ -130,8 +130,8 @@ pub enum Error {
     /// The znode at this path holds something that the recipe has not written; nothing was changed.
     #[error("unexpected data in {0}")]
     UnexpectedData(String),
-    /// No answer came within the operation timeout of a blocking client: **the request may have taken
-    /// effect**.
+    /// No answer came within the operation timeout ([`crate::Client::operation_timeout`]): **the request may
+    /// have taken effect**.
     #[error("no answer in time: the request may have taken effect")]
     NoAnswer,
     /// The reply does not fit the request: a bug on one side. The request may have taken effect.

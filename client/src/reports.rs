@@ -98,7 +98,7 @@ impl Client {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report(&self, path: &str) -> Result<String, Error> {
-        match self.call(Request::Report(path.to_owned())).await?.response {
+        match self.ask(Request::Report(path.to_owned())).await?.response {
             Response::Report(json) => Ok(json),
             _ => Err(Error::Protocol("a report was answered with something else")),
         }

@@ -55,6 +55,11 @@ impl Servers {
         (endpoint, pause)
     }
 
+    /// The place of the server that was tried last.
+    pub(crate) fn current(&self) -> usize {
+        self.current
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.endpoints.len()

@@ -96,7 +96,7 @@ impl Client {
     /// As for all writes: a dropped future's transaction may take effect.
     pub async fn commit(&self, transaction: Transaction) -> Result<Vec<Outcome>, Error> {
         let ops = transaction.ops.into_iter().map(|op| self.absolute_op(op)).collect();
-        let Response::Multi(results) = self.call(Request::Multi(ops)).await?.response else {
+        let Response::Multi(results) = self.ask(Request::Multi(ops)).await?.response else {
             return Err(Error::Protocol("a multi was answered with something else"));
         };
         if let Some((index, code)) = failure(&results) {

@@ -94,7 +94,7 @@ impl Client {
         } else {
             Request::Create2(create)
         };
-        self.created(self.call(request).await?)
+        self.created(self.ask(request).await?)
     }
 
     /// Creates a znode (persistent, or persistent sequential) that is removed once it has been without
@@ -118,7 +118,7 @@ impl Client {
         };
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let create = Create { path: self.absolute(path), data, acl: Some(acl.into()), flags: mode.flags() };
-        self.created(self.call(Request::CreateTtl(create, ttl_ms)).await?)
+        self.created(self.ask(Request::CreateTtl(create, ttl_ms)).await?)
     }
 
     pub(crate) fn created(&self, reply: Reply) -> Result<Created, Error> {
@@ -134,7 +134,7 @@ impl Client {
     /// NoNode, BadVersion, NotEmpty, NoAuth; the common ones above.
     pub async fn delete(&self, path: &str, version: Option<Version>) -> Result<(), Error> {
         let version = version.unwrap_or(Version::ANY);
-        self.call(Request::Delete { path: self.absolute(path), version }).await.map(drop)
+        self.ask(Request::Delete { path: self.absolute(path), version }).await.map(drop)
     }
 
     /// The Stat of a znode, or `None` if there is none.
@@ -143,7 +143,7 @@ impl Client {
     /// NoAuth; the common ones above.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
         let request = Request::Exists(PathWatch { path: self.absolute(path), watch: false });
-        existing(self.call(request).await)
+        existing(self.ask(request).await)
     }
 
     /// [`Client::exists`], and a watch for its creation, deletion or change of data.
@@ -160,7 +160,7 @@ impl Client {
     /// # Errors
     /// NoNode, NoAuth; the common ones above.
     pub async fn get(&self, path: &str) -> Result<Znode, Error> {
-        data(self.call(Request::GetData(PathWatch { path: self.absolute(path), watch: false })).await?)
+        data(self.ask(Request::GetData(PathWatch { path: self.absolute(path), watch: false })).await?)
     }
 
     /// [`Client::get`], and a watch for a change of data or the deletion.
@@ -178,7 +178,7 @@ impl Client {
     /// NoNode, NoAuth; the common ones above.
     pub async fn get_children(&self, path: &str) -> Result<Children, Error> {
         children(
-            self.call(Request::GetChildren2(PathWatch { path: self.absolute(path), watch: false })).await?,
+            self.ask(Request::GetChildren2(PathWatch { path: self.absolute(path), watch: false })).await?,
         )
     }
 
@@ -202,7 +202,7 @@ impl Client {
         version: Option<Version>,
     ) -> Result<Stat, Error> {
         let version = version.unwrap_or(Version::ANY);
-        stat(self.call(Request::SetData(SetData { path: self.absolute(path), data, version })).await?)
+        stat(self.ask(Request::SetData(SetData { path: self.absolute(path), data, version })).await?)
     }
 
     /// The access control list.
@@ -210,7 +210,7 @@ impl Client {
     /// # Errors
     /// NoNode, NoAuth; the common ones above.
     pub async fn get_acl(&self, path: &str) -> Result<AccessList, Error> {
-        match self.call(Request::GetAcl(self.absolute(path))).await?.response {
+        match self.ask(Request::GetAcl(self.absolute(path))).await?.response {
             Response::Acl(acl, stat) => Ok(AccessList { acl, stat }),
             _ => Err(ODD),
         }
@@ -223,7 +223,7 @@ impl Client {
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<Version>) -> Result<Stat, Error> {
         let version = version.unwrap_or(Version::ANY);
         stat(
-            self.call(Request::SetAcl(SetAcl { path: self.absolute(path), acl: Some(acl.into()), version }))
+            self.ask(Request::SetAcl(SetAcl { path: self.absolute(path), acl: Some(acl.into()), version }))
                 .await?,
         )
     }
@@ -234,7 +234,7 @@ impl Client {
     /// # Errors
     /// The common ones above.
     pub async fn sync(&self, path: &str) -> Result<(), Error> {
-        self.call(Request::Sync(self.absolute(path))).await.map(drop)
+        self.ask(Request::Sync(self.absolute(path))).await.map(drop)
     }
 
     /// Paths of this session's ephemeral znodes that start with `prefix`.
@@ -242,7 +242,7 @@ impl Client {
     /// # Errors
     /// The common ones above.
     pub async fn get_ephemerals(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        match self.call(Request::GetEphemerals(self.absolute(prefix))).await?.response {
+        match self.ask(Request::GetEphemerals(self.absolute(prefix))).await?.response {
             Response::Children(paths) => Ok(paths.into_iter().map(|path| self.relative(path)).collect()),
             _ => Err(ODD),
         }
@@ -257,10 +257,7 @@ impl Client {
             WatchedBy::GetData => Request::GetData(read),
             WatchedBy::GetChildren => Request::GetChildren2(read),
         };
-        let reply = match self.submit(request, Some(registration)).await {
-            Ok(pending) => pending.await,
-            Err(error) => Err(error),
-        };
+        let reply = self.in_time(async { self.submit(request, Some(registration)).await?.await }).await;
         (reply, watch)
     }
 }

@@ -193,6 +193,16 @@ impl Writing {
     }
 }
 
+/// All addresses of `host:port` as the system knows them now, for people who look for a fault.
+///
+/// # Errors
+/// The name has none, or cannot be looked for.
+/// # Cancel safety
+/// Cancel safe.
+pub async fn addresses(addr: &str) -> io::Result<Vec<SocketAddr>> {
+    resolve::resolve(addr).await
+}
+
 /// Connects to the first address that accepts. One that does not answer leaves the others their share of the
 /// time. `None`: the last one did not answer.
 async fn connect_any(all: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Option<io::Error>> {

@@ -137,6 +137,11 @@ impl<G: HoldOne> Held<G> {
         self.held.guard().wait_stats()
     }
 
+    /// See [`crate::Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.held.guard().remaining()
+    }
+
     /// See [`crate::Guard::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.guard().valid_until()

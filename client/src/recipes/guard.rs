@@ -143,6 +143,12 @@ impl Guard {
         self.held.loss.valid_until()
     }
 
+    /// How long the lock is certainly ours from now on, unless somebody takes it away, and unless a heartbeat
+    /// moves that on: [`Guard::valid_until`] as a time to plan with. Zero: it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.valid_until().map_or(Duration::ZERO, |until| until.saturating_since(time::now()))
+    }
+
     /// The lock is ours, as far as can be known here and now. Looks at the clock, so it is right also after
     /// the process was paused.
     pub fn is_held(&self) -> bool {
@@ -211,7 +217,7 @@ impl Guard {
 
     async fn verify(&self) -> Result<bool, Error> {
         let request = Request::Verify(vec![self.held.claim.clone()]);
-        match self.held.client.call(request).await?.response {
+        match self.held.client.ask(request).await?.response {
             Response::Held(held) => Ok(held == [true]),
             _ => Err(Error::Protocol("a verify was answered with something else")),
         }

@@ -15,6 +15,7 @@ pub(crate) mod tags;
 pub(crate) mod watches;
 pub(crate) mod znode_removal;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,6 +231,8 @@ pub(crate) struct Shared {
     states: watch::Sender<SessionState>,
     /// Why the last connection failed, for the error of `connect`.
     pub last_fault: watch::Sender<Option<AttemptError>>,
+    /// Why the last connection to each server failed, by its place in the random order.
+    pub faults: watch::Sender<BTreeMap<usize, AttemptError>>,
     /// The process that it belongs to.
     process: u32,
 }
@@ -243,7 +246,8 @@ impl Shared {
         let (vitals, _) = watch::channel(Vitals::new());
         let (states, _) = watch::channel(SessionState::Connecting);
         let (last_fault, _) = watch::channel(None);
-        Shared { vitals, states, last_fault, process }
+        let (faults, _) = watch::channel(BTreeMap::new());
+        Shared { vitals, states, last_fault, faults, process }
     }
 
     /// Shows new vitals. Wakes watchers unless only the validity moved.

@@ -29,6 +29,34 @@ async fn lost_is_declared_before_the_server_expires_the_session() {
 }
 
 #[tokio::test]
+async fn what_remains_of_a_lock_is_less_than_its_session_and_nothing_once_it_is_lost() {
+    let fake = Fake::start().await;
+    let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
+    let guard = client.mutex("l").lock().await.unwrap();
+    let remaining = guard.remaining();
+    assert!(!remaining.is_zero() && remaining < SHORT, "{remaining:?}");
+    fake.world().delete(guard.path()).unwrap();
+    guard.lost().await;
+    assert!(guard.remaining().is_zero());
+}
+
+#[tokio::test]
+async fn calls_end_with_the_operation_timeout_of_their_handle_and_waiting_for_a_lock_does_not() {
+    let fake = Fake::start().await;
+    let client = fake.client().await;
+    let hasty = client.operation_timeout(std::time::Duration::from_millis(50));
+    let guard = hasty.mutex("l").lock().await.unwrap();
+    let other = fake.client().await.operation_timeout(std::time::Duration::from_millis(50));
+    let waiting = waiter(&fake, &other).await;
+    fake.silence();
+    let error = hasty.set("/x", None, None).await.unwrap_err();
+    assert_eq!(error, Error::NoAnswer);
+    assert!(error.may_have_happened());
+    assert_eq!(hasty.exists_watched("/x").await.map(drop), Err(Error::NoAnswer));
+    assert!(guard.is_held() && !waiting.is_finished());
+}
+
+#[tokio::test]
 async fn heartbeats_keep_a_lock_beyond_the_session_timeout() {
     let fake = Fake::start().await;
     let client = fake.config().session_timeout(SHORT).connect().await.unwrap();

@@ -8,6 +8,7 @@ mod barrier;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod cancel;
+mod connect;
 mod counter;
 mod double_barrier;
 mod election;

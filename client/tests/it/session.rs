@@ -94,7 +94,7 @@ async fn connecting_to_nobody_fails_in_time_and_says_why() {
     let config = fake.config().connect_timeout(Duration::from_millis(200));
     drop(fake);
     match config.connect().await.unwrap_err() {
-        ConnectError::Unreachable { endpoints, source: Some(last) } => {
+        ConnectError::Unreachable { endpoints, source: Some(last), .. } => {
             assert!(endpoints.contains("127.0.0.1") && last.endpoint().contains("127.0.0.1"), "{last}");
             let cause = std::error::Error::source(&last).unwrap();
             assert!(cause.is::<std::io::Error>(), "{cause}");

@@ -41,6 +41,13 @@ type Signal = oneshot::Sender<Result<(), Error>>;
 pub(crate) enum Fault {
     #[error("closed by the server")]
     Closed,
+    /// Before it had done anything for us.
+    #[error(
+        "it hangs up without opening a session: it has no quorum or no room, or this is no port for clients"
+    )]
+    ClosedAtOnce,
+    #[error("this port speaks HTTP, and is not the one for clients")]
+    Http,
     #[error(transparent)]
     Socket(io::Error),
     #[error("the server is silent")]

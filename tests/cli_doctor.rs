@@ -1,0 +1,63 @@
+//! What people are told who look for a cluster that does not answer.
+
+use serde_json::Value;
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::{Said, run};
+use crate::support::{eventually, secs};
+
+const UNAVAILABLE: i32 = 69;
+
+async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
+    let (folder, arguments) =
+        (cluster.folder.clone(), arguments.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
+    let job = move || run(&folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(job).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_says_of_each_endpoint_how_far_a_client_gets_and_why_no_further() {
+    let mut cluster = Cluster::start(3, FAST).await;
+    let fine = ask(&cluster, &["doctor"]).await;
+    assert_eq!((fine.code, fine.out.ends_with("nothing is wrong\n")), (0, true), "{}", fine.out);
+    let fine = ask(&cluster, &["doctor", "-o", "json"]).await;
+    let fine: Value = serde_json::from_str(&fine.out).unwrap();
+    assert!(fine.as_array().unwrap().iter().all(|endpoint| endpoint["round_trip_ms"].is_f64()), "{fine}");
+
+    for (port, what) in [(cluster.http(1), "this port speaks HTTP"), (cluster.peer(1), "the port for nodes")]
+    {
+        let wrong = ask(&cluster, &["doctor", "--endpoints", port]).await;
+        assert_eq!((wrong.code, wrong.out.contains(what)), (UNAVAILABLE, true), "{}", wrong.out);
+    }
+
+    let leader = cluster.leader().await;
+    let follower = cluster.follower().await;
+    cluster.kill(leader);
+    cluster.kill(follower);
+    let without_quorum = async || {
+        let alone = ask(&cluster, &["doctor"]).await;
+        assert_eq!(alone.code, UNAVAILABLE);
+        alone.out.contains(": no quorum: ").then_some(alone)
+    };
+    let alone = eventually("the last node notices that it is alone", secs(30), without_quorum).await;
+    assert_eq!(alone.out.matches("nothing listens there").count(), 2, "{}", alone.out);
+    // Whoever does not ask the doctor is told as well.
+    let ls = ask(&cluster, &["ls", "--connect-timeout", "2"]).await;
+    assert_eq!(ls.code, UNAVAILABLE);
+    assert!(ls.err.contains("it has no quorum") && ls.err.contains("rowlock doctor"), "{}", ls.err);
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_with_how_to_write_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (endpoint, what) in [
+        ("::1", "in brackets"),
+        ("tcp://127.0.0.1:2181", "without a scheme"),
+        ("127.0.0.1:99999", "from 1 to 65535"),
+    ] {
+        for command in ["ls", "doctor"] {
+            let said = run(folder.path(), &[command, "--endpoints", endpoint]);
+            assert_eq!((said.code, said.err.contains(what)), (64, true), "{command}: {}", said.err);
+        }
+    }
+}
