@@ -294,6 +294,12 @@ impl Machine {
         self.sessions.outcome_bytes()
     }
 
+    /// The numbers of the writes whose outcomes the session keeps, in order.
+    pub fn kept_writes(&self, session: SessionId) -> impl Iterator<Item = u64> {
+        let outcomes = self.sessions.outcomes(session);
+        outcomes.into_iter().flat_map(|outcomes| outcomes.kept.iter().map(|(id, _)| *id))
+    }
+
     /// Whether this write of the session is over: if it comes again, it is only answered.
     pub fn knows_write(&self, session: SessionId, id: u64) -> bool {
         self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))

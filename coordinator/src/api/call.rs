@@ -13,6 +13,7 @@ use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_types::limits::API_ANSWER_MAX;
 
+use super::page::{self, Entry};
 use super::{Api, Caller, Lease, Refusal, Secret};
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message, Outbox};
 use crate::delivery::registry::{Door, Most};
@@ -23,7 +24,7 @@ use crate::zk::ClientContext;
 /// Pause before the leader is asked again for its word on a sign of life.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A session that is taken over by another client again and again is not followed for ever.
-const MOVES_MAX: usize = 3;
+pub(super) const MOVES_MAX: usize = 3;
 
 /// See the module.
 pub(super) struct Call<'a> {
@@ -36,6 +37,7 @@ pub(super) struct Call<'a> {
     deadline: Instant,
     sign: Sign,
     seat: Option<(ConnectionId, SessionId)>,
+    has_moved: bool,
 }
 
 /// What became of the sign of life that the request is.
@@ -68,12 +70,18 @@ impl<'a> Call<'a> {
             deadline: time::now() + API_ANSWER_MAX,
             sign: Sign::Open,
             seat: None,
+            has_moved: false,
         }
     }
 
     /// From now on the node has as long to answer as it had at the beginning.
     pub(super) fn has_waited(&mut self) {
         self.deadline = time::now() + API_ANSWER_MAX;
+    }
+
+    /// The session that it followed has been attached anew: another call is told what happens to it.
+    pub(super) fn has_moved(&self) -> bool {
+        self.has_moved
     }
 
     /// The lease of this secret, as this node knows it, or as the log has it if this node does not.
@@ -118,7 +126,10 @@ impl<'a> Call<'a> {
         let state = self.context.replica.state.read();
         match state.session(lease.session) {
             None => Err(Refusal::LeaseOver),
-            Some(open) if open.attachment != lease.attachment => Err(Refusal::Unknown),
+            Some(open) if open.attachment != lease.attachment => {
+                self.has_moved = true;
+                Err(Refusal::Unknown)
+            }
             Some(_) => {
                 registry.attach(peer.id, lease.session, lease.attachment);
                 Ok(())
@@ -137,6 +148,52 @@ impl<'a> Call<'a> {
             }
         }
         Err(Refusal::Unknown)
+    }
+
+    /// As [`Self::act`], once: a command of an attempt that has been made before is only answered.
+    pub(super) async fn act_once(
+        &mut self,
+        secret: &Secret,
+        attempt: u64,
+        command: &Command,
+    ) -> Result<Outcome, Refusal> {
+        assert!(command.is_write(), "a retry has one effect");
+        for _ in 0..MOVES_MAX {
+            let lease = self.find(secret).await?;
+            let Some((attachment, entry)) = self.entry(lease.session, attempt)? else {
+                return Err(Refusal::LeaseOver);
+            };
+            let Entry::Write { id, acked } = entry else {
+                self.turn(secret, &lease, attachment).await?;
+                continue;
+            };
+            let command = Command::Tagged { id, acked, command: Box::new(command.clone()) };
+            match self.submit(lease.session, attachment, command).await?.result {
+                // The page was turned meanwhile.
+                Err(ErrorCode::SessionMoved) => self.sync().await?,
+                other => return other.map_err(Refusal::of),
+            }
+        }
+        Err(Refusal::Unknown)
+    }
+
+    /// Where the attempt belongs, and the attachment by which that counts: both of one moment.
+    fn entry(&self, session: SessionId, attempt: u64) -> Result<Option<(Attachment, Entry)>, Refusal> {
+        let state = self.context.replica.state.read();
+        let Some(open) = state.session(session) else { return Ok(None) };
+        let kept: Vec<u64> = state.kept_writes(session).collect();
+        page::entry(open.attachment, &kept, attempt).map(|entry| Some((open.attachment, entry)))
+    }
+
+    /// Begins a new page. If another node has done so meanwhile, that one counts.
+    async fn turn(&mut self, secret: &Secret, lease: &Lease, from: Attachment) -> Result<(), Refusal> {
+        let (session, proof, timeout_ms) = (lease.session, secret.proof(), lease.ttl_ms);
+        let command = Command::Reattach { from: Some(from), session, proof, timeout_ms };
+        match self.submit(SessionId::NONE, Attachment::default(), command).await?.result {
+            Ok(_) => Ok(()),
+            Err(ErrorCode::SessionMoved) => self.sync().await,
+            Err(code) => Err(Refusal::of(code)),
+        }
     }
 
     /// Takes a command through the log.
@@ -243,6 +300,10 @@ impl<'a> Call<'a> {
                 Ok(Some(Heard::Sign))
             }
             Message::Close(CloseReason::SessionEnded) => Err(Refusal::LeaseOver),
+            Message::Close(CloseReason::SessionMoved) => {
+                self.has_moved = true;
+                Err(Refusal::Unknown)
+            }
             Message::Lost | Message::Close(_) => Err(Refusal::Unknown),
             // Asked for by nobody here.
             Message::Reconfigured { .. } | Message::Reported { .. } => Ok(None),

@@ -43,7 +43,11 @@ pub struct Opened {
 
 impl Secret {
     pub(super) fn opens(&self, proof: &Proof) -> bool {
-        proof.is_that_of(&Proof::of(&self.password))
+        proof.is_that_of(&self.proof())
+    }
+
+    pub(super) fn proof(&self) -> Proof {
+        Proof::of(&self.password)
     }
 
     /// For the client alone.

@@ -15,7 +15,7 @@ use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
 
-use super::call::Call;
+use super::call::{Call, MOVES_MAX};
 use super::request_id::RequestId;
 use super::{Api, Caller, Lease, Refusal, Secret};
 
@@ -148,10 +148,10 @@ impl Wanted {
         }
     }
 
-    fn command(&self, lock: &LockName, id: &RequestId) -> Command {
+    fn acquire(&self, lock: &LockName, id: &RequestId) -> Acquire {
         let wait = !self.wait.is_zero();
         let data = (!self.label.is_empty()).then(|| Bytes::copy_from_slice(self.label.as_bytes()));
-        let acquire = Acquire {
+        Acquire {
             lock: lock.0.clone(),
             prefix: id.prefix(self.mode),
             data,
@@ -162,9 +162,7 @@ impl Wanted {
             owner: self.owner,
             max_hold_ms: self.max_hold_ms,
             lock_delay_ms: self.lock_delay_ms,
-        };
-        let command = Box::new(Command::Acquire(vec![acquire]));
-        Command::Tagged { id: id.tag(&lock.0, wait), acked: 0, command }
+        }
     }
 }
 
@@ -195,9 +193,15 @@ impl Api {
             For::Lease(secret) => (secret.clone(), false),
             For::New(ttl_ms) => (self.open(caller, *ttl_ms).await?.secret, true),
         };
-        let mut attempt = Attempted { call: Call::new(self, caller), secret: &secret, begun };
-        let stood = attempt.run(lock, &wanted, &id, is_new).await;
-        drop(attempt);
+        let mut moves_left = MOVES_MAX;
+        let stood = loop {
+            let mut attempt = Attempted { call: Call::new(self, caller), secret: &secret, begun };
+            let stood = attempt.run(lock, &wanted, &id, is_new).await;
+            if !attempt.call.has_moved() || moves_left == 0 {
+                break stood;
+            }
+            moves_left -= 1;
+        };
         let is_without_place = match &stood {
             Ok((_, place)) => matches!(place, Place::Busy { .. } | Place::Gone),
             Err(refusal) => !matches!(refusal, Refusal::Unknown),
@@ -360,9 +364,9 @@ impl Attempted<'_> {
     }
 
     async fn ask(&mut self, lock: &LockName, wanted: &Wanted, id: &RequestId) -> Result<Place, Refusal> {
-        let command = wanted.command(lock, id);
-        debug_assert!(command.untagged().is_write(), "a retry has one effect");
-        let outcome = self.call.act(self.secret, command).await?;
+        let attempt = id.attempt(&lock.0, !wanted.wait.is_zero());
+        let command = Command::Acquire(vec![wanted.acquire(lock, id)]);
+        let outcome = self.call.act_once(self.secret, attempt, &command).await?;
         let Outcome::PlaceStates(place_states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");
         };

@@ -4,13 +4,14 @@
 //! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
 //! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
 //! request, since whoever shows the secret (session id and password) acts by the attachment that the session
-//! has; no request moves a session.
+//! has. It is attached anew only to begin a page of attempts (`page.rs`), and requests under way go on.
 //!
 //! Must never do: keep a lease alive. Only a request of its client is a sign of life.
 
 mod call;
 mod lease;
 mod lock;
+mod page;
 mod refusal;
 mod request_id;
 

@@ -24,10 +24,8 @@ pub enum Refusal {
     /// The lock has another number of permits, or fewer than were asked for.
     #[error("the lock has {0} permits")]
     Limit(u32),
-    /// The lease has used all request ids that are kept for it, or the cluster is short of memory.
-    #[error(
-        "the lease has used as many request ids as are kept for it (1024), or there is no memory: take a new one"
-    )]
+    /// The cluster has no memory for another request id of the lease.
+    #[error("there is no memory for another request_id of this lease: take a new lease")]
     Spent,
     /// A bound of this node is reached.
     #[error("{0}; try again, or at another node")]

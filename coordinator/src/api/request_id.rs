@@ -1,4 +1,4 @@
-//! What a request is called. The same id makes the same queue znode and the same tagged write, on whatever
+//! What a request is called. The same id makes the same queue znode and the same attempt, on whatever
 //! node it arrives: so a retry takes effect once.
 
 use std::fmt::Write as _;
@@ -9,6 +9,7 @@ use rowlock_proto::lock::Mode;
 use sha2::{Digest as _, Sha256};
 
 use super::Refusal;
+use super::page::ATTEMPT_BITS;
 
 /// The longest id.
 const LEN_MAX: usize = 64;
@@ -47,14 +48,12 @@ impl RequestId {
         format!("_c_{at}-")
     }
 
-    /// Number of the tagged write: never 0, and another one for another lock, so that a client may use one id
-    /// for several.
-    pub(super) fn tag(&self, lock: &str, waits: bool) -> u64 {
+    /// Number of the attempt among those of its lease (`page.rs`): never 0, and another one for another lock,
+    /// so that a client may use one id for several.
+    pub(super) fn attempt(&self, lock: &str, waits: bool) -> u64 {
         let digest = self.digest(&[lock.as_bytes(), &[u8::from(waits)]]);
         let (first, _) = digest.split_first_chunk().expect("a SHA-256 has 32 bytes");
-        let tag = u64::from_be_bytes(*first) >> 2 | 1 << 61;
-        assert!(tag > 0 && tag <= i64::MAX as u64, "a number that every client could have chosen");
-        tag
+        u64::from_be_bytes(*first) >> (u64::BITS - ATTEMPT_BITS) | 1
     }
 
     fn digest(&self, more: &[&[u8]]) -> [u8; 32] {
@@ -98,9 +97,14 @@ mod tests {
         );
         assert!(one.prefix(Mode::Exclusive).ends_with("-lock-"));
         assert_ne!(one.prefix(Mode::Exclusive), other.prefix(Mode::Exclusive));
-        let tags = [one.tag("/a", true), one.tag("/b", true), one.tag("/a", false), other.tag("/a", true)];
+        let tags = [
+            one.attempt("/a", true),
+            one.attempt("/b", true),
+            one.attempt("/a", false),
+            other.attempt("/a", true),
+        ];
         for (at, tag) in tags.iter().enumerate() {
-            assert!(*tag > 0 && *tag <= i64::MAX as u64 && !tags[..at].contains(tag), "{tags:?}");
+            assert!(*tag > 0 && *tag >> ATTEMPT_BITS == 0 && !tags[..at].contains(tag), "{tags:?}");
         }
         for wrong in ["", "a b", "\u{e9}", "a\n", &"x".repeat(65)] {
             assert!(wrong.parse::<RequestId>().is_err(), "{wrong:?}");

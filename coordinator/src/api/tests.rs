@@ -204,3 +204,56 @@ async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock
     drop(api);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_takes_nothing() {
+    let node = Node::start().await;
+    let apis = [Api::new(node.context.clone()), Api::new(node.context.clone())];
+    let secret = open(&apis[0]).await;
+    let mut last = FencingToken(0);
+    for round in 0..3_000_usize {
+        let (api, id) = (&apis[round % 2], round.to_string());
+        let token = token(api, &secret, &id).await;
+        assert!(token > last);
+        last = token;
+        let released = api.release(&caller(), &lock(), (&secret, &Which::Token(token))).await;
+        assert_eq!(released, Ok(true));
+        if round % 50 == 0 {
+            let early = (round + 1).saturating_sub(page::PAGE_LEN);
+            for late in [early, round] {
+                let late = place(&apis[(round + 1) % 2], wanted(&secret, &late.to_string(), 0)).await;
+                assert_eq!(late, Ok(Place::Gone), "in round {round}");
+            }
+        }
+    }
+    let kept = node.context.replica.state.read().kept_writes(secret.session).count();
+    assert!((page::PAGE_LEN..=2 * page::PAGE_LEN).contains(&kept), "{kept} are kept");
+    drop(apis);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
+    let node = Node::start().await;
+    let api = Arc::new(Api::new(node.context.clone()));
+    let (other, secret) = (open(&api).await, open(&api).await);
+    let first = token(&api, &other, "1").await;
+    let waits = spawn("waits", {
+        let (api, wanted) = (api.clone(), wanted(&secret, "waits", 5_000));
+        async move { place(&api, wanted).await }
+    });
+    let attachment = || node.context.replica.state.read().session(secret.session).unwrap().attachment;
+    let (before, elsewhere) = (attachment(), "elsewhere".parse::<LockName>().unwrap());
+    for round in 0..=page::PAGE_LEN {
+        let wanted = wanted(&secret, &round.to_string(), 0);
+        let standing = api.acquire(&caller(), &elsewhere, wanted).await.unwrap();
+        let Place::Held(claim) = standing.place else { panic!("it is free") };
+        let which = Which::Token(claim.token);
+        assert_eq!(api.release(&caller(), &elsewhere, (&secret, &which)).await, Ok(true));
+    }
+    assert!(attachment() > before, "a page was begun");
+    assert_eq!(api.release(&caller(), &lock(), (&other, &Which::Token(first))).await, Ok(true));
+    assert!(matches!(waits.await.unwrap(), Ok(Place::Held(_))), "it is its turn");
+    drop(api);
+    node.stop().await;
+}
