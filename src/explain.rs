@@ -58,7 +58,14 @@ enum Look {
 }
 
 /// Prints lines as a table, or with tabs.
-fn show<const N: usize>(form: Form, head: [&str; N], lines: &[Line<N>]) -> Result<(), Failure> {
+///
+/// `spare`: columns that are left out at a terminal which is too narrow, the first one first.
+fn show<const N: usize>(
+    form: Form,
+    head: [&str; N],
+    lines: &[Line<N>],
+    spare: &[&str],
+) -> Result<(), Failure> {
     let mut out = String::new();
     if form == Form::Simple {
         for line in lines {
@@ -69,7 +76,7 @@ fn show<const N: usize>(form: Form, head: [&str; N], lines: &[Line<N>]) -> Resul
     }
     let paint = Paint::stdout();
     let cells: Vec<[String; N]> = lines.iter().map(|line| line.cells.clone()).collect();
-    let laid_out = crate::table::table(head, &cells);
+    let (laid_out, left_out) = crate::table::fitted(head, &cells, spare, crate::table::terminal_width());
     for (at, line) in laid_out.lines().enumerate() {
         let painted = match at.checked_sub(1).map(|row| lines[row].look) {
             None => paint.bold(line),
@@ -80,6 +87,10 @@ fn show<const N: usize>(form: Form, head: [&str; N], lines: &[Line<N>]) -> Resul
         };
         out.push_str(&painted);
         out.push('\n');
+    }
+    if !left_out.is_empty() {
+        let hint = format!("(for want of width without: {}; -o simple has all)", left_out.join(", "));
+        out.push_str(&format!("{}\n", paint.dim(&hint)));
     }
     print(out.as_bytes())
 }

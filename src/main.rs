@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod exit;
 mod explain;
+mod help;
 mod http_get;
 mod import;
 mod lock;
@@ -54,7 +55,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A ZooKeeper-compatible lock coordinator: fair queued locks that stay safe under partitions
 #[derive(Parser)]
-#[command(name = "rowlock", version, max_term_width = 100)]
+#[command(name = "rowlock", version, max_term_width = 100, after_help = help::ALL)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -62,21 +63,31 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    #[command(after_help = help::UP)]
     Up(up::Up),
+    #[command(after_help = help::SERVE)]
     Serve(serve::Serve),
+    #[command(after_help = help::LOCK)]
     Lock(lock::Lock),
+    #[command(after_help = help::SEM)]
     Sem(lock::sem::Sem),
+    #[command(after_help = help::ELECT)]
     Elect(lock::elect::Elect),
+    #[command(after_help = help::QUEUE)]
     Queue(explain::queue::Queue),
     Locks(explain::locks::Locks),
+    #[command(after_help = help::RELEASE)]
     Release(explain::release::Release),
+    #[command(after_help = help::HISTORY)]
     History(explain::history::History),
     Session(explain::session::Session),
     Status(status::Status),
+    #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
     Ls(znode::ls::Ls),
     Get(znode::get::Get),
     Set(znode::set::Set),
+    #[command(after_help = help::CREATE)]
     Create(znode::create::Create),
     Delete(znode::delete::Delete),
     Stat(znode::stat::Stat),
@@ -199,5 +210,20 @@ mod tests {
     #[test]
     fn flags_of_all_commands_are_well_formed() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_into_a_terminal_of_a_hundred_columns() {
+        fn check(command: &mut clap::Command) {
+            for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
+                for line in help.lines() {
+                    assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+                }
+            }
+            command.get_subcommands_mut().for_each(check);
+        }
+        let mut all = super::Cli::command().term_width(100);
+        all.build();
+        check(&mut all);
     }
 }

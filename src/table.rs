@@ -1,19 +1,66 @@
 //! Plain tables: columns as wide as their widest cell, two blanks between them, no escape codes.
 
+use std::io::IsTerminal;
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
 /// Lays out `rows` under `head`.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    laid_out(head, rows, &[true; N])
+}
+
+/// The same within `width`, if there is one: without some of the columns in `spare`, the first one first.
+/// Says which were left out. A table that is still too wide stays so.
+pub fn fitted<'a, const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+    spare: &[&'a str],
+    width: Option<usize>,
+) -> (String, Vec<&'a str>) {
+    let widths = widths(head, rows);
+    let (mut shown, mut left_out) = ([true; N], Vec::new());
+    let total = |shown: &[bool; N]| {
+        let columns = widths.iter().zip(shown).filter(|(_, shown)| **shown);
+        columns.map(|(width, _)| width + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    for name in spare {
+        if width.is_none_or(|width| total(&shown) <= width) {
+            break;
+        }
+        if let Some(column) = head.iter().position(|cell| cell == name) {
+            shown[column] = false;
+            left_out.push(*name);
+        }
+    }
+    (laid_out(head, rows, &shown), left_out)
+}
+
+/// How many columns the terminal has to which we write. `None`: there is none, or it does not tell.
+pub fn terminal_width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+fn widths<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> [usize; N] {
     let mut widths = head.map(|cell| cell.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
+    widths
+}
+
+fn laid_out<const N: usize>(head: [&str; N], rows: &[[String; N]], shown: &[bool; N]) -> String {
+    let widths = widths(head, rows);
     let head = head.map(str::to_owned);
     let mut out = String::new();
     for row in std::iter::once(&head).chain(rows) {
         let mut line = String::new();
-        for (width, cell) in widths.iter().zip(row) {
-            let blanks = width - cell.chars().count() + 2;
+        for ((width, cell), _) in widths.iter().zip(row).zip(shown).filter(|(_, shown)| **shown) {
+            let blanks = width - cell.chars().count() + GAP;
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', blanks));
         }
@@ -25,11 +72,21 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{fitted, table};
 
     #[test]
     fn columns_line_up_and_lines_have_no_blanks_at_the_end() {
         let rows = [["1".to_owned(), "leader".to_owned()], ["10".to_owned(), String::new()]];
         assert_eq!(table(["node", "role"], &rows), "node  role\n1     leader\n10\n");
+    }
+
+    #[test]
+    fn columns_are_left_out_in_their_order_until_the_rest_fits() {
+        let rows = [["1".to_owned(), "x".repeat(20), "y".repeat(10)]];
+        let of = |width| fitted(["a", "b", "c"], &rows, &["b", "c"], width);
+        assert_eq!(of(None).1, [""; 0]);
+        assert_eq!(of(Some(35)).1, [""; 0]);
+        assert_eq!(of(Some(34)), (format!("a  c\n1  {}\n", "y".repeat(10)), vec!["b"]));
+        assert_eq!(of(Some(5)), ("a\n1\n".to_owned(), vec!["b", "c"]));
     }
 }

@@ -104,6 +104,9 @@ impl Up {
             () = cluster.nodes.stop() => {}
             _ = stop.signal() => {}
         }
+        if !self.demo_only {
+            cluster.folder.say_what_stays();
+        }
         outcome
     }
 

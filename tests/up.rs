@@ -84,6 +84,10 @@ async fn an_encrypted_cluster_keeps_every_promise_too_and_its_first_lines_let_a_
     assert!(refused.code == 69 && refused.err.contains("the server wants TLS"), "{}", refused.err);
     kill_process(Pid::from_child(&up), Signal::TERM).unwrap();
     assert!(tokio::task::block_in_place(|| up.wait()).unwrap().success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    let stays = format!(" MB of data and logs stay in {}", here.join("data/up").display());
+    assert!(rest.contains(&stays), "{rest}");
     assert_nothing_runs_in(&here);
 }
 

@@ -12,27 +12,27 @@ const CA: &str = "ROWLOCK_TLS_CA";
 const CERT: &str = "ROWLOCK_TLS_CERT";
 const KEY: &str = "ROWLOCK_TLS_KEY";
 const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
+const HEADING: &str = "Encryption";
 
 /// Options of every command that talks to a cluster.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Encryption")]
 pub struct TlsOptions {
     /// Connect by TLS, and believe servers of these authorities (PEM) [env: ROWLOCK_TLS_CA=]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_ca: Option<String>,
     /// Certificate to show (PEM) [env: ROWLOCK_TLS_CERT=]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_cert: Option<String>,
     /// Its key, which nobody else may read (PEM) [env: ROWLOCK_TLS_KEY=]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_key: Option<String>,
     /// Name of all servers in their certificates, whatever their addresses
     /// [env: ROWLOCK_TLS_SERVER_NAME=]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = HEADING, value_name = "NAME")]
     tls_server_name: Option<String>,
     /// Send passwords to other machines over plain connections, too
     /// [env: ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=]
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     allow_plaintext_passwords: bool,
 }
 

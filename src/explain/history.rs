@@ -16,6 +16,8 @@ use crate::name::mutex_of;
 use crate::print::errln;
 use crate::znode::print_json;
 
+/// What a person misses least.
+const SPARE: [&str; 4] = ["address", "session", "mode", "token"];
 const HEAD: [&str; 9] = ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
 /// Asked for at once; a node gives no more than a thousand.
 const PAGE: usize = 1_000;
@@ -59,7 +61,7 @@ impl History {
             print_json(&json!({ "entries": entries, "more": more }))?;
         } else {
             let lines: Vec<Line<9>> = entries.iter().map(|entry| line(self.output, entry)).collect();
-            show(self.output, HEAD, &lines)?;
+            show(self.output, HEAD, &lines, &SPARE)?;
         }
         if more {
             errln!("rowlock: there is more before that; ask for it with --limit");

@@ -35,7 +35,7 @@ impl Locks {
             print_json(&document)?;
         } else {
             let lines: Vec<Line<6>> = items(&document, "locks").map(|lock| line(self.output, lock)).collect();
-            show(self.output, HEAD, &lines)?;
+            show(self.output, HEAD, &lines, &[])?;
             hint_at_more(&document);
         }
         Ok(ExitCode::SUCCESS)

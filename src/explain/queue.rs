@@ -18,6 +18,9 @@ use crate::znode::print_json;
 const HEAD: [&str; 10] =
     ["#", "state", "since", "for", "token", "mode", "label", "session", "address", "waits for"];
 
+/// `since` says no more than `for`.
+const SPARE: [&str; 5] = ["since", "session", "address", "mode", "token"];
+
 /// Show who holds a lock, who waits, and for what
 #[derive(clap::Args)]
 pub struct Queue {
@@ -49,7 +52,7 @@ impl Queue {
         }
         let lines = lines(self.output, &document);
         if self.output == Form::Simple || !lines.is_empty() {
-            show(self.output, HEAD, &lines)?;
+            show(self.output, HEAD, &lines, &SPARE)?;
         }
         hint_at_more(&document);
         Ok(ExitCode::SUCCESS)

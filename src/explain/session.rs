@@ -107,7 +107,7 @@ impl Ls {
         } else {
             let lines: Vec<Line<6>> =
                 items(&document, "sessions").map(|session| line(self.output, session)).collect();
-            show(self.output, HEAD, &lines)?;
+            show(self.output, HEAD, &lines, &[])?;
             hint_at_more(&document);
         }
         Ok(ExitCode::SUCCESS)
@@ -125,7 +125,7 @@ impl Show {
             return Ok(ExitCode::SUCCESS);
         }
         if self.output == Form::Table {
-            show(self.output, HEAD, &[line(self.output, &session)])?;
+            show(self.output, HEAD, &[line(self.output, &session)], &[])?;
             print(b"\n")?;
         }
         let znodes: Vec<Line<3>> = items(&session, "znodes")
@@ -135,7 +135,7 @@ impl Show {
             })
             .collect();
         let more = session["ephemerals"].as_u64().is_some_and(|all| all > znodes.len() as u64);
-        show(self.output, ZNODES, &znodes)?;
+        show(self.output, ZNODES, &znodes, &[])?;
         if more {
             errln!("rowlock: it has more znodes; ask for them with --limit");
         }

@@ -4,6 +4,7 @@
 //! names that it uses itself.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rowlock_coordinator::config::ClusterConfig;
@@ -11,6 +12,7 @@ use rowlock_env::disk::{Dir, DirLock};
 
 use super::tls;
 use crate::exit::{DATA_FOLDER, Failure};
+use crate::print::outln;
 
 /// This file says that the folder is ours; it holds the number of nodes.
 const MARK: &str = "made-by-rowlock-up";
@@ -27,6 +29,18 @@ pub enum Former {
     Keep,
 }
 
+/// What the files below a folder take on the disk. What cannot be looked at counts as nothing.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+            Ok(found) => found.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
 /// The folder, held for this process alone.
 pub struct Folder {
     dir: Dir,
@@ -34,6 +48,14 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// What is left behind, and what becomes of it.
+    pub fn say_what_stays(&self) {
+        let megabytes = bytes_below(self.dir.path()).div_ceil(1_000_000);
+        let root = self.dir.path().display();
+        outln!("{megabytes} MB of data and logs stay in {root}: `rowlock up --keep` goes on with them,");
+        outln!("and `rowlock up` without it deletes them, as `rm -r` may.");
+    }
+
     /// Makes or takes over the folder at `root` for `config`.
     pub fn open(root: &Path, config: &ClusterConfig, former: Former) -> Result<Folder, Failure> {
         let dir = Dir::create(root).map_err(|e| unusable(root, &e))?;
