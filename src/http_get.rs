@@ -67,8 +67,39 @@ pub async fn json(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::
     serde_json::from_str(&body).map_err(|e| invalid(format!("{path} of {addr} is not JSON: {e}")))
 }
 
+/// What a node answered.
+pub struct Answer {
+    /// `200`
+    pub status: String,
+    /// Without the head.
+    pub body: String,
+}
+
+impl Answer {
+    /// Why it is no 200: the detail of a problem document, as far as there is one.
+    pub fn reason(&self) -> String {
+        let problem: Option<Value> = serde_json::from_str(&self.body).ok();
+        let detail = problem.and_then(|problem| Some(problem["detail"].as_str()?.to_owned()));
+        detail.unwrap_or_else(|| format!("answered with {}", self.status))
+    }
+}
+
 /// Gets `path` from `addr` as text, within `deadline` altogether. Any status but 200 is an error.
 pub async fn text(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::Result<String> {
+    let Answer { status, body } = answer(addr, path, way, deadline).await?;
+    match status.as_str() {
+        "200" => Ok(body),
+        "400" if body.contains("https") => {
+            Err(invalid("its HTTP is by TLS: name it with https://".to_owned()))
+        }
+        "401" => Err(invalid("it wants a token (ROWLOCK_TOKEN) or a client certificate".to_owned())),
+        "403" => Err(invalid("the token does not allow this".to_owned())),
+        status => Err(invalid(format!("{addr} answered {path} with {status}"))),
+    }
+}
+
+/// Gets `path` from `addr` as text, whatever its status is, within `deadline` altogether.
+pub async fn answer(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::Result<Answer> {
     let exchange = async {
         let mut stream = Stream::connect(addr, deadline).await?;
         if let Some(secure) = &way.secure {
@@ -85,15 +116,8 @@ pub async fn text(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::
             String::from_utf8(answer).map_err(|_| invalid(format!("{addr} answered with no text")))?;
         let (head, body) =
             answer.split_once("\r\n\r\n").ok_or_else(|| invalid(format!("{addr} does not speak HTTP")))?;
-        match head.split_whitespace().nth(1).unwrap_or_default() {
-            "200" => Ok(body.to_owned()),
-            "400" if body.contains("https") => {
-                Err(invalid("its HTTP is by TLS: name it with https://".to_owned()))
-            }
-            "401" => Err(invalid("it wants a token (ROWLOCK_TOKEN) or a client certificate".to_owned())),
-            "403" => Err(invalid("the token does not allow this".to_owned())),
-            status => Err(invalid(format!("{addr} answered {path} with {status}"))),
-        }
+        let status = head.split_whitespace().nth(1).unwrap_or_default();
+        Ok(Answer { status: status.to_owned(), body: body.to_owned() })
     };
     time::timeout(deadline, exchange).await.unwrap_or_else(|_| {
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("{addr} did not answer in time")))

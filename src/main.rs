@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod exit;
 mod explain;
+mod health;
 mod help;
 mod http_get;
 mod import;
@@ -31,6 +32,7 @@ mod serve;
 mod signals;
 mod sim;
 mod status;
+mod systemd;
 mod table;
 mod tls;
 mod token;
@@ -82,6 +84,7 @@ enum Command {
     History(explain::history::History),
     Session(explain::session::Session),
     Status(status::Status),
+    Health(health::Health),
     #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
     Ls(znode::ls::Ls),
@@ -174,6 +177,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::History(history) => history.run().await,
             Command::Session(session) => session.run().await,
             Command::Status(status) => status.run().await,
+            Command::Health(health) => health.run().await,
             Command::Doctor(doctor) => doctor.run().await,
             Command::Ls(ls) => ls.run().await,
             Command::Get(get) => get.run().await,

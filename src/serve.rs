@@ -15,6 +15,7 @@ use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE
 use crate::logging::{self, LogFormat};
 use crate::open_files;
 use crate::signals::{Stop, hear_unless_ignored, next};
+use crate::systemd::Manager;
 use crate::which_node::WhichNode;
 
 /// Run one node of a cluster
@@ -77,19 +78,25 @@ impl Serve {
         // Before the node starts, so that a signal during recovery is not lost.
         let mut stop = Stop::listen()?;
         let mut hangup = hear_unless_ignored(SignalKind::hangup())?;
+        let mut manager = Manager::from_env();
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
+        manager.ready();
         loop {
             tokio::select! {
                 signal = stop.signal() => {
                     tracing::info!(signal, "stopping");
+                    manager.stopping();
                     node.shutdown().await;
                     return Ok(ExitCode::SUCCESS);
                 }
                 // A closed terminal, or a request to read files again: no reason to stop serving.
                 () = next(hangup.as_mut()) => {
+                    manager.reloading();
                     let looks = if node.look_at_files() { "looking at certificates and tokens" } else { "there are no certificates and no tokens" };
                     tracing::info!("SIGHUP: {looks}; nothing else is read again, restart the node for that");
+                    manager.ready();
                 }
+                () = manager.accompany(&node) => {}
                 error = node.stopped() => {
                     node.shutdown().await;
                     return Err(stopped_by_itself(&error));

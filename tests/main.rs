@@ -44,6 +44,7 @@ mod reconfig;
 mod rest;
 mod sim;
 mod snapshot_rejoin;
+mod systemd;
 mod tls_clients;
 mod tls_peers;
 mod up;

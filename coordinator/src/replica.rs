@@ -6,6 +6,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use rowlock_consensus::applied_state::AppliedState;
@@ -19,6 +20,8 @@ pub struct Replica {
     applied: Arc<AppliedState>,
     /// Which connection watches what.
     pub watches: Mutex<WatchTable>,
+    /// How often the status task has looked at everything: it stands still with the locks above.
+    pub rounds: AtomicU64,
 }
 
 impl Replica {

@@ -5,6 +5,7 @@
 //! to other nodes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
@@ -162,6 +163,7 @@ impl StatusPublisher {
     fn publish(&self, view: Leadership, serving: bool) {
         let status = self.status(view, serving);
         self.gauge(&status);
+        self.replica.rounds.fetch_add(1, Ordering::Relaxed);
         let before = self.publish.borrow().clone();
         if before == status {
             return;

@@ -3,6 +3,7 @@
 //! of the crate.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use rowlock_consensus::raft::compaction::take_snapshot;
 use rowlock_consensus::raft::facts;
@@ -36,6 +37,19 @@ pub enum NotServing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SnapshotFailed(String);
+
+/// Signs of life, for a watchdog: a node whose `rounds` stand still hangs, and so does one that has not
+/// `applied` what is `committed` and gets no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vitals {
+    /// How often the node has looked at itself: twenty times a second, at least once where it waits for
+    /// others.
+    pub rounds: u64,
+    /// Last log index applied, as of the last round.
+    pub applied: u64,
+    /// Last log index known to be committed, as of the last round.
+    pub committed: u64,
+}
 
 impl NodeConfig {
     /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells
@@ -103,6 +117,16 @@ impl NodeConfig {
 }
 
 impl Node {
+    /// Whether the node makes progress, with or without a quorum. Never waits.
+    pub fn vitals(&self) -> Vitals {
+        let status = self.status.borrow();
+        Vitals {
+            rounds: self.replica.rounds.load(Ordering::Relaxed),
+            applied: status.applied_index,
+            committed: status.committed_index,
+        }
+    }
+
     /// Where it listens.
     pub fn addresses(&self) -> Addresses {
         self.addresses

@@ -42,7 +42,7 @@ pub use crate::operations::end_session::NotExpired;
 use crate::proposer::Proposer;
 use crate::replica::Replica;
 pub use addresses::Addresses;
-pub use embed::{NotServing, SnapshotFailed};
+pub use embed::{NotServing, SnapshotFailed, Vitals};
 use parts::{Parts, Trust};
 use tls::Tls;
 use tokens::Tokens;

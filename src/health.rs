@@ -1,0 +1,97 @@
+//! `rowlock health`: the answer of one node's `/readyz` or `/livez` as an exit code, for health checks of
+//! containers and for scripts.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_proto::NodeId;
+
+use crate::cluster::{Cluster, seconds};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
+use crate::http_get::{self, TokenOption};
+use crate::print::outln;
+use crate::which_node::WhichNode;
+
+/// Say by the exit code whether a node serves clients
+#[derive(clap::Args)]
+pub struct Health {
+    /// Which node of the cluster's file: its id, or from-hostname
+    #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
+    node: Option<WhichNode>,
+    /// HTTP address of the node, host:port, instead; https:// before it: by TLS
+    #[arg(long, value_name = "ADDR", conflicts_with = "node")]
+    http: Option<String>,
+    /// Whether its process lives (`/livez`), which needs no quorum: for what restarts it
+    #[arg(long)]
+    live: bool,
+    /// How long the node may take to answer
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
+    timeout: Duration,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    token: TokenOption,
+}
+
+impl Health {
+    /// Exit code 0: yes; 1: no, with the reason; 69: no answer.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let (addr, by_tls) = self.addr()?;
+        let way = self.token.way(by_tls, &self.cluster.tls, std::slice::from_ref(&addr))?;
+        let path = if self.live { "/livez" } else { "/readyz" };
+        let answer = http_get::answer(&addr, path, &way, self.timeout).await;
+        let answer = answer.map_err(|e| Failure::new(UNAVAILABLE, format!("{addr}: no answer: {e}")))?;
+        if answer.status == "200" {
+            outln!("{}", answer.body.trim());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure::new(REFUSED, format!("{addr}: {}", answer.reason())))
+    }
+
+    fn addr(&self) -> Result<(String, bool), Failure> {
+        if let Some(addr) = &self.http {
+            let bare = addr.trim_start_matches("https://").trim_start_matches("http://");
+            return Ok((bare.trim_end_matches('/').to_owned(), addr.starts_with("https://")));
+        }
+        let Some(file) = self.cluster.file()? else {
+            return Err(Failure::new(USAGE, "which node? name it with --http, or with --config and --node"));
+        };
+        let node = match (self.node, &file.nodes[..]) {
+            (Some(which), _) => which.id()?,
+            (None, [only]) => only.id.0,
+            (None, _) => return Err(Failure::new(USAGE, "which node? say --node ID, or --http ADDR")),
+        };
+        let addr = http_of(&file, NodeId(node))
+            .ok_or_else(|| Failure::new(USAGE, format!("the cluster's file has no node {node}")))?;
+        Ok((reachable(addr), file.http.tls))
+    }
+}
+
+fn http_of(file: &ClusterConfig, id: NodeId) -> Option<&str> {
+    file.nodes.iter().find(|node| node.id == id).map(|node| node.http_addr.as_str())
+}
+
+/// Where to ask a node of this machine that listens on all its addresses.
+fn reachable(addr: &str) -> String {
+    let Some((host, port)) = addr.rsplit_once(':') else { return addr.to_owned() };
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
+        Ok(IpAddr::V6(ip)) if ip.is_unspecified() => format!("[::1]:{port}"),
+        _ => addr.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_listens_everywhere_is_asked_on_loopback() {
+        assert_eq!(reachable("0.0.0.0:8081"), "127.0.0.1:8081");
+        assert_eq!(reachable("[::]:8081"), "[::1]:8081");
+        assert_eq!(reachable("10.1.2.3:8081"), "10.1.2.3:8081");
+        assert_eq!(reachable("host:8081"), "host:8081");
+    }
+}
