@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::http::post;
+use crate::support::http::{post, request};
 use crate::support::{eventually, secs};
 
 const LOCK: &str = "/v1/locks/ci/deploy";
@@ -102,4 +102,54 @@ async fn a_lease_that_falls_silent_passes_its_lock_on_to_our_client_and_that_one
 
 fn keep_alive(lease: &Value) -> String {
     format!("/v1/leases/{}/keepalive", lease["lease"].as_str().unwrap())
+}
+
+/// Of a file, the documents that tell of this request.
+fn audited(file: &std::path::Path, op: &str) -> Vec<Value> {
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    let documents = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    documents.filter(|document| document["op"] == op).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_show_who_holds_and_an_operator_takes_the_lock_away_which_is_recorded() {
+    let it = Cluster::start_with_api(1, &format!("{FAST}[audit]\nfile = \"audit.log\"\n")).await;
+    let api = it.api(1);
+    let lease = lease(api, 40_000).await;
+    for lock in ["ci/deploy", "other"] {
+        let acquire = json!({ "secret": lease["secret"], "request_id": "a", "label": "job 7" });
+        let (_, held) = post(api, &format!("/v1/locks/{lock}/acquire"), &acquire).await.unwrap();
+        assert_eq!(held["state"], "held", "{held}");
+    }
+    let get = async |path: &str| request(api, &format!("GET {path}"), "", "").await.unwrap();
+    let (code, locks) = get("/v1/locks?prefix=/locks/ci/").await;
+    assert_eq!((code, locks["locks"].as_array().unwrap().len()), (200, 1), "{locks}");
+    assert_eq!(locks["locks"][0]["lock"], "/locks/ci/deploy");
+    assert_eq!(get("/v1/locks").await.1["locks"].as_array().unwrap().len(), 2);
+    assert_eq!(get("/v1/locks?prefix=ci").await.0, 400);
+    let (_, queue) = get("/v1/queue?lock=/locks/ci/deploy").await;
+    assert_eq!(queue["holders"][0]["label"], "job 7", "{queue}");
+    assert_eq!(get("/v1/backup").await.0, 404, "that is no report for this listener");
+    let token = queue["holders"][0]["token"].to_string();
+    let holder = format!("DELETE {LOCK}/holders/{token}");
+    for released in [true, false] {
+        let answer = request(api, &holder, "", "").await.unwrap();
+        assert_eq!(answer, (200, json!({ "released": released })));
+    }
+    let (_, held) = post(api, &format!("{LOCK}/verify"), &json!({ "token": token })).await.unwrap();
+    assert_eq!(held, json!({ "held": false }));
+    let recorded = async || {
+        let found = audited(&it.data(1).join("audit.log"), "forceRelease");
+        (found.len() == 2).then_some(found)
+    };
+    let recorded = eventually("two records", secs(20), recorded).await;
+    assert_eq!((&recorded[0]["result"], &recorded[1]["result"]), (&json!("ok"), &json!("NotHeld")));
+    assert_eq!(
+        (&recorded[0]["paths"][0], &recorded[0]["event"]),
+        (&json!("/locks/ci/deploy"), &json!("admin"))
+    );
+    let (_, history) = get("/v1/history?lock=/locks/ci/deploy").await;
+    let last = history["entries"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["event"], &last["reason"]), (&json!("lost"), &json!("forced")), "{last}");
+    assert_eq!(get("/v1/sessions").await.0, 200);
 }

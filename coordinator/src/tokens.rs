@@ -22,6 +22,7 @@ use rowlock_types::limits::TOKENS_MAX;
 use sha2::{Digest as _, Sha256};
 
 use crate::moment;
+use crate::report::question::Scope;
 pub use keeper::{Look, TokenKeeper};
 
 /// Programs that look for secrets in files and logs know ours by it.
@@ -76,6 +77,17 @@ impl Role {
                 None => pattern == path,
             },
             _ => self == wanted,
+        }
+    }
+
+    /// Whether it allows to use all locks of which a report with this scope is made.
+    pub fn covers_scope(&self, scope: &Scope) -> bool {
+        match (self, scope) {
+            (role, Scope::Lock(path)) => role.covers(&Role::Lock(path.clone())),
+            (Role::Lock(pattern), Scope::Prefix(prefix)) => {
+                pattern.strip_suffix('*').is_some_and(|folder| prefix.starts_with(folder))
+            }
+            (role, _) => *role == Role::Operator,
         }
     }
 }
@@ -259,6 +271,26 @@ mod tests {
             assert_eq!(tokens.find(wrong, 0), None, "{wrong}");
         }
         assert_ne!(text, other);
+    }
+
+    #[test]
+    fn whoever_may_use_locks_may_see_reports_on_these_alone() {
+        let role = |text: &str| text.parse::<Role>().unwrap();
+        let (one, below) = (role("lock:/locks/a"), role("lock:/locks/ci/*"));
+        let (lock, prefix) =
+            (|path: &str| Scope::Lock(path.to_owned()), |path: &str| Scope::Prefix(path.to_owned()));
+        assert!(one.covers_scope(&lock("/locks/a")) && below.covers_scope(&lock("/locks/ci/x")));
+        assert!(below.covers_scope(&prefix("/locks/ci/")) && below.covers_scope(&prefix("/locks/ci/x")));
+        for (role, scope) in [
+            (&one, lock("/locks/ab")),
+            (&one, prefix("/locks/a")),
+            (&below, prefix("/locks/ci")),
+            (&below, lock("/locks/ci")),
+            (&below, Scope::All),
+        ] {
+            assert!(!role.covers_scope(&scope), "{role} {scope:?}");
+        }
+        assert!(role("operator").covers_scope(&Scope::All));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! GET, for `/v1/status` and `/metrics`, and POST of JSON, for locks.
+//! GET, for `/v1/status` and `/metrics`, and JSON, for locks.
 
 use std::time::Duration;
 
@@ -37,16 +37,24 @@ pub async fn status(addr: &str) -> Option<Value> {
 
 /// Status and document of the answer; nothing if there was none.
 pub async fn post(addr: &str, path: &str, document: &Value) -> Option<(u16, Value)> {
+    request(addr, &format!("POST {path}"), "", &document.to_string()).await
+}
+
+/// The same for any method (with its path), with more lines of the head.
+pub async fn request(addr: &str, what: &str, lines: &str, body: &str) -> Option<(u16, Value)> {
     let exchange = async {
         let mut stream = TcpStream::connect(addr).await.ok()?;
-        let body = document.to_string();
-        let head = format!("POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\n\r\n", body.len());
-        stream.write_all((head + &body).as_bytes()).await.ok()?;
+        let head = format!(
+            "{what} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n{lines}Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let code = head.split_whitespace().nth(1)?.parse().ok()?;
-        Some((code, serde_json::from_str(body).ok()?))
+        let document = if body.is_empty() { Value::Null } else { serde_json::from_str(body).ok()? };
+        Some((code, document))
     };
     tokio::time::timeout(Duration::from_secs(75), exchange).await.ok()?
 }

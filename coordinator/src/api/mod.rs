@@ -9,6 +9,7 @@
 //! Must never do: keep a lease alive. Only a request of its client is a sign of life.
 
 mod call;
+mod forced;
 mod lease;
 mod lock;
 mod page;

@@ -25,6 +25,7 @@ use crate::audit::{Audit, Client, Event, Record};
 use crate::complaints::Complaints;
 use crate::guesses::Guesses;
 use crate::report::Reader;
+use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
 
 /// What orchestrators and load balancers ask for.
@@ -50,6 +51,20 @@ pub struct Access {
 pub(super) struct Asker {
     roles: BTreeSet<Role>,
     who: Vec<Id>,
+    /// Name of its token, for the audit log.
+    token: Option<String>,
+}
+
+/// What an operator has done.
+pub(super) struct Done<'a> {
+    /// As the audit log calls the request.
+    pub(super) op: &'a str,
+    /// On what.
+    pub(super) path: &'a str,
+    /// What else is to be known.
+    pub(super) detail: &'a str,
+    /// `ok`, or the name of the error.
+    pub(super) result: &'a str,
 }
 
 /// Why a request is refused.
@@ -84,12 +99,12 @@ impl Access {
         if self.is_closed {
             return self.asker(request, visitor);
         }
-        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new() })
+        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), token: None })
     }
 
     fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
         if !self.is_closed || PROBES.contains(&request.uri().path()) {
-            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new() });
+            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), token: None });
         }
         let asker = self.asker(request, visitor)?;
         let may = asker.roles.iter().any(|role| role.covers(&Role::Read));
@@ -108,7 +123,7 @@ impl Access {
         let is_super = self.superusers.contains(&subject);
         let role = if is_super { Role::Operator } else { Role::Read };
         let who = superuser(is_super).chain([Id { scheme: "x509".to_owned(), id: subject }]);
-        Ok(Asker { roles: [role].into(), who: who.collect() })
+        Ok(Asker { roles: [role].into(), who: who.collect(), token: None })
     }
 
     fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
@@ -130,7 +145,7 @@ impl Access {
             }
             Some(found) => {
                 let who = superuser(found.roles.contains(&Role::Operator)).collect();
-                Ok(Asker { roles: found.roles.clone(), who })
+                Ok(Asker { roles: found.roles.clone(), who, token: Some(found.name.clone()) })
             }
         }
     }
@@ -150,6 +165,16 @@ impl Access {
         let client = Client::new(&who, SessionId::NONE, visitor.address);
         let paths = [crate::audit::text(path)];
         self.audit.record(&Record { event, op: "http", paths: &paths, detail: "", result, client });
+    }
+
+    /// Records what an operator has done, `done` with which result.
+    pub(super) fn record_admin(&self, done: &Done<'_>, asker: &Asker, visitor: &Visitor) {
+        let name = asker.token.iter().map(|name| Id { scheme: "token".to_owned(), id: name.clone() });
+        let who: Vec<Id> = asker.who.iter().cloned().chain(name).collect();
+        let client = Client::new(&who, SessionId::NONE, visitor.address);
+        let Done { op, path, detail, result } = *done;
+        let (event, paths) = (Event::Admin, [crate::audit::text(path)]);
+        self.audit.record(&Record { event, op, paths: &paths, detail, result, client });
     }
 
     fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {
@@ -189,6 +214,11 @@ impl Asker {
     /// Whether it may do what this role allows.
     pub(super) fn may(&self, role: &Role) -> bool {
         self.roles.iter().any(|has| has.covers(role))
+    }
+
+    /// Whether it may see a report on these locks alone. What of it is shown is a matter of their ACLs.
+    pub(super) fn may_see(&self, scope: &Scope) -> bool {
+        self.may(&Role::Read) || self.roles.iter().any(|role| role.covers_scope(scope))
     }
 
     /// Whether it may take any lock.

@@ -1,11 +1,12 @@
 //! The listener for locks by HTTP (docs/rest.md): JSON in, what [`crate::api`] decides, JSON out.
 //! Certificates, tokens and hosts are those of the listener for operators.
 //!
-//! Invariant: what waits for a lock is bounded by the deciding module; every connection carries one request
-//! and ends within `limits::API_CONNECTION_MAX`. Invariant: a page of another site is refused, since its
+//! Invariant: what waits for a lock is bounded by the deciding module; every request is answered within
+//! `limits::API_REQUEST_MAX`, or its connection ends. Invariant: a page of another site is refused, since its
 //! browser may reach a loopback address that needs no token.
 
 mod answer;
+mod forced;
 mod request;
 
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, post};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
@@ -24,7 +25,8 @@ use rowlock_env::time;
 use rowlock_proto::acl::Id;
 use rowlock_tls::Keeper;
 use rowlock_types::limits::{
-    API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX, API_CONNECTIONS_OF_ADDRESS_MAX,
+    API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX,
+    API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
 };
 use serde::de::DeserializeOwned;
 
@@ -32,8 +34,9 @@ use super::access::{self, Asker};
 use super::connection::Visitor;
 use super::listen::Bounds;
 use super::problem::Problem;
-use super::{HttpContext, finish, host, method_not_allowed, not_found, serve_routes};
+use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, report, serve_routes};
 use crate::api::{Api, Caller, LockName, Refusal, Secret};
+use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
 use request::{Acquire, NewLease, Release, Shown, Verify};
 
@@ -57,7 +60,8 @@ pub async fn serve(
     let bounds = Bounds {
         connections: API_CONNECTIONS_MAX,
         of_address: API_CONNECTIONS_OF_ADDRESS_MAX,
-        life: API_CONNECTION_MAX,
+        life: API_REQUEST_MAX,
+        idle: Some(API_IDLE_MAX),
         ..Bounds::default()
     };
     let metrics = context.http.metrics.clone();
@@ -70,20 +74,41 @@ fn router(context: ApiContext) -> Router {
         .route("/v1/leases", post(new_lease))
         .route("/v1/leases/{id}/keepalive", post(keep_alive))
         .route("/v1/leases/{id}", delete(end_lease))
-        .route("/v1/locks/{*rest}", post(lock))
+        .route("/v1/locks/{*rest}", post(lock).delete(forced::force))
+        .route("/v1/locks", get(report))
+        .route("/v1/queue", get(report))
+        .route("/v1/history", get(report))
+        .route("/v1/sessions", get(report))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
         .layer(axum::middleware::from_fn(refuse_pages))
         .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
         .layer(axum::middleware::from_fn_with_state(http, count))
-        .layer(axum::middleware::map_response(finish))
+        .layer(axum::middleware::map_response(finish_kept))
+        .layer(axum::middleware::from_fn(take_turn))
         .with_state(context)
 }
 
 async fn count(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
     context.metrics.api_requests_total.inc();
     next.run(request).await
+}
+
+/// Tells the connection of its request, and ends a connection that is old. Answers have all of their bytes
+/// when the handler is done, so that the rest is a matter of writing them.
+pub(super) async fn take_turn(
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let turn = visitor.begins(None);
+    let mut response = next.run(request).await;
+    if visitor.age() >= API_CONNECTION_MAX {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    drop(turn);
+    response
 }
 
 /// Browsers name the site of the page that asks, with every request that is not a plain GET.
@@ -184,6 +209,21 @@ async fn end_lease(
         Ok::<Response, Denied>(StatusCode::NO_CONTENT.into_response())
     };
     run.await.unwrap_or_else(|denied| *denied)
+}
+
+/// As at the listener for operators. Whoever may use a lock may also ask who holds it.
+async fn report(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    request: Request,
+) -> Response {
+    let uri = request.uri();
+    let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
+    let scope = Question::parse(what).map_or(Scope::All, |question| question.scope());
+    if !asker.may_see(&scope) {
+        return access::forbid(&context.http, uri.path(), &visitor);
+    }
+    report::answer(&context.http, &asker, uri).await
 }
 
 async fn lock(

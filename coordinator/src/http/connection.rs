@@ -1,4 +1,6 @@
 //! One HTTP connection: its deadlines, its TLS handshake, and who has come by it.
+//!
+//! One that carries several requests has a deadline for each head, for each answer, and for the time between.
 
 use std::fmt;
 use std::io;
@@ -12,10 +14,10 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use rowlock_env::net::Stream;
-use rowlock_env::time::{Sleep, now, sleep, sleep_until};
+use rowlock_env::time::{Instant, Sleep, now, sleep_until};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::listen::{BoundedListener, Bounds, Place};
+use super::listen::{BoundedListener, Bounds, Place, Taken};
 use super::secure::{SecureHttp, Shaking};
 
 /// Who has come.
@@ -25,11 +27,42 @@ pub(super) struct Visitor {
     pub(super) address: SocketAddr,
     /// Of its certificate; known after the handshake.
     subject: Arc<OnceLock<String>>,
+    /// Its connection.
+    taken: Option<Arc<Taken>>,
+}
+
+/// A request under way. When this is dropped, it is answered.
+pub(super) struct Turn(Option<Arc<Taken>>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(taken) = &self.0 {
+            taken.answered();
+        }
+    }
 }
 
 impl Visitor {
-    pub(super) fn new(address: SocketAddr) -> Self {
-        Visitor { address, subject: Arc::default() }
+    /// The listener itself.
+    pub(super) fn nobody(address: SocketAddr) -> Self {
+        Visitor { address, subject: Arc::default(), taken: None }
+    }
+
+    pub(super) fn of(address: SocketAddr, taken: Arc<Taken>) -> Self {
+        Visitor { address, subject: Arc::default(), taken: Some(taken) }
+    }
+
+    /// A request of it begins. `life`: how long it may take, if that is not what the listener allows.
+    pub(super) fn begins(&self, life: Option<Duration>) -> Turn {
+        if let Some(taken) = &self.taken {
+            taken.begins(life.unwrap_or(taken.life()));
+        }
+        Turn(self.taken.clone())
+    }
+
+    /// For how long its connection has been open.
+    pub(super) fn age(&self) -> Duration {
+        self.taken.as_ref().map_or(Duration::ZERO, |taken| taken.since.elapsed())
     }
 
     /// The subject of its certificate, if it has shown one.
@@ -55,11 +88,15 @@ impl Connected<IncomingStream<'_, BoundedListener>> for Visitor {
     }
 }
 
-/// A stream with a deadline for the head of its request, and one for all of its life.
+/// A stream with a deadline for whatever comes next.
 pub(super) struct Connection {
     io: Io,
+    /// Until `ends`.
     deadline: Pin<Box<Sleep>>,
-    life: Duration,
+    ends: Instant,
+    bounds: Bounds,
+    /// When the request began whose head is read.
+    begun: Instant,
     head: Head,
     place: Place,
 }
@@ -80,12 +117,14 @@ impl Connection {
         secure: Option<&SecureHttp>,
         visitor: &Visitor,
     ) -> Self {
-        let deadline = Box::pin(sleep(bounds.head.min(bounds.life)));
+        let ends = *place.taken.ends.lock();
+        let deadline = Box::pin(sleep_until(ends));
         let io = match secure {
             Some(secure) => Io::Shaking(secure.shake_hands(stream, visitor.clone(), now() + bounds.head)),
             None => Io::Open(stream),
         };
-        Connection { io, deadline, life: bounds.life, head: Head::default(), place }
+        let begun = place.taken.since;
+        Connection { io, deadline, ends, bounds, begun, head: Head::default(), place }
     }
 
     /// The stream, once its handshake is done.
@@ -108,18 +147,30 @@ impl Connection {
                 "the connection gives way to others",
             ));
         }
+        let ends = *taken.ends.lock();
+        if self.ends != ends {
+            self.ends = ends;
+            self.deadline = Box::pin(sleep_until(ends));
+        }
         match self.deadline.as_mut().poll(cx) {
             Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's time is over")),
             Poll::Pending => Ok(()),
         }
     }
 
-    /// Looks whether the head is whole with these bytes: then the deadline is that of the connection's life.
+    /// Looks whether the head is whole with these bytes: then the deadline is that of the answer.
     fn heard(&mut self, bytes: &[u8]) {
         let taken = &self.place.taken;
-        if !taken.asked.load(Relaxed) && self.head.ends_in(bytes) {
+        if bytes.is_empty() || taken.asked.load(Relaxed) {
+            return;
+        }
+        if taken.rests.swap(false, Relaxed) {
+            (self.begun, self.head) = (now(), Head::default());
+            *taken.ends.lock() = self.begun + self.bounds.head;
+        }
+        if self.head.ends_in(bytes) {
             taken.asked.store(true, Relaxed);
-            self.deadline = Box::pin(sleep_until(taken.since + self.life));
+            *taken.ends.lock() = self.begun + self.bounds.life;
         }
     }
 }

@@ -34,8 +34,10 @@ pub(super) struct Bounds {
     pub of_address: usize,
     /// From the accept to the end of the request's head.
     pub head: Duration,
-    /// From the accept to the end.
+    /// From the accept to the end; with `idle`, of one request, from its first byte.
     pub life: Duration,
+    /// Between two requests of one connection. `None`: it carries one.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Bounds {
@@ -46,6 +48,7 @@ impl Default for Bounds {
             of_address: HTTP_CONNECTIONS_OF_ADDRESS_MAX,
             head: HTTP_HEAD_MAX,
             life: HTTP_CONNECTION_MAX,
+            idle: None,
         }
     }
 }
@@ -80,7 +83,7 @@ impl BoundedListener {
                     return None;
                 }
                 match places.make_room(self.bounds.connections, now()) {
-                    Ok(()) => return Some(places.take(&self.places, addr, now())),
+                    Ok(()) => return Some(places.take(&self.places, addr, now(), self.bounds)),
                     Err(wait_until) => wait_until,
                 }
             };
@@ -99,7 +102,7 @@ impl axum::serve::Listener for BoundedListener {
                 Ok((stream, addr)) => match self.place(addr.ip().to_canonical()).await {
                     Some(place) => {
                         self.metrics.http_connections_total.inc();
-                        let visitor = Visitor::new(addr);
+                        let visitor = Visitor::of(addr, place.taken.clone());
                         let secure = self.secure.as_deref();
                         let connection = Connection::new(stream, place, self.bounds, secure, &visitor);
                         return (connection, visitor);
@@ -115,7 +118,7 @@ impl axum::serve::Listener for BoundedListener {
     }
 
     fn local_addr(&self) -> io::Result<Visitor> {
-        Ok(Visitor::new(self.inner.local_addr()))
+        Ok(Visitor::nobody(self.inner.local_addr()))
     }
 }
 
@@ -132,12 +135,39 @@ pub(super) struct Taken {
     addr: IpAddr,
     /// When it came.
     pub(super) since: Instant,
-    /// The head of its request is here.
+    /// The head of a request is here, and its answer is not.
     pub(super) asked: AtomicBool,
+    /// A request has been answered, and nothing of another one is here.
+    pub(super) rests: AtomicBool,
+    /// When it ends, unless something happens before.
+    pub(super) ends: Mutex<Instant>,
+    bounds: Bounds,
     /// It has to end.
     pub(super) gives_way: AtomicBool,
     /// Of the connection.
     pub(super) task: AtomicWaker,
+}
+
+impl Taken {
+    /// A request begins that may take so long.
+    pub(super) fn begins(&self, life: Duration) {
+        self.rests.store(false, Relaxed);
+        self.asked.store(true, Relaxed);
+        *self.ends.lock() = now() + life;
+    }
+
+    /// It is answered; there may be another one.
+    pub(super) fn answered(&self) {
+        let Some(idle) = self.bounds.idle else { return };
+        self.asked.store(false, Relaxed);
+        self.rests.store(true, Relaxed);
+        *self.ends.lock() = now() + idle;
+    }
+
+    /// What one request may take.
+    pub(super) fn life(&self) -> Duration {
+        self.bounds.life
+    }
 }
 
 impl Places {
@@ -163,11 +193,14 @@ impl Places {
         Ok(())
     }
 
-    fn take(&mut self, all: &Arc<Mutex<Places>>, addr: IpAddr, since: Instant) -> Place {
+    fn take(&mut self, all: &Arc<Mutex<Places>>, addr: IpAddr, since: Instant, bounds: Bounds) -> Place {
         let taken = Taken {
             addr,
             since,
             asked: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
+            ends: Mutex::new(since + bounds.head.min(bounds.life)),
+            bounds,
             gives_way: AtomicBool::new(false),
             task: AtomicWaker::new(),
         };
@@ -199,7 +232,7 @@ mod tests {
     fn the_oldest_without_a_request_gives_way_and_none_that_has_just_come() {
         let all = Arc::new(Mutex::new(Places::default()));
         let (begin, addr) = (now(), IpAddr::from([10, 0, 0, 1]));
-        let take = |since| all.lock().take(&all, addr, since);
+        let take = |since| all.lock().take(&all, addr, since, Bounds::default());
         let (asked, idle, later) =
             (take(begin), take(begin + HTTP_YIELD_AFTER), take(begin + HTTP_YIELD_AFTER));
         asked.taken.asked.store(true, Relaxed);

@@ -111,10 +111,15 @@ fn router(context: HttpContext) -> Router {
         .with_state(context)
 }
 
-/// Headers of every answer: one request per connection, and nothing is kept by caches.
+/// Headers of every answer of the listener for operators: it carries one request per connection.
 async fn finish(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    finish_kept(response).await
+}
+
+/// Headers of every answer: nothing is kept by caches.
+async fn finish_kept(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -18,6 +18,11 @@ pub(super) async fn report(
     Extension(asker): Extension<Asker>,
     uri: Uri,
 ) -> Response {
+    answer(&context, &asker, &uri).await
+}
+
+/// Its answer to this asker, who may ask for it.
+pub(super) async fn answer(context: &HttpContext, asker: &Asker, uri: &Uri) -> Response {
     let reader = asker.reader();
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
     let place = match context.reports.begin(&reader.who) {

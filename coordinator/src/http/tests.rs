@@ -1,6 +1,7 @@
 //! The listener as an HTTP client sees it, over a real socket.
 
 mod access;
+mod kept;
 
 use std::sync::Arc;
 use std::time::Duration;

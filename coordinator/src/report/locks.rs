@@ -11,9 +11,10 @@ use rowlock_state::{ContenderView, LockView, Machine};
 use super::list::List;
 use super::{Refusal, access};
 
-/// The most contended locks first.
-pub(super) fn overview(machine: &Machine, limit: usize, who: &[Id], now_ms: i64) -> Locks {
-    let mut locks: Vec<LockView<'_>> = machine.locks().collect();
+/// The most contended locks first, of those whose path begins so.
+pub(super) fn overview(machine: &Machine, prefix: &str, limit: usize, who: &[Id], now_ms: i64) -> Locks {
+    let mut locks: Vec<LockView<'_>> =
+        machine.locks().filter(|lock| lock.path().starts_with(prefix)).collect();
     locks.sort_by_key(|lock| (Reverse(lock.waiter_count()), Reverse(lock.holder_count())));
     let mut list = List::new(limit);
     for lock in locks.iter().filter(|lock| access::may_see(machine, lock.path(), who)) {

@@ -208,7 +208,10 @@ fn document(
     // The leader's clock may be ahead of this node's: nobody has waited for less than nothing.
     let now_ms = now_ms.max(machine.time_ms());
     match question {
-        Question::Locks { limit } => Ok(json_of(&locks::overview(machine, *limit, &reader.who, now_ms))),
+        Question::Locks { prefix, limit } => {
+            let prefix = prefix.as_deref().unwrap_or_default();
+            Ok(json_of(&locks::overview(machine, prefix, *limit, &reader.who, now_ms)))
+        }
         Question::Queue { lock, token, limit } => {
             locks::queue(machine, lock, *token, *limit, &reader.who, now_ms).map(|queue| json_of(&queue))
         }

@@ -17,6 +17,8 @@ const QUESTION_MAX_BYTES: usize = 16 << 10;
 pub enum Question {
     /// `/v1/locks`
     Locks {
+        /// Only those whose path begins so.
+        prefix: Option<String>,
         /// Items at most.
         limit: usize,
     },
@@ -43,6 +45,17 @@ pub enum Question {
         /// Of one that has been begun; otherwise one is begun.
         piece: Option<Piece>,
     },
+}
+
+/// Of which locks a report tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Of this one.
+    Lock(String),
+    /// Of those whose path begins so.
+    Prefix(String),
+    /// Of all, or of something else.
+    All,
 }
 
 /// `/v1/history`
@@ -72,7 +85,7 @@ impl Question {
         let (path, query) = what.split_once('?').unwrap_or((what, ""));
         let mut given = Parameters::parse(query)?;
         let question = match path {
-            "/v1/locks" => Question::Locks { limit: given.limit()? },
+            "/v1/locks" => Question::Locks { prefix: given.prefix()?, limit: given.limit()? },
             "/v1/queue" => {
                 let lock = given.lock()?;
                 let Some(lock) = lock else { return bad("say which: /v1/queue?lock=/locks/NAME".to_owned()) };
@@ -99,6 +112,17 @@ impl Question {
         match given.0.first() {
             Some((name, _)) => bad(format!("{path} knows no parameter `{name}`")),
             None => Ok(question),
+        }
+    }
+
+    /// Of which locks the report tells.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Question::Locks { prefix: Some(prefix), .. } => Scope::Prefix(prefix.clone()),
+            Question::Queue { lock, .. } | Question::History(HistoryQuestion { lock: Some(lock), .. }) => {
+                Scope::Lock(lock.clone())
+            }
+            _ => Scope::All,
         }
     }
 }
@@ -159,6 +183,11 @@ impl Parameters {
         self.take_as("lock", "the path of a znode, like /locks/NAME", read)
     }
 
+    fn prefix(&mut self) -> Result<Option<String>, Refusal> {
+        let read = |text: &str| text.starts_with('/').then(|| text.to_owned());
+        self.take_as("prefix", "the beginning of a path, like /locks/ci/", read)
+    }
+
     fn token(&mut self) -> Result<Option<FencingToken>, Refusal> {
         self.take_as("token", "a number, like 4711", |text| text.parse().ok().map(FencingToken))
     }
@@ -217,9 +246,12 @@ mod tests {
 
     #[test]
     fn questions_are_read_with_their_defaults() {
-        let locks = Question::Locks { limit: 100 };
+        let locks = Question::Locks { prefix: None, limit: 100 };
         assert_eq!(Question::parse("/v1/locks"), Ok(locks.clone()));
         assert_eq!(Question::parse("/v1/locks?"), Ok(locks));
+        let below = Question::Locks { prefix: Some("/locks/a b".to_owned()), limit: 100 };
+        assert_eq!(below.scope(), Scope::Prefix("/locks/a b".to_owned()));
+        assert_eq!(Question::parse("/v1/locks?prefix=/locks/a%20b"), Ok(below));
         let queue = Question::Queue { lock: "/a b/ä+".to_owned(), token: None, limit: 7 };
         assert_eq!(Question::parse("/v1/queue?limit=7&lock=/a%20b/%C3%A4+"), Ok(queue));
         let session = Some(SessionId(-1));
@@ -242,6 +274,7 @@ mod tests {
             ("/v1/queue?lock=%ff", "`lock=%ff` is not percent-encoded"),
             ("/v1/queue?lock=%e", "`lock=%e` is not percent-encoded"),
             ("/v1/locks?limit=0", "limit=0 is not a number from 1 to"),
+            ("/v1/locks?prefix=ci", "prefix=ci is not the beginning of a path"),
             ("/v1/locks?limit=-1", "limit=-1 is not"),
             ("/v1/locks?limit=99999999999999999999", "limit=99999999999999999999 is not"),
             ("/v1/locks?lock=/a", "/v1/locks knows no parameter `lock`"),
@@ -268,7 +301,7 @@ mod tests {
     fn spoilt_questions_are_refused_or_stay_within_the_bounds() {
         let mut understood = 0;
         for good in [
-            "/v1/locks?limit=5",
+            "/v1/locks?limit=5&prefix=/locks/",
             "/v1/queue?lock=/locks/a%20b&token=0x12&limit=7",
             "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
             "/v1/history?before=1.2.3&since_ms=-3&lock=/locks/x&session=0x5",
@@ -277,7 +310,7 @@ mod tests {
             for _ in 0..5_000 {
                 let asked = String::from_utf8_lossy(&spoiler.spoil(good.as_bytes())).into_owned();
                 let Ok(question) = Question::parse(&asked) else { continue };
-                let (Question::Locks { limit }
+                let (Question::Locks { limit, .. }
                 | Question::Queue { limit, .. }
                 | Question::Sessions { limit, .. }
                 | Question::History(HistoryQuestion { limit, .. })) = question

@@ -90,8 +90,14 @@ pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
 pub const API_CONNECTIONS_MAX: usize = 10_000;
 /// Those of one address, but loopback. Beyond: closed at once.
 pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
-/// Life of such a connection (it carries one request): the longest wait, and time for the answer.
-pub const API_CONNECTION_MAX: Duration = Duration::from_secs(75);
+/// From the head of such a request to its answer: the longest wait, and time for the answer. Beyond: the
+/// connection is closed.
+pub const API_REQUEST_MAX: Duration = Duration::from_secs(75);
+/// Between two requests of such a connection. Beyond: it is closed.
+pub const API_IDLE_MAX: Duration = Duration::from_secs(120);
+/// Age of such a connection. Beyond: the next answer is its last one, so that a certificate that was revoked
+/// does not count for long.
+pub const API_CONNECTION_MAX: Duration = Duration::from_secs(600);
 /// Requests that wait for locks at one node. Beyond: 503 with Retry-After.
 pub const API_WAITS_MAX: usize = 5_000;
 /// How long one request waits for a lock; its place stays. Beyond: 400.

@@ -1,0 +1,50 @@
+//! Locks that an operator takes away from their holder.
+
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::Claim;
+use rowlock_state::command::Command;
+use rowlock_state::outcome::Outcome;
+
+use super::call::Call;
+use super::{Api, Caller, LockName, Refusal};
+
+/// The lease that the command is sent by, milliseconds: it is clamped to the shortest one.
+const TTL_MS: u32 = 1_000;
+/// Stands for a lock-delay instead of a holder.
+const OF_DELAY: FencingToken = FencingToken(0);
+
+impl Api {
+    /// Takes the lock away from the holder with this token, or ends its lock-delay if the token is 0. Whether
+    /// there was anything; repeating it is no error. Who may do so is the business of whoever calls this.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`]: the lock's ACL does not allow the caller to delete. [`Refusal::Unknown`]:
+    /// repeat it.
+    pub async fn force(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        token: FencingToken,
+    ) -> Result<bool, Refusal> {
+        self.check_serving()?;
+        Call::new(self, caller).sync().await?;
+        let holder = {
+            let state = self.context.replica.state.read();
+            let queue = state.lock_queue(lock.path());
+            queue.and_then(|queue| queue.holders().find(|holder| holder.token == token).map(|it| it.path))
+        };
+        let path = match holder {
+            Some(path) => path,
+            None if token == OF_DELAY => lock.path().to_owned(),
+            None => return Ok(false),
+        };
+        let command = Command::ForceRelease(Claim { path, token });
+        let secret = self.open(caller, TTL_MS).await?.secret;
+        let done = Call::new(self, caller).act(&secret, command).await;
+        self.close_unused(caller, &secret).await;
+        match done? {
+            Outcome::Held(held) => Ok(held.contains(&true)),
+            other => unreachable!("a forced release tells what was held: {other:?}"),
+        }
+    }
+}
