@@ -1,9 +1,11 @@
 //! gRPC's unary calls and keep-alives over one HTTP/2 connection: only what etcd's client needs.
 //!
-//! There is no background task: the caller that waits for an answer drives the connection meanwhile.
+//! There is no background task, unless many tasks share the connection: the caller that waits for an answer
+//! drives the connection meanwhile.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use h2::{RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, Method, Request, Uri, Version};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// In front of every message: not compressed, and the length.
@@ -28,6 +31,17 @@ pub struct Channel {
     origin: String,
     repeated: Option<Repeated>,
 }
+
+/// A connection that many tasks use.
+#[derive(Clone)]
+pub struct Shared {
+    requests: SendRequest<Bytes>,
+    origin: Arc<str>,
+    _ends: Arc<Ends>,
+}
+
+/// Ends the task that drives a shared connection when its last handle goes.
+struct Ends(JoinHandle<Result<()>>);
 
 /// A call that stays open, on which the same message is sent again and again.
 struct Repeated {
@@ -59,20 +73,15 @@ impl Channel {
     /// # Errors
     /// The server answered with a status that is not OK, or the connection broke.
     pub async fn call(&mut self, path: &'static str, message: &[u8]) -> Result<Bytes> {
-        let request = self.request(path)?;
-        let answer = async |requests: &mut SendRequest<Bytes>| {
-            let (response, mut send) = requests.send_request(request, false)?;
-            send.send_data(framed(message), true)?;
-            let (head, mut body) = response.await?.into_parts();
-            let mut data = BytesMut::new();
-            while let Some(piece) = body.data().await {
-                take(&mut body, &piece?, &mut data)?;
-            }
-            let trailers = body.trailers().await?;
-            judge(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
-            unframed(&data.freeze())
-        };
-        drive(&mut self.connection, self.repeated.as_mut(), answer(&mut self.requests)).await
+        let answer = unary(self.requests.clone(), &self.origin, path, message);
+        drive(&mut self.connection, self.repeated.as_mut(), answer).await
+    }
+
+    /// The same connection for many tasks. One of its own drives it, as long as there are handles.
+    pub fn into_shared(mut self) -> Shared {
+        let (requests, origin) = (self.requests.clone(), Arc::from(self.origin.as_str()));
+        let task = tokio::spawn(async move { self.stay().await });
+        Shared { requests, origin, _ends: Arc::new(Ends(task)) }
     }
 
     /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as a caller waits
@@ -81,7 +90,7 @@ impl Channel {
     /// # Errors
     /// The connection broke.
     pub fn repeat(&mut self, path: &'static str, message: Bytes, every: Duration) -> Result<()> {
-        let (response, send) = self.requests.send_request(self.request(path)?, false)?;
+        let (response, send) = self.requests.send_request(request(&self.origin, path)?, false)?;
         let next = Instant::now();
         self.repeated =
             Some(Repeated { send, response: Some(response), receive: None, message, every, next });
@@ -95,17 +104,51 @@ impl Channel {
     pub async fn stay(&mut self) -> Result<()> {
         drive(&mut self.connection, self.repeated.as_mut(), pending()).await
     }
+}
 
-    fn request(&self, path: &'static str) -> Result<Request<()>> {
-        let uri: Uri = format!("{}{path}", self.origin).parse()?;
-        let request = Request::builder()
-            .method(Method::POST)
-            .version(Version::HTTP_2)
-            .uri(uri)
-            .header(TE, "trailers")
-            .header(CONTENT_TYPE, "application/grpc");
-        Ok(request.body(())?)
+impl Shared {
+    /// As [`Channel::call`].
+    ///
+    /// # Errors
+    /// As of [`Channel::call`].
+    pub async fn call(&self, path: &'static str, message: &[u8]) -> Result<Bytes> {
+        unary(self.requests.clone(), &self.origin, path, message).await
     }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn unary(
+    requests: SendRequest<Bytes>,
+    origin: &str,
+    path: &'static str,
+    message: &[u8],
+) -> Result<Bytes> {
+    let (response, mut send) = requests.ready().await?.send_request(request(origin, path)?, false)?;
+    send.send_data(framed(message), true)?;
+    let (head, mut body) = response.await?.into_parts();
+    let mut data = BytesMut::new();
+    while let Some(piece) = body.data().await {
+        take(&mut body, &piece?, &mut data)?;
+    }
+    let trailers = body.trailers().await?;
+    judge(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
+    unframed(&data.freeze())
+}
+
+fn request(origin: &str, path: &'static str) -> Result<Request<()>> {
+    let uri: Uri = format!("{origin}{path}").parse()?;
+    let request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(uri)
+        .header(TE, "trailers")
+        .header(CONTENT_TYPE, "application/grpc");
+    Ok(request.body(())?)
 }
 
 impl Repeated {

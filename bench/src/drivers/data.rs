@@ -60,7 +60,9 @@ impl Driver {
                 // RangeResponse: 2 is the first entry, in which 5 is the value.
                 Ok(bytes(&bytes(&answer, 2)?, 5)?.len())
             }
-            Driver::Redis(_) | Driver::Redlock(_) => bail!("Redis takes no part in this"),
+            Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
+                bail!("Redis and shared clients take no part in this")
+            }
         }
     }
 
@@ -81,7 +83,9 @@ impl Driver {
             Driver::Etcd(client) => {
                 client.channel.call("/etcdserverpb.KV/Put", &put(path, data)).await?;
             }
-            Driver::Redis(_) | Driver::Redlock(_) => bail!("Redis takes no part in this"),
+            Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
+                bail!("Redis and shared clients take no part in this")
+            }
         }
         Ok(())
     }

@@ -4,8 +4,13 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 
 use super::{Settings, spread};
-use crate::grpc::Channel;
+use crate::grpc::{Channel, Shared};
 use crate::protobuf::{Writer, bytes, number};
+
+/// The calls of the lock service.
+pub const LOCK: &str = "/v3lockpb.Lock/Lock";
+/// See [`LOCK`].
+pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 
 /// A connection and a lease.
 pub struct Client {
@@ -28,17 +33,21 @@ impl Client {
 
     /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
-        let answer = self.channel.call("/v3lockpb.Lock/Lock", &lock_request(lock, self.lease)).await?;
-        self.held = Some(bytes(&answer, 2)?);
+        let answer = self.channel.call(LOCK, &lock_request(lock, self.lease)).await?;
+        self.held = Some(held(&answer)?);
         Ok(())
     }
 
     /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let key = self.held.take().context("nothing is held")?;
-        let request = Writer::default().bytes(1, &key).finish();
-        self.channel.call("/v3lockpb.Lock/Unlock", &request).await?;
+        self.channel.call(UNLOCK, &unlock_request(&key)).await?;
         Ok(())
+    }
+
+    /// The channel for many tasks, and the lease.
+    pub fn into_shared(self) -> (Shared, i64) {
+        (self.channel.into_shared(), self.lease)
     }
 
     /// See [`super::Driver::close`].
@@ -59,8 +68,21 @@ fn of_lease(lease: i64) -> Bytes {
 }
 
 /// LockRequest: 1 is the name, 2 the lease.
-fn lock_request(lock: &str, lease: i64) -> Bytes {
+pub fn lock_request(lock: &str, lease: i64) -> Bytes {
     Writer::default().bytes(1, lock.as_bytes()).number(2, lease).finish()
+}
+
+/// UnlockRequest: 1 is the key.
+pub fn unlock_request(key: &[u8]) -> Bytes {
+    Writer::default().bytes(1, key).finish()
+}
+
+/// LockResponse: 2 is the key that holds.
+///
+/// # Errors
+/// The answer has none.
+pub fn held(answer: &Bytes) -> Result<Bytes> {
+    bytes(answer, 2)
 }
 
 #[cfg(test)]

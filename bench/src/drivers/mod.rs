@@ -2,10 +2,12 @@
 
 pub mod data;
 mod etcd;
+mod pipe;
 mod redis;
 mod redlock;
 pub mod resp;
 pub mod rowlock;
+mod shared;
 mod zookeeper;
 
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub enum Driver {
     Redis(redis::Client),
     /// Five of them.
     Redlock(redlock::Client),
+    /// A task's handle of a client that several share, of any system but Rowlock with its own client.
+    Shared(shared::Handle),
 }
 
 /// How long a session, lease or key outlives its client, unless a workload says otherwise.
@@ -103,19 +107,32 @@ impl Driver {
             Driver::Etcd(client) => client.acquire(lock).await,
             Driver::Redis(client) => client.acquire(lock).await,
             Driver::Redlock(client) => client.acquire(lock).await,
+            Driver::Shared(task) => task.acquire(lock).await,
         }
     }
 
-    /// Another handle of the same client, which holds nothing yet. The client is closed when all handles are
+    /// Connects one client, and gives each of `tasks` tasks a handle of it. It is closed when all handles are
     /// dropped.
     ///
     /// # Errors
-    /// This driver has none.
-    pub fn handle(&self) -> Result<Driver> {
-        match self {
-            Driver::Rowlock(client) => Ok(Driver::Rowlock(client.handle())),
-            _ => bail!("the driver of this system cannot be shared"),
-        }
+    /// The servers cannot be reached, or refuse.
+    pub async fn share(system: System, addresses: &[String], tasks: usize) -> Result<Vec<Driver>> {
+        let settings = Settings::default();
+        let handles = match system {
+            System::Rowlock | System::RowlockTls => {
+                let Driver::Rowlock(first) = Driver::connect(system, addresses, 0).await? else {
+                    bail!("Invariant: our own client is the driver of {system}")
+                };
+                return Ok((0..tasks).map(|_| Driver::Rowlock(first.handle())).collect());
+            }
+            System::RowlockPlain | System::Zookeeper => {
+                shared::Zookeeper::share(addresses, tasks, settings).await?
+            }
+            System::Etcd => shared::Etcd::share(addresses, tasks, settings).await?,
+            System::Redis | System::RedisFsync => shared::Redis::share(&addresses[..1], tasks).await?,
+            System::Redlock => shared::Redis::share(addresses, tasks).await?,
+        };
+        Ok(handles.into_iter().map(Driver::Shared).collect())
     }
 
     /// Gives back what was acquired last; returns when the system has answered.
@@ -129,6 +146,7 @@ impl Driver {
             Driver::Etcd(client) => client.release().await,
             Driver::Redis(client) => client.release().await,
             Driver::Redlock(client) => client.release().await,
+            Driver::Shared(task) => task.release().await,
         }
     }
 
@@ -145,6 +163,7 @@ impl Driver {
             Driver::Etcd(_) => bail!("etcd's lock cannot be used again before its release was answered"),
             Driver::Redis(client) => client.post_release(),
             Driver::Redlock(client) => client.post_release(),
+            Driver::Shared(_) => bail!("a shared client waits for its releases"),
         }
     }
 
@@ -159,7 +178,9 @@ impl Driver {
     pub async fn stay(&mut self) -> Result<()> {
         match self {
             // Its own task sends heartbeats; Redis knows no sessions.
-            Driver::Rowlock(_) | Driver::Redis(_) | Driver::Redlock(_) => std::future::pending().await,
+            Driver::Rowlock(_) | Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
+                std::future::pending().await
+            }
             Driver::Zookeeper(client) => client.session.stay().await,
             Driver::Etcd(client) => client.channel.stay().await,
         }
@@ -175,7 +196,7 @@ impl Driver {
             Driver::Zookeeper(client) => client.close().await,
             Driver::Etcd(client) => client.close().await,
             // Closing the connection is all there is.
-            Driver::Redis(_) | Driver::Redlock(_) => Ok(()),
+            Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => Ok(()),
         }
     }
 }

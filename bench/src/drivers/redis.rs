@@ -129,7 +129,11 @@ impl Client {
     }
 }
 
-fn was_held(reply: &Reply) -> Result<()> {
+/// Whether the answer to a release says that the lock was held until then.
+///
+/// # Errors
+/// It was not.
+pub fn was_held(reply: &Reply) -> Result<()> {
     match reply {
         Reply::Integer(1) => Ok(()),
         other => bail!("the release was answered with {other:?}"),

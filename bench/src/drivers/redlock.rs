@@ -112,7 +112,11 @@ impl Client {
     }
 }
 
-fn was_held(deleted: usize, masters: usize) -> Result<()> {
+/// Whether so many masters gave the key back that the lock was held until then.
+///
+/// # Errors
+/// It was not.
+pub fn was_held(deleted: usize, masters: usize) -> Result<()> {
     if deleted <= masters / 2 {
         bail!("only {deleted} masters still knew the lock at its release");
     }
@@ -120,7 +124,7 @@ fn was_held(deleted: usize, masters: usize) -> Result<()> {
 }
 
 /// A majority, with time left after what asking took and what clocks may drift apart: a hundredth and 2 ms.
-fn is_held(taken: usize, masters: usize, took: Duration, ttl: Duration) -> bool {
+pub fn is_held(taken: usize, masters: usize, took: Duration, ttl: Duration) -> bool {
     let drift = ttl / 100 + Duration::from_millis(2);
     taken > masters / 2 && took + drift < ttl
 }

@@ -2,7 +2,7 @@
 //!
 //! One task uses a connection: it writes, then reads the socket itself, without a second task between.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -34,6 +34,15 @@ impl Connection {
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream, input: BytesMut::with_capacity(4096), output: BytesMut::with_capacity(512) })
+    }
+
+    /// The connection for another user.
+    ///
+    /// # Errors
+    /// A reply has not been received.
+    pub fn into_stream(self) -> Result<TcpStream> {
+        ensure!(self.input.is_empty() && self.output.is_empty(), "a reply was not received");
+        Ok(self.stream)
     }
 
     /// A command and its reply.
@@ -78,7 +87,7 @@ impl Connection {
 }
 
 /// Appends a command: an array of bulk strings.
-fn command(words: &[&[u8]], out: &mut BytesMut) {
+pub fn command(words: &[&[u8]], out: &mut BytesMut) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -88,7 +97,10 @@ fn command(words: &[&[u8]], out: &mut BytesMut) {
 }
 
 /// Takes a whole reply off the front, or nothing.
-fn reply(input: &mut BytesMut) -> Result<Option<Reply>> {
+///
+/// # Errors
+/// What came is no reply.
+pub fn reply(input: &mut BytesMut) -> Result<Option<Reply>> {
     let Some(end) = input.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
     let line = std::str::from_utf8(&input[1..end]).context("a reply that is not text")?;
     let (reply, length) = match input[0] {

@@ -10,7 +10,7 @@ use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Version};
 
 use super::{Settings, spread};
-pub use session::Session;
+pub use session::{Frame, Session, next_reply, reply};
 
 /// All that is made is below.
 pub const BASE: &str = "/bench";
@@ -126,12 +126,16 @@ async fn make(session: &mut Session, path: &str, data: Bytes) -> Result<()> {
     }
 }
 
-fn create(path: String, data: Bytes, mode: CreateMode) -> Request {
+/// A request to make a znode that everybody may use.
+pub fn create(path: String, data: Bytes, mode: CreateMode) -> Request {
     Request::Create(Create { path, data: Some(data), acl: Some(Acl::shared_open()), flags: mode.flags() })
 }
 
 /// The name with the largest number below that of `own`; `None`: `own` is the lowest and holds.
-fn predecessor<'a>(own: &str, names: &'a [String]) -> Result<Option<&'a str>> {
+///
+/// # Errors
+/// `own` is not among the names.
+pub fn predecessor<'a>(own: &str, names: &'a [String]) -> Result<Option<&'a str>> {
     if !names.iter().any(|name| name == own) {
         bail!("{own} is gone: the session has ended");
     }

@@ -92,8 +92,7 @@ impl Workload {
     pub fn applies(self, system: System) -> bool {
         let has_leader = matches!(system, System::Rowlock | System::Zookeeper | System::Etcd);
         match self {
-            Workload::Uncontended | Workload::Contended => true,
-            Workload::Shared => matches!(system, System::Rowlock | System::RowlockTls),
+            Workload::Uncontended | Workload::Contended | Workload::Shared => true,
             // A Lock of etcd's may overtake the Unlock before it.
             Workload::Posted => system != System::Etcd,
             // Redis has neither znodes with versions nor counts of messages.

@@ -113,15 +113,6 @@ pub async fn connect(system: System, servers: &Servers, clients: usize) -> Resul
     Ok(drivers)
 }
 
-/// `clients` handles of one client.
-///
-/// # Errors
-/// The servers cannot be reached, or refuse; or the system's driver cannot be shared.
-pub async fn share(system: System, servers: &Servers, clients: usize) -> Result<Vec<Driver>> {
-    let first = Driver::connect(system, &servers.addresses, 0).await?;
-    (0..clients).map(|_| first.handle()).collect()
-}
-
 /// Waits for all clients, and gives what each has seen.
 ///
 /// # Errors

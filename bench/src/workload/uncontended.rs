@@ -65,7 +65,7 @@ pub async fn run(
     let phase = Arc::new(Phase::default());
     let mut tasks = JoinSet::new();
     let drivers = match manner {
-        Manner::Shared => phase::share(system, servers, clients).await?,
+        Manner::Shared => Driver::share(system, &servers.addresses, clients).await?,
         _ => phase::connect(system, servers, clients).await?,
     };
     for (n, driver) in drivers.into_iter().enumerate() {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::{
     ConnectRequest, ErrorCode, EventType, OpCode, ReplyHeader, Request, RequestFrame, Response, SessionId,
@@ -78,6 +78,15 @@ impl Session {
         }
         session.heartbeat = Duration::from_millis(response.timeout_ms as u64) / 3;
         Ok(session)
+    }
+
+    /// The connection for another user, which sends no heartbeats of its own.
+    ///
+    /// # Errors
+    /// A reply has not been received.
+    pub fn into_stream(self) -> Result<TcpStream> {
+        ensure!(self.input.is_empty() && self.posted.is_empty(), "a reply was not received");
+        Ok(self.stream)
     }
 
     /// A request and its reply.
@@ -202,6 +211,24 @@ impl Session {
     }
 }
 
+/// A reply's header and what follows it.
+pub type Frame = (ReplyHeader, Bytes);
+
+/// The next reply, for a connection without watches: answers to heartbeats are left out.
+///
+/// # Errors
+/// What came is no reply.
+pub fn next_reply(input: &mut BytesMut) -> Result<Option<Frame>> {
+    while let Some(frame) = frame::split(input, FRAME_MAX_BYTES)? {
+        match incoming(frame)? {
+            Incoming::Reply(header, body) => return Ok(Some((header, body))),
+            Incoming::Event(event) => bail!("an event without a watch: {event:?}"),
+            Incoming::Pong => {}
+        }
+    }
+    Ok(None)
+}
+
 fn incoming(mut frame: Bytes) -> Result<Incoming> {
     let header = decode::reply_header(&mut frame)?;
     Ok(match header.xid {
@@ -211,7 +238,11 @@ fn incoming(mut frame: Bytes) -> Result<Incoming> {
     })
 }
 
-fn reply(header: ReplyHeader, mut body: Bytes, opcode: OpCode) -> Result<Result<Response, ErrorCode>> {
+/// What a reply to that kind of request says.
+///
+/// # Errors
+/// What came is no such reply.
+pub fn reply(header: ReplyHeader, mut body: Bytes, opcode: OpCode) -> Result<Result<Response, ErrorCode>> {
     match header.err {
         Some(code) => Ok(Err(code)),
         None => Ok(Ok(decode::response(&mut body, opcode)?)),
