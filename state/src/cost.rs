@@ -249,9 +249,12 @@ impl<'a> Bill<'a> {
         self.list(acquire.acl.as_deref())?;
         let data = acquire.data.as_ref().map_or(0, |data| data.len());
         self.made(path.len() + acquire.prefix.len(), data, true);
-        let (_, there) = self.machine.tree.find_deepest(path);
-        if there < path.len() {
-            self.makes(path, there);
+        // A lock that the index knows has its znode, and needs no walk from the root.
+        if self.machine.locks.get(path).and_then(Lock::znode).is_none() {
+            let (_, there) = self.machine.tree.find_deepest(path);
+            if there < path.len() {
+                self.makes(path, there);
+            }
         }
         if self.ancestors.len() > ANCESTORS_MAX { Err(ErrorCode::BadArguments) } else { Ok(()) }
     }

@@ -40,10 +40,17 @@ impl Machine {
         self.check_upgrade()?;
         let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
         owned.sort_unstable();
-        let registered =
-            self.sessions().flat_map(|(id, session)| session.ephemerals().map(move |path| (id, path)));
+        let registered = self
+            .sessions()
+            .flat_map(|(id, session)| session.ephemerals_in_order().into_iter().map(move |path| (id, path)));
         if !registered.eq(owned) {
             return Err("the sessions' ephemerals are not the ephemeral znodes".to_owned());
+        }
+        let mut spots = self.sessions().flat_map(|(_, session)| session.spots());
+        if !spots.all(|((parent, path), id)| {
+            self.tree.node(id).parent == parent && self.tree.find(path) == Some(id)
+        }) {
+            return Err("a session has a znode under another number or parent than the tree".to_owned());
         }
         match RESERVED.iter().find(|path| self.tree.get(path).is_none()) {
             Some(path) => Err(format!("{path} is missing")),

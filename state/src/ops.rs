@@ -310,7 +310,7 @@ impl Machine {
         let Kind::Ephemeral(session) = kind else { return path.name().into() };
         let shared = shared.expect("the path of an ephemeral znode is shared");
         debug_assert_eq!(&**shared, path.full, "a session is given another path than the tree");
-        self.sessions.add_ephemeral((session, owner), shared.clone(), id);
+        self.sessions.add_ephemeral((session, owner), self.tree.node(id).parent, shared.clone(), id);
         Name::within(shared, path.name_at())
     }
 
@@ -322,7 +322,10 @@ impl Machine {
     ) -> (Unlinked, Option<Arc<str>>) {
         let unlinked = self.tree.unlink(path, place, Count::Now, parent_change);
         let shared = match self.tree.node(unlinked.id).meta.kind {
-            Kind::Ephemeral(session) => Some(self.sessions.remove_ephemeral((session, owner), path.full)),
+            Kind::Ephemeral(session) => {
+                let below = (place.parent, path.full);
+                Some(self.sessions.remove_ephemeral((session, owner), below))
+            }
             Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,
         };
         debug_assert!(shared.as_ref().is_none_or(|shared| **shared == *path.full), "another path has gone");

@@ -51,8 +51,10 @@ impl Machine {
     /// getEphemerals: the session's znodes whose path begins with `prefix`, in order.
     pub fn ephemerals(&self, session: SessionId, prefix: &str) -> Vec<String> {
         let Some(session) = self.sessions.get(session) else { return Vec::new() };
-        let from = session.ephemerals_from(prefix);
-        from.take_while(|(path, _)| path.starts_with(prefix)).map(|(path, _)| (**path).to_owned()).collect()
+        let below = session.ephemerals().filter(|path| path.starts_with(prefix));
+        let mut paths: Vec<String> = below.map(str::to_owned).collect();
+        paths.sort_unstable();
+        paths
     }
 
     /// The Stat of a znode without asking for permission: for setWatches.

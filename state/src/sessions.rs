@@ -3,6 +3,7 @@
 //! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes
 //! expiry.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
@@ -34,10 +35,10 @@ pub struct Session {
     longest_timeout_ms: u32,
     /// How often it has been attached to a connection.
     pub attachment: Attachment,
-    /// Its ephemeral znodes by their paths.
+    /// Its ephemeral znodes by their spots.
     ///
     /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
-    ephemerals: Paths,
+    ephemerals: Spots,
     /// Where the newest of them was put: a guess.
     newest: Slot,
     /// What its end takes for these, as [`crate::cost`] counts it. No part of a snapshot, nor of a digest.
@@ -55,25 +56,43 @@ pub struct Session {
 /// A session, and where among all of them it may be: a guess.
 pub(crate) type Near = (SessionId, Slot);
 
-/// A session's ephemeral znodes by their paths.
-pub(crate) type Paths = SharedMap<Arc<str>, Number>;
+/// Where an ephemeral znode is: its session orders its znodes by their parents' numbers, and only those below
+/// one parent by their paths, so that a search compares paths only there.
+///
+/// Invariant: the numbers are this node's alone. So whatever is seen of the order is ordered by paths anew.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    parent: Number,
+    path: Arc<str>,
+}
+
+/// A session's ephemeral znodes.
+pub(crate) type Spots = SharedMap<Spot, Number>;
+
+/// Below which parent a znode is, and its path.
+pub(crate) type Below<'a> = (Number, &'a str);
+
+/// What is before, at or behind a spot.
+fn order((parent, path): Below<'_>) -> impl Fn(&Spot) -> Ordering {
+    move |spot| spot.parent.cmp(&parent).then_with(|| (*spot.path).cmp(path))
+}
 
 /// Paths that a session has already, and where the newest may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
-    paths: &'a Paths,
+    spots: &'a Spots,
     newest: Slot,
 }
 
 impl Known<'_> {
     /// There are none.
-    pub(crate) const NONE: Known<'static> = Known { paths: &Paths::Empty, newest: Slot::FIRST };
+    pub(crate) const NONE: Known<'static> = Known { spots: &Spots::Empty, newest: Slot::FIRST };
 
-    /// The session's path, to be shared; a new one, if it has none.
+    /// The session's path, to be shared, if it is the newest; a new one otherwise.
     pub(crate) fn shared(self, path: &str) -> Arc<str> {
-        match self.paths.find_near(path, self.newest) {
-            Ok(place) => self.paths.at(place).0.clone(),
-            Err(_) => path.into(),
+        match self.spots.get_at(self.newest) {
+            Some((spot, _)) if *spot.path == *path => spot.path.clone(),
+            _ => path.into(),
         }
     }
 }
@@ -105,19 +124,32 @@ impl Session {
         self.outcomes.bytes()
     }
 
-    /// Paths of its ephemeral znodes, in order.
+    /// Paths of its ephemeral znodes, in no order that another node would have, too.
     pub fn ephemerals(&self) -> impl Iterator<Item = &str> {
-        self.ephemerals.iter().map(|(path, _)| &**path)
+        self.ephemerals.iter().map(|(spot, _)| &*spot.path)
     }
 
-    /// The same, shared, with their numbers in the tree.
+    /// The same in the order of the paths.
+    pub fn ephemerals_in_order(&self) -> Vec<&str> {
+        let mut paths: Vec<&str> = self.ephemerals().collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// All that is kept of them: where they are, and their numbers in the tree.
+    pub(crate) fn spots(&self) -> impl Iterator<Item = (Below<'_>, Number)> {
+        self.ephemerals.iter().map(|(spot, id)| ((spot.parent, &*spot.path), *id))
+    }
+
+    /// The paths, shared, with the znodes' numbers in the tree.
     pub(crate) fn shared_ephemerals(&self) -> impl Iterator<Item = (&Arc<str>, Number)> {
-        self.ephemerals.iter().map(|(path, id)| (path, *id))
+        self.ephemerals.iter().map(|(spot, id)| (&spot.path, *id))
     }
 
-    /// Those of them from `path` on.
-    pub(crate) fn ephemerals_from(&self, path: &str) -> impl Iterator<Item = (&Arc<str>, Number)> {
-        self.ephemerals.from(path).map(|(path, id)| (path, *id))
+    /// Those of them below one parent, in the order of their paths, from the given one on.
+    pub(crate) fn ephemerals_below(&self, from: Below<'_>) -> impl Iterator<Item = (&Arc<str>, Number)> {
+        let alike = self.ephemerals.from_by(order(from));
+        alike.take_while(move |(spot, _)| spot.parent == from.0).map(|(spot, id)| (&spot.path, *id))
     }
 
     /// How many ephemeral znodes it has.
@@ -133,6 +165,18 @@ impl Session {
     /// What its end takes for its znodes.
     pub(crate) fn end_steps(&self) -> u64 {
         self.end_steps
+    }
+
+    fn add(&mut self, parent: Number, path: Arc<str>, id: Number) {
+        let place = self.ephemerals.find_by(order((parent, &path))).expect_err("a znode is created once");
+        self.newest = self.ephemerals.put(place, Spot { parent, path }, id);
+    }
+
+    /// Where one of its znodes is among them.
+    fn find(&self, below: Below<'_>) -> Option<Slot> {
+        let order = order(below);
+        let is_newest = self.ephemerals.get_at(self.newest).is_some_and(|(spot, _)| order(spot).is_eq());
+        if is_newest { Some(self.newest) } else { self.ephemerals.find_by(order).ok() }
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
@@ -258,7 +302,7 @@ impl Sessions {
     pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, Known<'_>)) {
         let session = self.open_mut(near);
         let bytes_before = session.outcomes.bytes();
-        change(&mut session.outcomes, Known { paths: &session.ephemerals, newest: session.newest });
+        change(&mut session.outcomes, Known { spots: &session.ephemerals, newest: session.newest });
         let bytes = session.outcomes.bytes();
         debug_assert_eq!(
             session.hasher.finish(),
@@ -291,45 +335,42 @@ impl Sessions {
         assert!(!is_last || (self.digest, self.outcome_bytes) == (0, 0), "no session, and something of one");
     }
 
-    /// A znode of this session has come.
-    pub(crate) fn add_ephemeral(&mut self, near: Near, path: Arc<str>, id: Number) {
+    /// A znode of this session has come below that parent.
+    pub(crate) fn add_ephemeral(&mut self, near: Near, parent: Number, path: Arc<str>, id: Number) {
         let session = self.open_mut(near);
         session.end_steps += end_steps(&path);
-        let old = session.ephemerals.insert(path, id);
-        assert!(old.is_none(), "a znode is created once");
+        session.add(parent, path, id);
     }
 
     /// The same for a place in a queue. Gives the address as it is kept.
     pub(crate) fn add_place(
         &mut self,
         near: Near,
-        (path, levels, id): (&Arc<str>, u64, Number),
+        (parent, path, levels, id): (Number, &Arc<str>, u64, Number),
         address: &str,
     ) -> Arc<str> {
         let session = self.open_mut(near);
         session.end_steps += end_steps_at(levels, path);
-        let place = session.ephemerals.find(&**path).expect_err("a znode is created once");
-        session.newest = session.ephemerals.put(place, path.clone(), id);
+        session.add(parent, path.clone(), id);
         match &session.address {
             Some(known) if **known == *address => known.clone(),
             _ => session.address.insert(address.into()).clone(),
         }
     }
 
-    /// A znode of this session has gone. Gives its path.
-    pub(crate) fn remove_ephemeral(&mut self, near: Near, path: &str) -> Arc<str> {
-        self.remove_place(near, path, levels(path) as u64)
+    /// A znode of this session has gone from below that parent. Gives its path.
+    pub(crate) fn remove_ephemeral(&mut self, near: Near, (parent, path): Below<'_>) -> Arc<str> {
+        self.remove_place(near, (parent, path), levels(path) as u64)
     }
 
     /// The same for one whose path has so many levels.
-    pub(crate) fn remove_place(&mut self, near: Near, path: &str, levels: u64) -> Arc<str> {
+    pub(crate) fn remove_place(&mut self, near: Near, (parent, path): Below<'_>, levels: u64) -> Arc<str> {
         let session = self.open_mut(near);
         let steps = end_steps_at(levels, path);
         assert!(session.end_steps >= steps, "what the end of {} takes is miscounted", near.0);
         session.end_steps -= steps;
-        let place = session.ephemerals.find_near(path, session.newest);
-        let place = place.expect("an ephemeral znode is registered with its session");
-        let path = session.ephemerals.take(place).0;
+        let place = session.find((parent, path)).expect("an ephemeral znode is registered with its session");
+        let path = session.ephemerals.take(place).0.path;
         debug_assert_eq!(
             session.ephemerals.is_empty(),
             session.end_steps == 0,
@@ -422,7 +463,8 @@ impl Machine {
     ) -> Outcome {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
-        let paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
+        let mut paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
+        paths.sort_unstable();
         let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, &path)).collect();
         let is_its = |done: &Done| done.stat.ephemeral_owner == session;
         assert!(gone.iter().all(is_its), "the end of {session} takes another session's znode away");

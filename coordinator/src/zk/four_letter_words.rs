@@ -254,7 +254,7 @@ fn dump(shared: &Shared) -> String {
     line!(out, "ephemeral nodes dump:\nSessions with Ephemerals ({}):", owners().count());
     for (id, session) in owners() {
         line!(out, "{id}:");
-        session.ephemerals().for_each(|path| line!(out, "\t{path}"));
+        session.ephemerals_in_order().iter().for_each(|path| line!(out, "\t{path}"));
     }
     out
 }

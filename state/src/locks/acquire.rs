@@ -171,8 +171,8 @@ impl Machine {
         if session.ephemeral_count() == 0 {
             return None;
         }
-        let start = queue_path(lock, prefix);
-        let mut alike = session.ephemerals_from(&start).map_while(|(path, id)| {
+        let (queue, start) = (self.locks.get(lock)?, queue_path(lock, prefix));
+        let mut alike = session.ephemerals_below((queue.znode()?, &start)).map_while(|(path, id)| {
             let number = path.strip_prefix(&start)?;
             Some((path, id, number))
         });
@@ -180,7 +180,7 @@ impl Machine {
             alike.by_ref().take(ALIKE_MAX).find(|(_, _, number)| sequence::is_number(number))?;
         let (of, _) = split(path)?;
         let czxid = self.tree.node(id).meta.czxid;
-        let is_there = of == lock && self.locks.get(lock)?.contains(KeyRef { czxid, path });
+        let is_there = of == lock && queue.contains(KeyRef { czxid, path });
         is_there.then(|| Key { czxid, path: path.clone() })
     }
 

@@ -112,7 +112,7 @@ impl Machine {
                 meta.pzxid = zxid;
             });
         let levels = self.locks.at(lock).levels;
-        let address = self.sessions.add_place(near, (&shared, levels, id), address_in(by.who));
+        let address = self.sessions.add_place(near, (place.parent, &shared, levels, id), address_in(by.who));
         let mut contender = Contender::acquired(acquire, by, address, time_ms);
         contender.node = id;
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
@@ -171,7 +171,7 @@ impl Machine {
             meta.pzxid = zxid;
         });
         let levels = self.locks.at(lock).levels;
-        self.sessions.remove_place((by.session, by.place), path.full, levels);
+        self.sessions.remove_place((by.session, by.place), (place.parent, path.full), levels);
         let left = self.locks.leave(lock, KeyRef { czxid, path: path.full });
         let (key, contender) = left.expect("it was found");
         assert!(contender.node == gone.id && contender.session == by.session, "another place has gone");

@@ -52,7 +52,7 @@ impl Lock {
     }
 
     /// The number of its znode, where it is known.
-    pub(super) fn znode(&self) -> Option<Number> {
+    pub(crate) fn znode(&self) -> Option<Number> {
         (self.len() > 0 || self.delayed_until_ms == 0).then_some(self.node)
     }
 

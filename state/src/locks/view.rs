@@ -67,7 +67,7 @@ impl Machine {
     /// (true) or waits for one by it (false).
     pub fn session_znodes(&self, session: SessionId) -> impl Iterator<Item = (&str, Zxid, Option<bool>)> {
         let open = self.sessions.get(session).into_iter();
-        open.flat_map(|open| open.ephemerals()).filter_map(|path| {
+        open.flat_map(|open| open.ephemerals_in_order()).filter_map(|path| {
             let czxid = self.tree.get(path)?.meta.czxid;
             let lock = crate::tree::split(path).and_then(|(lock, _)| self.locks.get(lock));
             let key = KeyRef { czxid, path };

@@ -252,7 +252,7 @@ impl Builder {
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
                 let path: Arc<str> = path.into();
                 own = Some(Name::within(&path, path.len() - name.len()));
-                sessions.add_ephemeral((session, Slot::default()), path, id);
+                sessions.add_ephemeral((session, Slot::default()), parent.unwrap_or(Number::FIRST), path, id);
             }
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),
             Kind::Container | Kind::Ttl(_) => drop(self.reapable.insert(path.into(), ())),

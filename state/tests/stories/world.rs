@@ -157,7 +157,7 @@ impl World {
     fn sessions(&self) -> String {
         let mut out = String::new();
         for (id, session) in self.machine.sessions() {
-            let ephemerals: Vec<_> = session.ephemerals().collect();
+            let ephemerals = session.ephemerals_in_order();
             let (attachment, timeout_ms) = (session.attachment.0, session.timeout_ms);
             writeln!(out, "{id} attachment {attachment} timeout_ms {timeout_ms} ephemerals {ephemerals:?}")
                 .unwrap();
