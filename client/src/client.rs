@@ -324,10 +324,16 @@ impl Client {
         cells: Vec<Arc<LockStateCell>>,
     ) -> Result<Pending, Error> {
         let shared = &self.inner.shared;
-        if shared.vitals().ending.is_some() || shared.is_forked() {
+        if shared.has_ended() {
             return Err(shared.ended());
         }
-        let permit = self.inner.admission.clone().acquire_owned().await.map_err(|_| shared.ended())?;
+        let admission = &self.inner.admission;
+        let permit = match admission.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            // The calls of the process that we were forked from do not end here.
+            Err(_) if shared.is_forked() => return Err(shared.ended()),
+            Err(_) => admission.clone().acquire_owned().await.map_err(|_| shared.ended())?,
+        };
         let (reply, receiver) = oneshot::channel();
         let call = Box::new(Call { request, reply, watch, cells, _permit: Some(permit) });
         self.inner.core.call(call).map_err(|SessionClosed| shared.ended())?;

@@ -222,6 +222,12 @@ impl Connection {
                 }
                 Input::PendingWork(Ok(())) | Input::Timer => false,
             };
+            if let Input::PendingWork(_) = input {
+                // Woken by the first of several tasks that are about to ask, as when one read has brought
+                // many replies. The others are polled first, so that all requests leave in one write. A call
+                // that is alone has been sent before ([`Core::call`]).
+                tokio::task::yield_now().await;
+            }
             if has_read && std::mem::take(&mut is_first) {
                 if !self.is_encrypted() && inbox.starts_with(ALERT) {
                     return Err(Fault::WantsTls);

@@ -148,7 +148,7 @@ impl Session {
 
     /// Those of them below one parent, in the order of their paths, from the given one on.
     pub(crate) fn ephemerals_below(&self, from: Below<'_>) -> impl Iterator<Item = (&Arc<str>, Number)> {
-        let alike = self.ephemerals.from_by(order(from));
+        let alike = self.ephemerals.starting_by(order(from));
         alike.take_while(move |(spot, _)| spot.parent == from.0).map(|(spot, id)| (&spot.path, *id))
     }
 
@@ -168,6 +168,7 @@ impl Session {
     }
 
     fn add(&mut self, parent: Number, path: Arc<str>, id: Number) {
+        assert_ne!(parent, id, "{path} is below itself");
         let place = self.ephemerals.find_by(order((parent, &path))).expect_err("a znode is created once");
         self.newest = self.ephemerals.put(place, Spot { parent, path }, id);
     }
@@ -465,6 +466,7 @@ impl Machine {
         let open = self.sessions.get(session).expect("the session has been admitted");
         let mut paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
         paths.sort_unstable();
+        debug_assert!(paths.windows(2).all(|two| two[0] < two[1]), "{session} has a znode twice");
         let mut gone: Vec<_> = paths.into_iter().map(|path| self.remove(zxid, &path)).collect();
         let is_its = |done: &Done| done.stat.ephemeral_owner == session;
         assert!(gone.iter().all(is_its), "the end of {session} takes another session's znode away");

@@ -219,11 +219,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.from_by(|known| known.borrow().cmp(key))
+        self.starting_by(|known| known.borrow().cmp(key))
     }
 
     /// The same from what is at or behind a key, as `order` says of each.
-    pub(crate) fn from_by(&self, order: impl Fn(&K) -> Ordering) -> Iter<'_, K, V> {
+    pub(crate) fn starting_by(&self, order: impl Fn(&K) -> Ordering) -> Iter<'_, K, V> {
         let (Ok((chunk, at)) | Err((chunk, at))) = self.locate_by(order);
         match self.chunks().get(chunk..) {
             Some([first, rest @ ..]) => Iter { chunks: rest.iter(), current: first[at..].iter() },

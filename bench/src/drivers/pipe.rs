@@ -37,8 +37,8 @@ impl<R: Send + 'static> Pipe<R> {
         Pipe { requests }
     }
 
-    /// Sends a request; the reply comes by the channel, which is closed if the connection breaks. What several
-    /// tasks ask at once leaves in one write.
+    /// Sends a request; the reply comes by the channel, which is closed if the connection breaks. What
+    /// several tasks ask at once leaves in one write.
     ///
     /// # Errors
     /// The connection broke before.

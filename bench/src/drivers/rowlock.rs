@@ -55,7 +55,7 @@ impl Client {
         Ok(Client { client: config.connect().await?, guard: None })
     }
 
-    /// See [`super::Driver::handle`].
+    /// See [`super::Driver::share`].
     pub fn handle(&self) -> Self {
         Client { client: self.client.clone(), guard: None }
     }

@@ -24,7 +24,7 @@ pub enum Handle {
     /// One channel, and a lease for all locks.
     Etcd(Etcd),
     /// A multiplexed connection to one Redis, or to each of five.
-    Redis(Redis),
+    Redis(Box<Redis>),
 }
 
 /// See [`Handle::Zookeeper`].
@@ -163,7 +163,7 @@ impl Redis {
             tokens: Tokens::new(task),
             held: None,
         };
-        Ok((0..tasks).map(handle).map(Handle::Redis).collect())
+        Ok((0..tasks).map(handle).map(|task| Handle::Redis(Box::new(task))).collect())
     }
 
     async fn acquire(&mut self, lock: &str) -> Result<()> {

@@ -266,6 +266,11 @@ impl Shared {
         self.vitals.borrow().clone()
     }
 
+    /// The session has ended, as far as has been told.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.vitals.borrow().ending.is_some()
+    }
+
     pub(crate) fn watch_vitals(&self) -> watch::Receiver<Vitals> {
         self.vitals.subscribe()
     }

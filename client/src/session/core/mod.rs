@@ -81,7 +81,7 @@ impl Inside {
 
     /// Ready when there is work for the task, or when the socket fails.
     fn poll_pending_work(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.pending_work) {
+        if self.pending_work {
             return Poll::Ready(Ok(()));
         }
         match &mut self.task {
@@ -208,6 +208,8 @@ impl Core {
     pub(crate) fn turn(&self, read: Option<&mut BytesMut>, done: &mut Vec<Done>) -> Result<Turn, Fault> {
         let mut lock = self.lock();
         let inside = lock.as_mut().expect("the task lives");
+        // Not before: a handle that leaves more meanwhile has nobody to wake.
+        inside.pending_work = false;
         let (machine, now) = (&mut inside.machine, time::now());
         let digested = read.map_or(Ok(()), |inbox| digest(machine, inbox, now));
         let result = digested.and_then(|()| machine.tick(now));

@@ -1,5 +1,8 @@
 //! The shared part of a session alone: what leaves when, and what its end says to whom.
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,6 +77,44 @@ async fn a_call_that_is_alone_leaves_at_once_and_those_beside_it_are_left_to_the
 }
 
 #[tokio::test]
+async fn all_that_is_asked_until_the_next_turn_wakes_the_task_once_and_leaves_together() {
+    let (core, mut server) = attached().await;
+    let wakes = Arc::new(CountedWakes::default());
+    let waker = Waker::from(wakes.clone());
+    let poll = || Box::pin(core.pending_work()).as_mut().poll(&mut Context::from_waker(&waker));
+    let calls: Vec<_> = (0..50).map(|_| set(10)).collect();
+    let (calls, _outcomes): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    assert!(poll().is_pending());
+    for (n, call) in calls.into_iter().enumerate() {
+        core.call(call).unwrap();
+        // The first one is alone, and gone. The task sees the next one, and lets others go before it acts.
+        assert!(poll().is_ready() == (n > 0), "{n}");
+    }
+    assert_eq!(wakes.0.load(SeqCst), 1);
+    core.turn(None, &mut Vec::new()).unwrap();
+    assert!(poll().is_pending());
+    let mut received = BytesMut::with_capacity(1 << 16);
+    server.read_buf(&mut received).await.unwrap();
+    assert!(frame::split(&mut received, FRAME_BYTES).unwrap().is_some(), "the first one");
+    if received.is_empty() {
+        server.read_buf(&mut received).await.unwrap();
+    }
+    for n in 1..50 {
+        assert!(frame::split(&mut received, FRAME_BYTES).unwrap().is_some(), "{n} came later");
+    }
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct CountedWakes(AtomicUsize);
+
+impl Wake for CountedWakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[tokio::test]
 async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
     const BYTES: usize = 32 << 20;
     let (core, mut server) = attached_to(Rig::up_to("frame-bytes 67108864\n")).await;
@@ -81,6 +122,7 @@ async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
     core.call(first).unwrap();
     assert!(has_pending_work(&core));
     assert!(core.pending_work().await.is_ok(), "by the call");
+    core.turn(None, &mut Vec::new()).unwrap();
     let mut received = 0;
     let mut room = vec![0; 1 << 20];
     while received < BYTES {
@@ -93,8 +135,8 @@ async fn what_the_socket_does_not_take_at_once_is_left_to_the_task() {
     drop(server);
     core.call(second).unwrap();
     core.turn(None, &mut Vec::new()).unwrap();
-    // Once it has done what it was told of, it is told of the server's end.
-    while core.pending_work().await.is_ok() {}
+    // It has done what it was told of, and is told of the server's end.
+    assert!(!has_pending_work(&core) && core.pending_work().await.is_err());
 }
 
 #[tokio::test]
