@@ -40,6 +40,7 @@ mod mixed_queue;
 mod operations;
 mod partition;
 mod protocol_rules;
+mod readmission;
 mod reconfig;
 mod rest;
 mod sim;

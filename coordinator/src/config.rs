@@ -8,6 +8,7 @@
 //! found at the worst moment.
 
 mod api;
+mod autopilot;
 mod backup;
 mod check;
 mod parse;
@@ -30,6 +31,7 @@ use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
 use crate::audit::{Event, Settings};
+pub use autopilot::AutopilotConfig;
 pub use backup::BackupConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
@@ -65,6 +67,8 @@ pub struct ClusterConfig {
     pub backup: BackupConfig,
     /// When an upgrade is finalized.
     pub upgrade: UpgradeConfig,
+    /// Changes of the members that the leader makes by itself.
+    pub autopilot: AutopilotConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
@@ -280,6 +284,8 @@ pub struct NodeConfig {
     pub backup: BackupConfig,
     /// When an upgrade is finalized.
     pub upgrade: UpgradeConfig,
+    /// Changes of the members that the leader makes by itself.
+    pub autopilot: AutopilotConfig,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
@@ -459,6 +465,7 @@ impl ClusterConfig {
             audit: self.audit.clone(),
             backup: self.backup.clone(),
             upgrade: self.upgrade,
+            autopilot: self.autopilot,
             limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),

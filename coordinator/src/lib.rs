@@ -64,6 +64,7 @@
 pub mod api;
 pub mod apply;
 pub mod audit;
+pub mod autopilot;
 pub mod bootstrap;
 
 pub mod comparison;

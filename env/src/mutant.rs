@@ -90,6 +90,8 @@ mutants! {
     NoFlushMark = "no-flush-mark", by ["durable"], when "the last entry of a log at rest is corrupted";
     /// Identifies a node by its number alone, whatever data folder it has.
     AnyFolderWillDo = "any-folder-will-do", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
+    /// Knows a node that lost its data by its new folder while it is still a voter.
+    ReadmitAVoter = "readmit-a-voter", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
 
     // The replicated state.
 

@@ -84,6 +84,10 @@ rare! {
     SnapshotUnderClients = "snapshot-under-clients";
     /// A new node asks again to join.
     JoinAgain = "join-again";
+    /// A node that lost its data is taken out of the members, to be taken in again.
+    WipedTakenOut = "wiped-taken-out";
+    /// A node that lost its data votes again.
+    WipedVotesAgain = "wiped-votes-again";
 
     /// A node reads another node's digest of a log index in the log, and has its own digest of it.
     DigestsCompared = "digests-compared";

@@ -34,6 +34,8 @@ pub(super) struct Us {
     pub(super) last_index: Option<u64>,
     /// Of its vote.
     pub(super) term: u64,
+    /// It lost its data, or may have: it is taken out of the members and in again, if it is one.
+    pub(super) comes_again: bool,
 }
 
 impl Us {
@@ -109,8 +111,27 @@ fn without(nodes: &[NodeId], answers: &Answers) -> Vec<NodeId> {
     nodes.iter().filter(|node| !answers.contains_key(node)).copied().collect()
 }
 
+/// Takes note of who else has nothing and waits. One that does not answer any more may have given up.
+pub(super) fn note_empty(empty: &mut BTreeSet<NodeId>, answers: &Answers) {
+    for (node, answer) in answers {
+        if answer.is_fresh() && !answer.is_admitted {
+            empty.insert(*node);
+        } else {
+            empty.remove(node);
+        }
+    }
+}
+
+/// Which voters of the configuration have nothing, this node among them, if the others are no majority: the
+/// data of a majority is lost.
+pub(super) fn majority_is_empty(us: &Us, empty: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
+    let is_empty = |node: &&NodeId| **node == us.node || empty.contains(node);
+    let empty: Vec<NodeId> = us.founders.iter().filter(is_empty).copied().collect();
+    ((us.founders.len() - empty.len()) * 2 <= us.founders.len()).then_some(empty)
+}
+
 /// Who knows the newest membership of a cluster in which anything has happened.
-fn newest(answers: &Answers) -> Option<&Introduction> {
+pub(super) fn newest(answers: &Answers) -> Option<&Introduction> {
     let established = answers.values().filter(|answer| !answer.is_fresh());
     established.max_by_key(|answer| answer.members_at)
 }
@@ -127,7 +148,10 @@ pub(super) fn leader_has_answered(us: &Us, answers: &Answers) -> bool {
 pub(super) fn check_membership(us: &Us, answers: &Answers) -> Result<(), BootstrapError> {
     match newest(answers) {
         Some(known)
-            if !us.is_learner && !known.voters.contains(&us.node) && !known.learners.contains(&us.node) =>
+            if !us.is_learner
+                && !us.comes_again
+                && !known.voters.contains(&us.node)
+                && !known.learners.contains(&us.node) =>
         {
             Err(BootstrapError::NotAMember { node: us.node })
         }
@@ -170,6 +194,7 @@ mod tests {
             members_at: None,
             last_index: None,
             term: 0,
+            comes_again: false,
         }
     }
 
@@ -237,6 +262,33 @@ mod tests {
         assert_eq!(judge(&newcomer(3, &[1, 2, 3]), &answers), Err(missing));
         let learner = Us { is_learner: true, ..newcomer(6, &[1, 2, 3]) };
         assert_eq!(judge(&learner, &answers), wait_for(&[4, 5]));
+    }
+
+    #[test]
+    fn two_emptied_nodes_of_three_are_no_minority_and_two_of_five_are_one() {
+        let mut empty = BTreeSet::new();
+        let mut note = |answer: Introduction| {
+            note_empty(&mut empty, &[(NodeId(3), answer)].into());
+            empty.clone()
+        };
+        let admitted = Introduction { is_admitted: true, ..Introduction::default() };
+        assert_eq!(note(Introduction::default()), set(&[3]));
+        assert_eq!(note(admitted), set(&[]), "it has been taken in meanwhile");
+        assert_eq!(note(Introduction::default()), set(&[3]));
+        assert_eq!(note(Introduction { is_admitted: false, ..member(&[1, 2, 3]) }), set(&[]), "it has a log");
+        let us = newcomer(2, &[1, 2, 3]);
+        assert_eq!(majority_is_empty(&us, &set(&[])), None);
+        assert_eq!(majority_is_empty(&us, &set(&[3])), Some(vec![NodeId(2), NodeId(3)]));
+        assert_eq!(majority_is_empty(&newcomer(2, &[1, 2, 3, 4, 5]), &set(&[3])), None);
+    }
+
+    #[test]
+    fn a_node_that_comes_again_is_no_member_for_a_while() {
+        let us = Us { comes_again: true, ..newcomer(3, &[1, 2, 3]) };
+        let without = Introduction { members_at: Some(7), ..member(&[1, 2]) };
+        let answers = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), without.clone())).collect();
+        assert_eq!(judge(&us, &answers(&[1])), wait_for(&[2]));
+        assert_eq!(judge(&us, &answers(&[1, 2])), Ok(Verdict::TakePart));
     }
 
     #[test]

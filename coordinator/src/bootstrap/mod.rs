@@ -12,6 +12,7 @@
 //! more than half of them.
 
 mod judge;
+mod readmission;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use rowlock_types::member::Member;
 use rowlock_wal::FolderState;
 
 use self::judge::{Answers, Us, Verdict, judge};
+use self::readmission::Lost;
 use crate::config::NodeConfig;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
@@ -38,6 +40,9 @@ const JOIN_DEADLINE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
 /// A node that waits says so at once and then as often as this.
 const SAY_EVERY: Duration = Duration::from_secs(10);
+/// For so long a node that lost its data has seen others in the same state, before it says that they are too
+/// many. So that they see each other.
+const TOO_MANY_FOR: Duration = Duration::from_secs(3);
 /// How often a node looks whether a leader is there that it can ask.
 const LEADER_EVERY: Duration = Duration::from_millis(500);
 
@@ -55,6 +60,21 @@ pub enum BootstrapError {
         /// This node.
         node: NodeId,
         /// Who knows it.
+        witness: NodeId,
+    },
+    /// More nodes have lost their data than the cluster can lose.
+    #[error(
+        "nodes {} have empty data folders, and node {witness} knows node {node} by another one: they lost their data, and \
+         the others are no majority. They are not taken in again. If the lost folders do not come back, make a new \
+         cluster from the node that has its data (`rowlock recover`) or from a backup (`rowlock backup restore`)",
+        .empty.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    TooManyWiped {
+        /// This node.
+        node: NodeId,
+        /// It and the others.
+        empty: Vec<NodeId>,
+        /// Who knows this node.
         witness: NodeId,
     },
     /// The leader knows that this node has stored more than it has.
@@ -121,6 +141,7 @@ impl Bootstrap {
             self.join().await?;
         } else {
             self.form().await?;
+            self.vote_again().await?;
         }
         self.hear_the_leader().await
     }
@@ -129,13 +150,17 @@ impl Bootstrap {
     async fn be_admitted(&self) -> Result<(), BootstrapError> {
         let folder = self.peers.folder();
         let mut said: Option<Instant> = None;
+        let mut lost = Lost::default();
         let answers = loop {
             let us = self.us().await?;
-            let answers = self.introduce(&us).await?;
-            match judge(&us, &answers)? {
+            let (answers, witness) = self.introduce(&us).await?;
+            match lost.verdict(&us, witness, &answers)? {
                 Verdict::TakePart => break answers,
                 Verdict::WaitFor(nodes) => {
-                    if us.is_newcomer() && said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                    if us.is_newcomer()
+                        && !lost.is_known()
+                        && said.is_none_or(|said| said.elapsed() >= SAY_EVERY)
+                    {
                         let list: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
                         tracing::warn!(
                             "node {} has an empty data folder. It neither votes nor acknowledges anything before node {} \
@@ -174,11 +199,24 @@ impl Bootstrap {
         let configured = self.config.members.iter().map(|m| m.id).collect();
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
-        Ok(Us { node, state, is_learner, founders, configured, voters, members_at, last_index, term })
+        let comes_again = self.config.autopilot.readmit_wiped && state != FolderState::Member;
+        Ok(Us {
+            node,
+            state,
+            is_learner,
+            founders,
+            configured,
+            voters,
+            members_at,
+            last_index,
+            term,
+            comes_again,
+        })
     }
 
-    /// Asks everybody at once. Gives the answers as soon as they suffice.
-    async fn introduce(&self, us: &Us) -> Result<Answers, BootstrapError> {
+    /// Asks everybody at once. Gives the answers as soon as they suffice, and who knows this node by another
+    /// folder, if it may come again all the same.
+    async fn introduce(&self, us: &Us) -> Result<(Answers, Option<NodeId>), BootstrapError> {
         let deadline = Instant::now() + ASK_DEADLINE;
         let mut calls: FuturesUnordered<_> = us
             .known_nodes()
@@ -187,7 +225,7 @@ impl Bootstrap {
                 (node, self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await)
             })
             .collect();
-        let mut answers = Answers::new();
+        let (mut answers, mut witness) = (Answers::new(), None);
         while let Some((node, answer)) = calls.next().await {
             match answer {
                 Ok(Response::Introduced(introduction)) => {
@@ -196,6 +234,10 @@ impl Bootstrap {
                 Err(PeerError::Refused {
                     refusal: HandshakeRefusal::OtherFolder { node: whose }, ..
                 }) if whose == us.node => {
+                    if us.comes_again {
+                        witness = Some(node);
+                        continue;
+                    }
                     return Err(BootstrapError::DataLost { node: us.node, witness: node });
                 }
                 Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
@@ -203,11 +245,16 @@ impl Bootstrap {
             }
             // As it is by now: a node that takes part already may have acknowledged entries since it asked.
             let us = self.us().await?;
-            if judge(&us, &answers)? == Verdict::TakePart && judge::leader_has_answered(&us, &answers) {
+            let verdict = match judge(&us, &answers) {
+                Err(BootstrapError::DataLost { .. }) if us.comes_again => continue,
+                verdict => verdict?,
+            };
+            if witness.is_none() && verdict == Verdict::TakePart && judge::leader_has_answered(&us, &answers)
+            {
                 break;
             }
         }
-        Ok(answers)
+        Ok((answers, witness))
     }
 
     /// A leader may not have been there to be asked at the start. The first one that is says whether it has
@@ -248,8 +295,12 @@ impl Bootstrap {
             if us.last_index.is_some() {
                 return Ok(());
             }
-            let answers = self.introduce(&us).await?;
+            let (answers, _) = self.introduce(&us).await?;
             judge::check_membership(&us, &answers)?;
+            if us.comes_again && judge::newest(&answers).is_some_and(|known| !known.voters.contains(&us.node))
+            {
+                return Ok(());
+            }
             // Whoever knows of a cluster has a leader, or stands for election: nothing to form then.
             let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
             let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;

@@ -9,6 +9,7 @@ use rowlock_proto::NodeId;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::autopilot::{self, RawAutopilot};
 use super::backup::{self, RawBackup};
 use super::check::{self, Source};
 use super::secrets;
@@ -50,6 +51,8 @@ pub(super) struct RawCluster {
     pub backup: RawBackup,
     #[serde(default)]
     pub upgrade: RawUpgrade,
+    #[serde(default)]
+    pub autopilot: RawAutopilot,
     #[serde(default)]
     pub limits: RawLimits,
 }
@@ -282,6 +285,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         audit: convert_audit(raw.audit),
         backup: raw.backup.config(),
         upgrade: raw.upgrade.config(),
+        autopilot: raw.autopilot.config(),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -402,6 +406,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     print_audit(&mut out, &config.audit);
     backup::print(&mut out, &config.backup);
     upgrade::print(&mut out, config.upgrade);
+    autopilot::print(&mut out, config.autopilot);
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");

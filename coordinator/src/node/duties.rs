@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
+use crate::autopilot::Autopilot;
 use crate::bootstrap::BootstrapError;
 use crate::leader_duties::{Backups, LeaderDuties};
 
@@ -20,12 +21,26 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         self.start_backups(wires);
+        self.start_autopilot(wires);
         let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
         self.tasks.spawn("leader-duties", async move {
             if let Err(error) = duties.run(shutdown).await {
                 fail(&failure, BootstrapError::Storage(error.to_string()).into());
             }
         });
+    }
+
+    fn start_autopilot(&self, wires: &Wires) {
+        let autopilot = Autopilot {
+            me: wires.config.id,
+            config: wires.config.autopilot,
+            raft: self.raft.clone(),
+            leadership: wires.leadership.clone(),
+            quorum: self.quorum.clone(),
+            reconfigurer: wires.reconfigurer.clone(),
+            peers: self.peers.clone(),
+        };
+        self.tasks.spawn("autopilot", autopilot.run(self.tasks.shutdown().clone()));
     }
 
     fn start_backups(&self, wires: &Wires) {

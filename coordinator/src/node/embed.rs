@@ -14,8 +14,9 @@ use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{
-    AuditConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
-    LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig, ZnodesConfig,
+    AuditConfig, AutopilotConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig,
+    HttpConfig, LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig,
+    ZnodesConfig,
 };
 use crate::operations::end_session::{EndSession, NotExpired};
 
@@ -93,6 +94,7 @@ impl NodeConfig {
             audit: AuditConfig::default(),
             backup: BackupConfig::default(),
             upgrade: UpgradeConfig::default(),
+            autopilot: AutopilotConfig::default(),
             limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),

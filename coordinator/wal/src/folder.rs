@@ -5,14 +5,17 @@
 //! which decides.
 //!
 //! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
-//! its data comes with another one and is known by that.
+//! its data comes with another one and is known by that. Only [`Folder::know_anew`] puts another in its
+//! place, for a node that is known to be no voter any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time::{self, Instant};
 use rowlock_env::worker;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_state::ClusterVersion;
@@ -55,6 +58,8 @@ struct Inner {
     cluster: Mutex<Option<ClusterId>>,
     version: Mutex<Option<ClusterVersion>>,
     known: Mutex<BTreeMap<NodeId, Incarnation>>,
+    /// Who has come with another folder than the one that is known, and when last.
+    strangers: Mutex<BTreeMap<NodeId, (Incarnation, Instant)>>,
     /// Held while a file is written.
     writing: Mutex<()>,
 }
@@ -70,6 +75,7 @@ impl Folder {
             cluster: Mutex::new(claim.cluster),
             version: Mutex::new(claim.version),
             known: Mutex::new(known),
+            strangers: Mutex::default(),
             writing: Mutex::new(()),
         };
         Ok(Folder { inner: Arc::new(inner) })
@@ -84,6 +90,7 @@ impl Folder {
             cluster: Mutex::default(),
             version: Mutex::default(),
             known: Mutex::default(),
+            strangers: Mutex::default(),
             writing: Mutex::new(()),
         };
         Folder { inner: Arc::new(inner) }
@@ -147,6 +154,23 @@ impl Folder {
         let inner = self.inner.clone();
         worker::run_blocking("known-incarnation", move || inner.record(node, incarnation)).await
     }
+
+    /// Nodes that have come with another folder than the one by which they are known, not longer ago than
+    /// `within`, and its incarnation.
+    pub fn strangers(&self, within: Duration) -> Vec<(NodeId, Incarnation)> {
+        let strangers = self.inner.strangers.lock();
+        let recent = strangers.iter().filter(|(_, (_, at))| at.elapsed() <= within);
+        recent.map(|(node, (incarnation, _))| (*node, *incarnation)).collect()
+    }
+
+    /// Records durably that a node is known by this incarnation from now on, whichever it had before.
+    ///
+    /// The caller knows that the node is no voter in the newest membership, and that this membership is
+    /// committed: what it has forgotten does not count any more.
+    pub async fn know_anew(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
+        let inner = self.inner.clone();
+        worker::run_blocking("known-anew", move || inner.know_anew(node, incarnation)).await
+    }
 }
 
 impl Inner {
@@ -209,6 +233,9 @@ impl Inner {
     fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), NotRecorded>> {
         let known = *self.known.lock().get(&node)?;
         let is_known = known == incarnation || mutant::is(Mutant::AnyFolderWillDo);
+        if !is_known {
+            self.strangers.lock().insert(node, (incarnation, time::now()));
+        }
         Some(if is_known { Ok(()) } else { Err(NotRecorded::OtherFolder) })
     }
 
@@ -217,8 +244,20 @@ impl Inner {
         if let Some(known) = self.knows(node, incarnation) {
             return known;
         }
+        self.write(node, incarnation)
+    }
+
+    fn know_anew(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
+        let _writing = self.writing.lock();
+        self.write(node, incarnation)?;
+        self.strangers.lock().remove(&node);
+        assert!(self.known.lock().get(&node) == Some(&incarnation), "it is known by the new one only");
+        Ok(())
+    }
+
+    fn write(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         let mut known = self.known.lock().clone();
-        if known.len() >= KNOWN_NODES_MAX {
+        if known.len() >= KNOWN_NODES_MAX && !known.contains_key(&node) {
             return Err(NotRecorded::TooMany);
         }
         known.insert(node, incarnation);
@@ -293,6 +332,23 @@ mod tests {
         let again = open(temp.path()).expect("is read");
         assert_eq!(again.known(), [(NodeId(2), Incarnation(20))]);
         assert!(matches!(again.record(NodeId(2), Incarnation(21)).await, Err(NotRecorded::OtherFolder)));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_comes_with_another_folder_is_a_stranger_until_it_is_known_anew() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        let minute = Duration::from_secs(60);
+        folder.record(NodeId(2), Incarnation(20)).await.expect("is new");
+        assert_eq!(folder.strangers(minute), []);
+        assert!(folder.record(NodeId(2), Incarnation(21)).await.is_err());
+        assert_eq!(folder.strangers(minute), [(NodeId(2), Incarnation(21))]);
+        folder.know_anew(NodeId(2), Incarnation(21)).await.expect("writes");
+        assert_eq!(folder.strangers(minute), []);
+        folder.record(NodeId(2), Incarnation(21)).await.expect("is known");
+        let again = open(temp.path()).expect("is read");
+        assert_eq!(again.known(), [(NodeId(2), Incarnation(21))]);
+        assert!(matches!(again.record(NodeId(2), Incarnation(20)).await, Err(NotRecorded::OtherFolder)));
     }
 
     #[tokio::test]

@@ -101,7 +101,7 @@ impl Scenario {
             M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
             M::GateByRelease => Scenario::Machines,
-            M::NoFlushMark | M::AnyFolderWillDo => Scenario::Wiped,
+            M::NoFlushMark | M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
             M::RestoreKeepsId | M::RestoreKeepsZxid => Scenario::Life,
             M::RestoreKeepsSessions | M::RestoreWithoutGrace => Scenario::Life,

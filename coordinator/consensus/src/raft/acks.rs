@@ -73,6 +73,13 @@ impl Acks {
         latest.stored.get(&member).copied().filter(|_| latest.leader == Some(leader))
     }
 
+    /// Forgets what `member` has stored: it comes with another data folder.
+    fn forget(&self, member: u64) {
+        let mut latest = self.latest.lock();
+        latest.stored.remove(&member);
+        latest.sent.remove(&member);
+    }
+
     /// When the latest request that `member` has answered was about to be sent.
     #[cfg(test)]
     pub fn acknowledged_by(&self, member: u64) -> Option<Instant> {
@@ -135,6 +142,12 @@ impl QuorumContact {
         let (term, us) = (metrics.current_term, metrics.id);
         let stored = self.acks.stored(LeaderId { term, node_id: us }, member);
         stored.filter(|_| metrics.state.is_leader()).map(|index| (term, index))
+    }
+
+    /// Forgets what `member` has said so far. It was taken out of the members and comes with another data
+    /// folder.
+    pub fn forget(&self, member: u64) {
+        self.acks.forget(member);
     }
 
     /// When this leader was last known to have a quorum, with its term: when the last request that one

@@ -86,6 +86,7 @@ pub fn config() -> NodeConfig {
         audit: Default::default(),
         backup: Default::default(),
         upgrade: Default::default(),
+        autopilot: Default::default(),
         limits: LimitsConfig::default(),
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         versions: rowlock_types::versions::Versions::of_this_release(),
