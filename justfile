@@ -101,6 +101,26 @@ fuzz target seconds="600":
 package:
     cargo package --workspace --no-verify --exclude rowlock-frames --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
 
+# The Debian package, in target/debian; needs cargo-deb (`cargo install cargo-deb`).
+deb:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release --bin rowlock
+    files=target/package-files
+    rm -rf $files
+    mkdir -p $files/man
+    target/release/rowlock __manuals $files/man
+    target/release/rowlock completions bash > $files/rowlock.bash
+    target/release/rowlock completions zsh > $files/_rowlock
+    target/release/rowlock completions fish > $files/rowlock.fish
+    cargo deb --no-build -p rowlock
+
+# The alerts and the unit, with the tools of those who run them: promtool (Debian: prometheus) and systemd-analyze.
+deploy-files:
+    promtool check rules deploy/alerts.yml
+    promtool test rules deploy/alerts.test.yml
+    systemd-analyze security --offline=true --threshold=30 deploy/rowlock.service
+
 # The Rust examples of the pages in a stranger's crate, built on the packed crates.
 packaged:
     .ci/packaged

@@ -18,6 +18,7 @@ mod http_get;
 mod import;
 mod lock;
 mod logging;
+mod manuals;
 mod member;
 mod moment;
 mod name;
@@ -108,6 +109,8 @@ enum Command {
     Completions(completions::Completions),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
+    #[command(name = "__manuals", hide = true)]
+    Manuals(manuals::Manuals),
     #[command(name = "__warden", hide = true)]
     Warden(lock::warden::Watch),
 }
@@ -197,6 +200,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Token(token) => token.run(),
             Command::Sim(sim) => sim.run().await,
             Command::Completions(completions) => completions.run(),
+            Command::Manuals(manuals) => manuals.run(),
             Command::Exec(exec) => exec.run(),
             Command::Warden(warden) => warden.run(),
         }

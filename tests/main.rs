@@ -24,6 +24,7 @@ mod cli_under_lock;
 mod config_errors;
 mod containers_and_quotas;
 mod dependencies;
+mod deploy;
 mod exactly_counts;
 mod files;
 mod hazards_crashes;

@@ -55,7 +55,10 @@ fn metrics(tree: &Tree) -> Vec<String> {
         let plain = OF_HISTOGRAMS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         name == BUILD_INFO || real.iter().any(|(one, _)| one == name || one == plain)
     };
-    for (path, text) in tree.of_kind("md").filter(|(path, _)| *path != "CHANGELOG.md") {
+    let pages = tree.of_kind("md").filter(|(path, _)| *path != "CHANGELOG.md");
+    // Dashboards and alerts.
+    let deployed = ["yml", "json"].into_iter().flat_map(|kind| tree.of_kind(kind));
+    for (path, text) in pages.chain(deployed.filter(|(path, _)| path.starts_with("deploy/"))) {
         for name in words(text).filter(|word| word.starts_with("rowlock_") && !NO_METRICS.contains(word)) {
             if !is_real(name) {
                 found.push(format!("{path}: no such metric: {name}"));
@@ -152,10 +155,12 @@ mod tests {
     fn a_metric_without_a_row_and_a_row_without_a_metric_are_found() {
         let code = "metrics! {\n    /// Open sessions.\n    /// More.\n    sessions: Gauge,\n    /// Waits.\n    wait_seconds: Histogram,\n}\n";
         let page = "| `rowlock_sessions` | Open sessions. |\n`rowlock_wait_seconds_sum` `rowlock_gone` rowlock_client\n";
-        let found = breaches(&Tree::with(&[(METRICS, code), (METRICS_PAGE, page)]));
+        let rule = ("deploy/alerts.yml", "expr: rate(rowlock_lost_total[5m]) > 0 and rowlock_sessions == 0");
+        let found = breaches(&Tree::with(&[(METRICS, code), (METRICS_PAGE, page), rule]));
         let wanted = [
             "docs/metrics.md: lacks the row | `rowlock_wait_seconds` | Waits. |",
             "docs/metrics.md: no such metric: rowlock_gone",
+            "deploy/alerts.yml: no such metric: rowlock_lost_total",
         ];
         assert_eq!(found, wanted);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Folders of builds, data and other people's code.
 const NOT_OURS: [&str; 2] = ["target", "data"];
 /// What is read.
-const KINDS: [&str; 4] = ["rs", "md", "toml", "snap"];
+const KINDS: [&str; 6] = ["rs", "md", "toml", "snap", "yml", "json"];
 
 /// Path from the root -> text.
 #[derive(Default)]

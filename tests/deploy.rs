@@ -1,0 +1,63 @@
+//! What is in `deploy/`: the files that nodes read are good, and fit together with what surrounds them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rowlock_coordinator::ClusterConfig;
+
+use crate::support::command::run;
+
+fn deploy(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
+}
+
+#[test]
+fn clusters_of_containers_are_three_nodes_that_know_each_other_by_name() {
+    for (name, host) in [("compose", "rowlock-N:"), ("kubernetes", "rowlock-N.rowlock-nodes:")] {
+        let file = deploy(name).join("cluster.toml");
+        let cluster = ClusterConfig::load(&file).unwrap();
+        // Probes and Prometheus ask over the network; docs/deployment.md says what that means.
+        let other = cluster.warnings.iter().find(|warning| !warning.starts_with("http = "));
+        assert_eq!(other, None, "{name}");
+        assert_eq!(cluster.nodes.len(), 3);
+        for node in &cluster.nodes {
+            // `--node from-hostname` counts from 1, hosts from 0.
+            let host = host.replace('N', &(node.id.0 - 1).to_string());
+            assert!(node.peer_addr.starts_with(&host), "{name}: {}", node.peer_addr);
+            assert!(node.any_client_addr().starts_with(&host), "{name}: {}", node.any_client_addr());
+            assert!(
+                node.peer_listen.as_deref().is_some_and(|listen| listen.starts_with("0.0.0.0:")),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_manual_page_is_made_of_each_command_and_no_hidden_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run(folder.path(), &["__manuals", "."]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for name in ["rowlock.1", "rowlock-lock.1", "rowlock-serve.1", "rowlock-tls-init.1"] {
+        assert!(names.iter().any(|one| one == name), "{name} in {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("__")), "{names:?}");
+    let page = fs::read_to_string(folder.path().join("rowlock-lock.1")).unwrap();
+    assert!(page.contains("Exit codes") && page.contains("max\\-hold"), "{page}");
+}
+
+#[test]
+fn the_unit_prevents_restarts_for_what_a_person_must_mend() {
+    let unit = fs::read_to_string(deploy("rowlock.service")).unwrap();
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    // Usage, another state than the others, the data folder, the configuration (docs/operations.md).
+    assert_eq!(value("RestartPreventExitStatus"), Some("64 70 73 78"));
+    assert_eq!(value("Type"), Some("notify"));
+    let files: u64 = value("LimitNOFILE").unwrap().parse().unwrap();
+    let most = ClusterConfig::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster.toml")).unwrap();
+    assert!(files >= most.client.max_connections as u64 + 512, "{files}");
+}
