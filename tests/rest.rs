@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::http::{post, request};
@@ -152,4 +153,88 @@ async fn reports_show_who_holds_and_an_operator_takes_the_lock_away_which_is_rec
     let last = history["entries"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["event"], &last["reason"]), (&json!("lost"), &json!("forced")), "{last}");
     assert_eq!(get("/v1/sessions").await.0, 200);
+}
+
+/// A stream of server-sent events: what has come of it.
+struct Stream {
+    stream: tokio::net::TcpStream,
+    text: String,
+}
+
+impl Stream {
+    async fn begin(api: &str, query: &str, last: Option<&str>) -> Stream {
+        let mut stream = tokio::net::TcpStream::connect(api).await.unwrap();
+        let last = last.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
+        let head = format!("GET /v1/watch{query} HTTP/1.1\r\nHost: {api}\r\n{last}\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut it = Stream { stream, text: String::new() };
+        it.read_until(|text| text.contains("retry: 1000\n")).await;
+        it
+    }
+
+    async fn read_until(&mut self, is_there: impl Fn(&str) -> bool) {
+        let read = async {
+            while !is_there(&self.text) {
+                let mut piece = [0; 4_096];
+                let len = self.stream.read(&mut piece).await.unwrap();
+                assert!(len > 0, "the stream has ended: {}", self.text);
+                self.text.push_str(std::str::from_utf8(&piece[..len]).unwrap());
+            }
+        };
+        let read = tokio::time::timeout(secs(30), read).await;
+        assert!(read.is_ok(), "{}", self.text);
+    }
+
+    /// Waits for so many events; their names, and the last id.
+    async fn events(&mut self, count: usize) -> (Vec<String>, String) {
+        self.read_until(|text| text.matches("\ndata: ").count() >= count && text.ends_with("\n\r\n")).await;
+        let after = |prefix: &str| -> Vec<String> {
+            self.text.lines().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned).collect()
+        };
+        (after("event: "), after("id: ").pop().unwrap())
+    }
+}
+
+/// Takes the lock and gives it back.
+async fn one_round(api: &str, secret: &Value, id: &str) {
+    let acquire = json!({ "secret": secret, "request_id": id });
+    let (_, held) = post(api, &format!("{LOCK}/acquire"), &acquire).await.unwrap();
+    let release = json!({ "secret": secret, "token": held["token"] });
+    let (code, _) = post(api, &format!("{LOCK}/release"), &release).await.unwrap();
+    assert_eq!(code, 200, "{held}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_goes_on_at_another_node_and_behind_a_restart_without_a_gap() {
+    const ROUND: [&str; 3] = ["requested", "granted", "released"];
+    let mut it = Cluster::start_with_api(3, FAST).await;
+    let lease = lease(it.api(1), 40_000).await;
+    let query = "?lock=/locks/ci/deploy";
+    let mut first = Stream::begin(it.api(2), query, None).await;
+    one_round(it.api(1), &lease["secret"], "a").await;
+    let (names, last) = first.events(3).await;
+    assert_eq!(names, ROUND);
+    drop(first);
+    one_round(it.api(1), &lease["secret"], "b").await;
+    // Another node, which has seen the same.
+    let mut second = Stream::begin(it.api(3), query, Some(&last)).await;
+    let (names, last) = second.events(3).await;
+    assert_eq!(names, ROUND, "what happened meanwhile, once");
+    one_round(it.api(1), &lease["secret"], "c").await;
+    let (names, next) = second.events(6).await;
+    assert_eq!(names[3..], ROUND);
+    assert!(next.parse::<i64>().unwrap() > last.parse().unwrap());
+    // A node that stops ends its streams at once, and the history is there again when it is back.
+    let begun = std::time::Instant::now();
+    it.restart(3).await;
+    assert!(begun.elapsed() < secs(30), "{:?}", begun.elapsed());
+    it.wait_until_serves(3).await;
+    one_round(it.api(1), &lease["secret"], "d").await;
+    let mut third = Stream::begin(it.api(3), query, Some(&next)).await;
+    let (names, _) = third.events(3).await;
+    assert_eq!(names, ROUND, "{}", third.text);
+    let wrong = request(it.api(1), "GET /v1/watch?lock=/a&prefix=/b", "", "").await.unwrap();
+    assert_eq!(wrong.0, 400, "{wrong:?}");
+    let wrong = request(it.api(1), "GET /v1/watch", "Last-Event-ID: x\r\n", "").await.unwrap();
+    assert_eq!(wrong.0, 400, "{wrong:?}");
 }

@@ -147,6 +147,7 @@ impl Apply for Applier {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
+        self.registry.feed.installed(machine.last_zxid(), machine.time_ms());
         self.lock_alarm.look(machine);
         self.marks.installed();
         if self.metrics.connections.get() > 0 {

@@ -39,6 +39,8 @@ pub struct Page {
     pub entries: Vec<(Key, Entry<'static>)>,
     /// There may be more before this key.
     pub more_before: Option<Key>,
+    /// All that was recorded from here on is kept, of whatever lock. `None`: that is not known.
+    pub kept_from: Option<Key>,
 }
 
 /// Whether a page wants what comes next.

@@ -37,6 +37,18 @@ impl Readers {
         }
     }
 
+    /// Those who may read what happens now.
+    pub fn of(event: &LockEvent<'_>) -> Readers {
+        if is_public(event) {
+            return Readers::Anyone;
+        }
+        let readers = |list: &[Acl]| {
+            let may_read = list.iter().filter(|entry| entry.perms & perms::READ != 0);
+            may_read.map(|entry| entry.id.clone()).collect()
+        };
+        Readers::These(readers(event.lock_acl), readers(event.acl))
+    }
+
     /// Those whom these bytes of [`write()`] name.
     pub(super) fn read(bytes: &[u8]) -> Option<Readers> {
         let mut reader = Reader(bytes);

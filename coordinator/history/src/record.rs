@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
-use rowlock_state::outcome::LockEventKind;
+use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
@@ -144,6 +144,23 @@ pub enum GapReason {
 }
 
 impl Record<'_> {
+    /// What happens now.
+    pub fn of(event: &LockEvent<'_>) -> Record<'static> {
+        let name = event.path.rsplit('/').next().unwrap_or_default();
+        Record {
+            lock: Cow::Owned(event.lock.to_owned()),
+            name: Cow::Owned(name.to_owned()),
+            token: event.token,
+            session: event.session,
+            address: Cow::Owned(event.address.to_owned()),
+            label: Cow::Owned(event.label.to_owned()),
+            mode: event.mode,
+            is_acquired: event.is_acquired,
+            readers: Readers::of(event),
+            kind: event.kind,
+        }
+    }
+
     /// Path of the queue znode.
     pub fn path(&self) -> String {
         if self.lock == "/" { format!("/{}", self.name) } else { format!("{}/{}", self.lock, self.name) }

@@ -385,6 +385,7 @@ impl Store {
         let oldest_ms = filter.since_ms.max(now_ms.saturating_sub(self.bounds.max_age_ms));
         let range = Range { from: Key::at(oldest_ms), before: filter.before };
         let mut reading = Reading::new(filter, &is_over);
+        reading.page.kept_from = self.kept_from(oldest_ms);
         if range.from >= range.before {
             return Ok(reading.page);
         }
@@ -411,6 +412,13 @@ impl Store {
             }
         }
         Ok(reading.page)
+    }
+
+    /// Where the first part begins of which nothing is too old to be shown.
+    fn kept_from(&self, oldest_ms: i64) -> Option<Key> {
+        let closed = self.closed.iter().filter(|footer| footer.entries > 0).map(|footer| footer.first);
+        let all = closed.chain(self.open.as_ref().and_then(OpenSegment::first));
+        all.filter(|first| first.time_ms >= oldest_ms).min()
     }
 
     /// `None`: it cannot be read, and was set aside.

@@ -15,24 +15,28 @@ mod lock;
 mod page;
 mod refusal;
 mod request_id;
+mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_types::limits::API_WAITS_MAX;
+use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
 use crate::zk::ClientContext;
 pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
+pub use watch::{Told, Watch};
 
 /// The door for requests on leases and locks.
 pub struct Api {
     context: ClientContext,
     /// Places of requests that wait for a lock.
     waits: Arc<Semaphore>,
+    /// Places of streams of lock events.
+    watches: Arc<Semaphore>,
 }
 
 /// Who makes a request.
@@ -51,7 +55,8 @@ impl Api {
     }
 
     fn bounded(context: ClientContext, waits: usize) -> Self {
-        Api { context, waits: Arc::new(Semaphore::new(waits)) }
+        let (waits, watches) = (Semaphore::new(waits), Semaphore::new(API_WATCHES_MAX));
+        Api { context, waits: Arc::new(waits), watches: Arc::new(watches) }
     }
 
     fn check_serving(&self) -> Result<(), Refusal> {

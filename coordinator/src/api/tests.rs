@@ -10,6 +10,8 @@ use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_types::limits;
 
+mod watch;
+
 use super::*;
 use crate::zk::tests::node::{Log, Node, config};
 

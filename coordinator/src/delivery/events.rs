@@ -66,6 +66,7 @@ impl EventSink for Dispatcher<'_> {
             }
             LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Gone { .. } => {}
         }
+        self.registry.feed.lock(event);
         let Some(pushed) = pushed(event) else { return };
         let frame = || {
             let claim = Claim { path: event.path.to_owned(), token: event.token };
@@ -106,6 +107,7 @@ impl Drop for Dispatcher<'_> {
     fn drop(&mut self) {
         self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
         self.watches.show(self.metrics);
+        self.registry.feed.publish();
     }
 }
 

@@ -19,6 +19,7 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::Attachment;
 
+use super::lock_feed::LockFeed;
 use super::outbox::{CloseReason, Message, Outbox};
 use super::stats::ConnectionStats;
 use crate::delivery::watch::ConnectionId;
@@ -27,6 +28,8 @@ use crate::delivery::watch::ConnectionId;
 #[derive(Default)]
 pub struct Registry {
     inner: Mutex<Inner>,
+    /// For those who watch locks.
+    pub(crate) feed: Arc<LockFeed>,
 }
 
 /// Invariant: `addresses` counts what is in `connections`; `sessions` and `half_open` mention only

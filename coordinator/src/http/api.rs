@@ -8,6 +8,7 @@
 mod answer;
 mod forced;
 mod request;
+mod watch;
 
 use std::sync::Arc;
 
@@ -65,10 +66,10 @@ pub async fn serve(
         ..Bounds::default()
     };
     let metrics = context.http.metrics.clone();
-    serve_routes(listener, router(context), (bounds, metrics), keeper, shutdown).await
+    serve_routes(listener, router(context, shutdown.clone()), (bounds, metrics), keeper, shutdown).await
 }
 
-fn router(context: ApiContext) -> Router {
+fn router(context: ApiContext, shutdown: Shutdown) -> Router {
     let http = context.http.clone();
     Router::new()
         .route("/v1/leases", post(new_lease))
@@ -76,6 +77,7 @@ fn router(context: ApiContext) -> Router {
         .route("/v1/leases/{id}", delete(end_lease))
         .route("/v1/locks/{*rest}", post(lock).delete(forced::force))
         .route("/v1/locks", get(report))
+        .route("/v1/watch", get(watch::watch))
         .route("/v1/queue", get(report))
         .route("/v1/history", get(report))
         .route("/v1/sessions", get(report))
@@ -87,6 +89,7 @@ fn router(context: ApiContext) -> Router {
         .layer(axum::middleware::from_fn_with_state(http, count))
         .layer(axum::middleware::map_response(finish_kept))
         .layer(axum::middleware::from_fn(take_turn))
+        .layer(Extension(shutdown))
         .with_state(context)
 }
 

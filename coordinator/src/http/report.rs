@@ -38,7 +38,7 @@ pub(super) async fn answer(context: &HttpContext, asker: &Asker, uri: &Uri) -> R
     }
 }
 
-fn problem(refusal: &Refusal) -> Problem {
+pub(super) fn problem(refusal: &Refusal) -> Problem {
     let status = match refusal {
         Refusal::NoSuchReport(_) | Refusal::NotThere(_) => StatusCode::NOT_FOUND,
         Refusal::BadQuestion(_) => StatusCode::BAD_REQUEST,

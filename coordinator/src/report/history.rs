@@ -67,7 +67,7 @@ pub(super) fn document(mut newest_first: Vec<HistoryEntry>, more_before: Option<
     }
 }
 
-fn item(key: Key, entry: &Entry<'_>) -> HistoryEntry {
+pub(super) fn item(key: Key, entry: &Entry<'_>) -> HistoryEntry {
     let event = match entry {
         Entry::Lock(record) => happened(record),
         Entry::Gap(gap) => missing(gap),

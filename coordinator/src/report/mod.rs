@@ -14,6 +14,7 @@ mod list;
 mod locks;
 pub mod question;
 mod sessions;
+mod since;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ use crate::delivery::registry::Registry;
 pub use access::Reader;
 pub use backup::Backups;
 use question::{HistoryQuestion, Question};
+pub(crate) use since::{Past, Span, shown};
 
 /// Why there is no document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

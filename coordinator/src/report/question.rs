@@ -1,7 +1,7 @@
 //! What is asked: a path with its query, checked as a whole before anything is looked at.
 
 use rowlock_history::Key;
-use rowlock_proto::{FencingToken, SessionId, path as paths};
+use rowlock_proto::{FencingToken, SessionId, Zxid, path as paths};
 use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
@@ -56,6 +56,44 @@ pub enum Scope {
     Prefix(String),
     /// Of all, or of something else.
     All,
+}
+
+impl Scope {
+    /// Whether it has this lock.
+    pub fn has(&self, lock: &str) -> bool {
+        match self {
+            Scope::Lock(path) => path == lock,
+            Scope::Prefix(prefix) => lock.starts_with(prefix),
+            Scope::All => true,
+        }
+    }
+}
+
+/// `/v1/watch`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchQuestion {
+    /// Of which locks.
+    pub scope: Scope,
+    /// Also what has happened since this change.
+    pub after: Option<Zxid>,
+}
+
+impl WatchQuestion {
+    /// Reads the query.
+    pub fn parse(query: &str) -> Result<WatchQuestion, Refusal> {
+        let mut given = Parameters::parse(query)?;
+        let scope = match (given.lock()?, given.prefix()?) {
+            (Some(_), Some(_)) => return bad("`lock` and `prefix` exclude each other".to_owned()),
+            (Some(lock), None) => Scope::Lock(lock),
+            (None, Some(prefix)) => Scope::Prefix(prefix),
+            (None, None) => Scope::All,
+        };
+        let after = given.take_as("after", "the id of an event", |text| text.parse().ok().map(Zxid))?;
+        match given.0.first() {
+            Some((name, _)) => bad(format!("/v1/watch knows no parameter `{name}`")),
+            None => Ok(WatchQuestion { scope, after }),
+        }
+    }
 }
 
 /// `/v1/history`
@@ -217,7 +255,7 @@ fn cursor(text: &str) -> Option<Key> {
     let mut parts = text.split('.');
     let (time_ms, zxid) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let ordinal = parts.next()?.parse().ok()?;
-    parts.next().is_none().then_some(Key { time_ms, zxid: rowlock_proto::Zxid(zxid), ordinal })
+    parts.next().is_none().then_some(Key { time_ms, zxid: Zxid(zxid), ordinal })
 }
 
 /// A plus sign is one: this is no form.
@@ -239,8 +277,6 @@ fn decoded(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::Zxid;
-
     use super::*;
     use rowlock_world::spoilt::Spoiler;
 

@@ -93,6 +93,21 @@ pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
 /// From the head of such a request to its answer: the longest wait, and time for the answer. Beyond: the
 /// connection is closed.
 pub const API_REQUEST_MAX: Duration = Duration::from_secs(75);
+/// Streams of lock events at one node. Beyond: 503 with Retry-After.
+pub const API_WATCHES_MAX: usize = 1_000;
+/// Age of such a stream. Beyond: it ends, and its client goes on with the next one.
+pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
+/// Pause of such a stream before its client hears that it is still there.
+pub const API_WATCH_SIGN_EVERY: Duration = Duration::from_secs(15);
+/// Lock events that a stream is given at once.
+pub const API_WATCH_BATCH: usize = 256;
+/// Past lock events that a stream begins with. Beyond: only the newest, and a gap.
+pub const API_WATCH_PAST_MAX: usize = 4_096;
+/// Lock events that a node keeps in memory for its streams. Beyond: the oldest go, and streams that have not
+/// been given them are told of a gap.
+pub const LOCK_FEED_MAX: usize = 16_384;
+/// Their bytes. Beyond: likewise.
+pub const LOCK_FEED_MAX_BYTES: usize = 8 << 20;
 /// Between two requests of such a connection. Beyond: it is closed.
 pub const API_IDLE_MAX: Duration = Duration::from_secs(120);
 /// Age of such a connection. Beyond: the next answer is its last one, so that a certificate that was revoked

@@ -214,6 +214,10 @@ metrics! {
     api_waits: Gauge,
     /// Requests refused because too many wait for locks at the API.
     api_waits_refused_total: Counter,
+    /// Streams of lock events at the API.
+    api_watches: Gauge,
+    /// Gaps in streams of lock events: a client was too slow, or the history did not reach back.
+    api_watch_gaps_total: Counter,
     /// Changed files of tokens that could not be used: the old tokens count.
     token_reload_failures_total: Counter,
     /// Records given to the audit log.

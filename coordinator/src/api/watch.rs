@@ -1,0 +1,167 @@
+//! Streams of lock events.
+//!
+//! A stream begins with what the history has of the past, if its client says up to where it knows that, and
+//! goes on with the feed. Both are taken at one moment of the state, so nothing falls between them.
+//!
+//! Invariant: a client that is given a checkpoint, and all entries before it, has missed nothing up to there
+//! that it may see, except where an entry says that there is a gap.
+
+use std::sync::Arc;
+
+use rowlock_env::time;
+use rowlock_proto::Zxid;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_SIGN_EVERY};
+use rowlock_types::metrics::Metrics;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::call::Call;
+use super::{Api, Caller, Refusal};
+use crate::delivery::lock_feed::Reading;
+use crate::report::question::{Scope, WatchQuestion};
+use crate::report::{Past, Span, shown};
+use crate::zk::ClientContext;
+
+/// What a stream tells its client at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// In the order of their changes.
+    pub entries: Vec<HistoryEntry>,
+    /// All that happened up to this change has been told. `None`: the last change's entries go on.
+    pub checkpoint: Option<Zxid>,
+}
+
+/// A stream. Dropping it ends it.
+pub struct Watch {
+    context: ClientContext,
+    caller: Caller,
+    scope: Scope,
+    reading: Reading,
+    /// Of the past.
+    begin: Option<Told>,
+    /// All up to this change has been told.
+    told: Zxid,
+    _place: Counted,
+}
+
+/// One of the streams of this node.
+struct Counted {
+    metrics: Arc<Metrics>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.api_watches.dec();
+    }
+}
+
+impl Api {
+    /// Begins a stream of what happens from now on, or from behind `question.after`.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`]; [`Refusal::Bad`]: there was no change `after` yet.
+    pub async fn watch(&self, caller: &Caller, question: WatchQuestion) -> Result<Watch, Refusal> {
+        self.check_serving()?;
+        let WatchQuestion { scope, after } = question;
+        let place = self.watches.clone().try_acquire_owned();
+        let place = place.map_err(|_| Refusal::Full("too many watch locks at this node"))?;
+        let metrics = self.context.metrics.clone();
+        metrics.api_watches.inc();
+        let place = Counted { metrics, _place: place };
+        // So that a node that lags behind knows what the client has seen elsewhere.
+        Call::new(self, caller).sync().await?;
+        let (reading, frozen) = {
+            let state = self.context.replica.state.read();
+            (self.context.registry.feed.read(), state.freeze())
+        };
+        let last = frozen.machine().last_zxid();
+        let after = after.unwrap_or(last);
+        if after > last {
+            return Err(Refusal::Bad(format!("there was no change {} yet", after.0)));
+        }
+        let past =
+            self.context.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
+        let (context, caller) = (self.context.clone(), caller.clone());
+        let mut watch = Watch { context, caller, scope, reading, begin: None, told: last, _place: place };
+        watch.begin = Some(watch.beginning(past, Span { after, last }));
+        Ok(watch)
+    }
+}
+
+impl Watch {
+    fn beginning(&self, past: Past, span: Span) -> Told {
+        let Past { mut entries, missing } = past;
+        if let Some(reason) = missing {
+            let time_ms = entries.first().map_or_else(|| self.time_ms(), |entry| entry.time_ms);
+            // What is there of the first change may be its end.
+            let last = entries.first().map_or(span.last, |entry| before(entry.zxid));
+            entries.insert(0, self.gap(reason, time_ms, Span { last, ..span }));
+        }
+        Told { entries, checkpoint: Some(span.last) }
+    }
+
+    fn gap(&self, reason: &str, time_ms: i64, span: Span) -> HistoryEntry {
+        self.context.metrics.api_watch_gaps_total.inc();
+        let event = HistoryEvent::Gap { reason: reason.to_owned(), from_zxid: span.after, missing: None };
+        HistoryEntry { time_ms, zxid: span.last.max(span.after), event }
+    }
+
+    fn time_ms(&self) -> i64 {
+        self.context.replica.state.read().time_ms()
+    }
+
+    /// Waits for what comes next; without entries, that nothing has happened for a while. `None`: the node
+    /// does not serve any more, and another one is to be asked.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn next(&mut self) -> Option<Told> {
+        if let Some(begin) = self.begin.take() {
+            return Some(begin);
+        }
+        let sign_at = time::now() + API_WATCH_SIGN_EVERY;
+        loop {
+            if !self.context.status.borrow().serving {
+                return None;
+            }
+            let is_quiet = time::now() >= sign_at;
+            let told = self.look();
+            if !told.entries.is_empty() || is_quiet {
+                return Some(told);
+            }
+            if told.checkpoint.is_some() {
+                let _ = time::timeout_at(sign_at, self.reading.ready()).await;
+            }
+        }
+    }
+
+    /// What there is now.
+    fn look(&mut self) -> Told {
+        let state = self.context.replica.state.read();
+        let piece = self.reading.take(API_WATCH_BATCH);
+        let told = self.told;
+        // Whoever holds the read lock of the state finds all its events in the feed.
+        let checkpoint = match piece.events.last() {
+            _ if piece.is_last => Some(state.last_zxid()),
+            Some(event) if piece.is_whole => Some(event.0.zxid),
+            _ => None,
+        };
+        let news = piece.events.iter().map(|event| &**event).filter(|event| event.0.zxid > told);
+        let mut entries = shown(news, &state, &self.scope, &self.caller.identities);
+        let time_ms = state.time_ms();
+        drop(state);
+        if piece.has_missed {
+            let last = piece.events.first().map_or(told, |event| before(event.0.zxid));
+            entries.insert(0, self.gap("too-slow", time_ms, Span { after: told, last }));
+        }
+        assert!(entries.is_sorted_by_key(|entry| entry.zxid), "they are told in order");
+        self.told = checkpoint.map_or(told, |checkpoint| checkpoint.max(told));
+        Told { entries, checkpoint: checkpoint.map(|_| self.told) }
+    }
+}
+
+/// The change before this one.
+fn before(zxid: Zxid) -> Zxid {
+    Zxid(zxid.0 - 1)
+}

@@ -1,0 +1,176 @@
+//! `GET /v1/watch`: lock events as server-sent events (the WHATWG's HTML, section 9.2).
+//!
+//! Invariant: an id stands where all of its change has been told, so a client that comes back with its last
+//! id misses nothing; it may hear of a change again of which it has heard a part.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+
+use axum::body::Body;
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, http::Uri};
+use bytes::Bytes;
+use futures_util::stream;
+use rowlock_env::task::Shutdown;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::Zxid;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
+
+use super::super::connection::{Turn, Visitor};
+use super::{ApiContext, Asked, Asking, Denied, answer, path_of, report};
+use crate::api::{Refusal, Told, Watch};
+use crate::report::question::WatchQuestion;
+
+/// What a client has got last, as browsers say it.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// How every stream begins: after how many milliseconds a client comes back.
+const BEGIN: &str = "retry: 1000\n";
+/// For clients that count silence as death.
+const SIGN: &str = ":\n";
+
+/// A stream under way.
+struct Stream {
+    watch: Watch,
+    visitor: Visitor,
+    turn: Option<Turn>,
+    shutdown: Shutdown,
+    ends: Instant,
+    has_begun: bool,
+}
+
+pub(super) async fn watch(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    Extension(shutdown): Extension<Shutdown>,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let question = question(request.uri(), request.headers());
+    drop(request);
+    let begin = async {
+        let question = question?;
+        asked.check(asker.may_see(&question.scope))?;
+        context.api.watch(&asked.caller(), question).await.map_err(answer::refusal)
+    };
+    let watch = match begin.await {
+        Ok(watch) => watch,
+        Err(denied) => return *denied,
+    };
+    let ends = time::now() + API_WATCH_MAX;
+    let stream = Stream { watch, visitor: visitor.clone(), turn: None, shutdown, ends, has_begun: false };
+    let content_type = HeaderValue::from_static("text/event-stream");
+    let body = Body::from_stream(stream::unfold(stream, piece));
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        // Proxies are not to collect it.
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, body).into_response()
+}
+
+/// What the client has got goes before what its address says: it comes back to the same one.
+fn question(uri: &Uri, headers: &HeaderMap) -> Result<WatchQuestion, Denied> {
+    let question = WatchQuestion::parse(uri.query().unwrap_or_default());
+    let mut question = question.map_err(|refusal| Box::new(report::problem(&refusal).into_response()))?;
+    if let Some(last) = headers.get(LAST_EVENT_ID) {
+        let last = last.to_str().ok().and_then(|text| text.trim().parse().ok());
+        let wrong = || answer::refusal(Refusal::Bad("Last-Event-ID is not the id of an event".to_owned()));
+        question.after = Some(Zxid(last.ok_or_else(wrong)?));
+    }
+    Ok(question)
+}
+
+async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)> {
+    // Only now: the request that began it counts as answered when there is a stream.
+    let visitor = &stream.visitor;
+    stream.turn.get_or_insert_with(|| visitor.begins(Some(API_WATCH_MAX + API_REQUEST_MAX)));
+    let told = tokio::select! {
+        biased;
+        () = stream.shutdown.wait() => return None,
+        () = time::sleep_until(stream.ends) => return None,
+        told = stream.watch.next() => told?,
+    };
+    let mut text = String::new();
+    if !std::mem::replace(&mut stream.has_begun, true) {
+        text.push_str(BEGIN);
+    }
+    write(&told, &mut text);
+    assert!(!text.is_empty(), "a piece without bytes would end the body");
+    Some((Ok(Bytes::from(text)), stream))
+}
+
+fn write(told: &Told, out: &mut String) {
+    let Told { entries, checkpoint } = told;
+    if entries.is_empty() {
+        out.push_str(SIGN);
+    }
+    for (at, entry) in entries.iter().enumerate() {
+        let is_whole = match entries.get(at + 1) {
+            Some(next) => next.zxid != entry.zxid,
+            None => checkpoint.is_some(),
+        };
+        if is_whole {
+            id(entry.zxid, out);
+        }
+        let data = serde_json::to_string(entry).expect("Invariant: an entry is structs, text and numbers");
+        let _ = write!(out, "event: {}\ndata: {data}\n\n", name(entry));
+    }
+    // An id without data tells the client how far it is, and nothing else.
+    if let Some(checkpoint) = checkpoint.filter(|last| entries.last().is_none_or(|entry| entry.zxid < *last))
+    {
+        id(checkpoint, out);
+        out.push('\n');
+    }
+}
+
+fn id(zxid: Zxid, out: &mut String) {
+    let _ = writeln!(out, "id: {}", zxid.0);
+}
+
+fn name(entry: &HistoryEntry) -> &'static str {
+    match entry.event {
+        HistoryEvent::Requested { .. } => "requested",
+        HistoryEvent::Granted { .. } => "granted",
+        HistoryEvent::Converted(_) => "converted",
+        HistoryEvent::Abandoned(_) => "abandoned",
+        HistoryEvent::Released(_) => "released",
+        HistoryEvent::Lost(_) => "lost",
+        HistoryEvent::Gap { .. } => "gap",
+        _ => unreachable!("this release tells of nothing else"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(zxid: i64) -> HistoryEntry {
+        let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };
+        HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }
+    }
+
+    fn text(entries: Vec<HistoryEntry>, checkpoint: Option<i64>) -> String {
+        let mut out = String::new();
+        write(&Told { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
+        out
+    }
+
+    #[test]
+    fn an_id_stands_with_the_last_entry_of_its_change_and_no_text_of_a_client_ends_a_line() {
+        let data = |zxid: i64| {
+            format!(
+                "event: gap\ndata: {{\"time_ms\":7,\"zxid\":{zxid},\"event\":\"gap\",\"reason\":\"a\\nb\",\
+                 \"from_zxid\":1,\"missing\":null}}\n\n"
+            )
+        };
+        let (two, three) = (data(2), data(3));
+        assert_eq!(text(vec![gap(2), gap(2), gap(3)], Some(3)), format!("{two}id: 2\n{two}id: 3\n{three}"));
+        assert_eq!(text(vec![gap(2), gap(3)], None), format!("id: 2\n{two}{three}"), "3 goes on");
+        assert_eq!(text(vec![gap(2)], Some(5)), format!("id: 2\n{two}id: 5\n\n"));
+        assert_eq!(text(Vec::new(), Some(5)), ":\nid: 5\n\n");
+    }
+}
