@@ -113,7 +113,8 @@ deb:
     target/release/rowlock completions bash > $files/rowlock.bash
     target/release/rowlock completions zsh > $files/_rowlock
     target/release/rowlock completions fish > $files/rowlock.fish
-    cargo deb --no-build -p rowlock
+    # The line numbers of backtraces stay in target/release/rowlock.
+    cargo deb --no-build --strip -p rowlock
 
 # The alerts and the unit, with the tools of those who run them: promtool (Debian: prometheus) and systemd-analyze.
 deploy-files:
