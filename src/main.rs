@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod backup;
+mod check;
 mod cluster;
 mod completions;
 mod doctor;
@@ -88,6 +89,7 @@ enum Command {
     Health(health::Health),
     #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
+    Check(check::Check),
     Ls(znode::ls::Ls),
     Get(znode::get::Get),
     Set(znode::set::Set),
@@ -182,6 +184,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Status(status) => status.run().await,
             Command::Health(health) => health.run().await,
             Command::Doctor(doctor) => doctor.run().await,
+            Command::Check(check) => check.run().await,
             Command::Ls(ls) => ls.run().await,
             Command::Get(get) => get.run().await,
             Command::Set(set) => set.run().await,

@@ -47,6 +47,27 @@ async fn the_doctor_says_of_each_endpoint_how_far_a_client_gets_and_why_no_furth
     assert!(ls.err.contains("it has no quorum") && ls.err.contains("rowlock doctor"), "{}", ls.err);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_of_the_machine_measures_disk_and_network_and_leaves_nothing_behind() {
+    let cluster = Cluster::start(
+        1,
+        "[raft]\nheartbeat_ms = 1000\nelection_timeout_min_ms = 3000\n\
+        election_timeout_max_ms = 6000\n",
+    )
+    .await;
+    let folder = cluster.folder.join("disk");
+    std::fs::create_dir(&folder).unwrap();
+    let check = ["check", "perf", "--for", "0.2", "--data", "disk"];
+    let fits = ask(&cluster, &check).await;
+    assert_eq!(fits.code, 0, "{}{}", fits.out, fits.err);
+    assert!(fits.out.starts_with("disk     disk: a flush of 4 KiB takes "), "{}", fits.out);
+    let network = format!("network  {}: a round trip takes ", cluster.endpoints());
+    assert!(fits.out.contains(&network) && fits.out.contains(": they fit\n"), "{}", fits.out);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    let absent = ask(&cluster, &["check", "perf", "--data", "absent"]).await;
+    assert_eq!(absent.code, 73, "{}", absent.err);
+}
+
 #[test]
 fn an_address_that_is_none_is_refused_with_how_to_write_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,28 @@
+//! `rowlock check`: looks whether a machine is fit for a node, before it runs one or beside one.
+
+mod perf;
+
+use std::process::ExitCode;
+
+use crate::exit::Failure;
+
+/// Look whether this machine is fit for a node
+#[derive(clap::Args)]
+pub struct Check {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Perf(perf::Perf),
+}
+
+impl Check {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Perf(perf) => perf.run().await,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `rowlock check perf`: how long a flush and a round trip take here, and which elections fit that.
+//!
+//! A commit takes a flush and a round trip at least, so no setting makes a lock quicker than their sum.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_coordinator::config::RaftConfig;
+use rowlock_env::disk::Dir;
+use rowlock_env::net::{self, Stream};
+use rowlock_env::time;
+
+use crate::cluster::{Cluster, seconds};
+use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED};
+use crate::paint::Paint;
+use crate::print::outln;
+
+/// What is written for each flush: the log entry of a few commands.
+const BLOCK: usize = 4 << 10;
+/// The file is allocated before, as the log's are, and written again from its beginning.
+const FILE_BYTES: u64 = 4 << 20;
+const FILE: &str = "rowlock-check-perf";
+/// Round trips to each node, with a pause between two.
+const ROUND_TRIPS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(10);
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Measure flushes of the disk and round trips to the nodes, and say which elections fit
+#[derive(clap::Args)]
+pub struct Perf {
+    /// The folder whose disk is measured: one on the disk of the node's data
+    #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA", default_value = ".")]
+    data: PathBuf,
+    /// How long to flush
+    #[arg(long = "for", value_name = "SEC", value_parser = seconds, default_value = "3")]
+    how_long: Duration,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Times of one kind, sorted.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn of(mut all: Vec<Duration>) -> Option<Times> {
+        all.sort_unstable();
+        (!all.is_empty()).then_some(Times(all))
+    }
+
+    /// So many of a hundred take no longer.
+    fn percentile(&self, percent: usize) -> Duration {
+        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+    }
+
+    fn words(&self) -> String {
+        let [half, most, longest] = [50, 99, 100].map(|percent| ms(self.percentile(percent)));
+        format!("{half}, 99 of 100 within {most}, longest {longest}")
+    }
+}
+
+impl Perf {
+    /// Exit code 0: the elections fit, 1: they do not.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let raft = self.cluster.file()?.map(|file| file.raft).unwrap_or_default();
+        let flushes = flushes(&self.data, self.how_long)?;
+        let count = flushes.0.len();
+        outln!(
+            "disk     {}: a flush of 4 KiB takes {} ({count} flushes)",
+            self.data.display(),
+            flushes.words()
+        );
+        let mut trips = Vec::new();
+        let endpoints = self.cluster.endpoints()?;
+        for endpoint in endpoints.split('/').next().unwrap_or_default().split(',') {
+            match round_trips(endpoint.trim()).await {
+                Ok(times) => {
+                    outln!("network  {endpoint}: a round trip takes {}", times.words());
+                    trips.push(times);
+                }
+                Err(e) => outln!("network  {endpoint}: not measured: {e}"),
+            }
+        }
+        let nearest = trips.iter().map(|times| times.percentile(50)).min().unwrap_or_default();
+        let least = ms(flushes.percentile(50) + nearest);
+        outln!("a commit takes {least} at least: a flush, and a round trip to the nearest node");
+        let farthest = trips.iter().map(|times| times.percentile(99)).max();
+        let wrong = judge(&raft, flushes.percentile(99), farthest);
+        let elections = format!(
+            "elections of {} and {} ms, heartbeats of {} ms",
+            raft.election_timeout_min_ms, raft.election_timeout_max_ms, raft.heartbeat_ms
+        );
+        if wrong.is_empty() {
+            outln!("{}", Paint::stdout().good(&format!("{elections}: they fit")));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let why = wrong.join("; ");
+        Err(Failure::new(
+            REFUSED,
+            format!("{elections}: {why} (docs/operations.md, \"How long a leader may be silent\")"),
+        ))
+    }
+}
+
+/// By the rule of docs/operations.md: a heartbeat is a round trip and some, an election at least three slow
+/// flushes.
+fn judge(raft: &RaftConfig, slow_flush: Duration, slow_trip: Option<Duration>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let least = Duration::from_millis(raft.election_timeout_min_ms);
+    if least < 3 * slow_flush {
+        let fits = (3 * slow_flush).as_millis() + 1;
+        wrong.push(format!("set election_timeout_min_ms to {fits} or more, and the maximum to twice that"));
+    }
+    if let Some(trip) = slow_trip.filter(|trip| Duration::from_millis(raft.heartbeat_ms) < *trip) {
+        let fits = trip.as_millis() + 10;
+        wrong.push(format!(
+            "set heartbeat_ms to {fits} or more, and the elections to three times that or more"
+        ));
+    }
+    wrong
+}
+
+fn flushes(folder: &Path, how_long: Duration) -> Result<Times, Failure> {
+    let unusable =
+        |e| Failure::new(DATA_FOLDER, format!("{}: {e}; name a folder with --data", folder.display()));
+    let dir = Dir::open(folder).map_err(unusable)?;
+    // What an interrupted run has left.
+    if dir.exists(FILE) {
+        dir.remove(FILE).map_err(unusable)?;
+    }
+    let file = dir.create_new(FILE).map_err(unusable)?;
+    let measured = (|| {
+        file.allocate(FILE_BYTES)?;
+        file.sync_all()?;
+        let (begun, mut times, mut at) = (time::now(), Vec::new(), 0);
+        while begun.elapsed() < how_long {
+            let start = time::now();
+            file.write_all_at(&[0x5a; BLOCK], at)?;
+            file.sync_data()?;
+            times.push(start.elapsed());
+            at = (at + BLOCK as u64) % FILE_BYTES;
+        }
+        Ok(times)
+    })();
+    let removed = dir.remove(FILE);
+    let failed = |e: std::io::Error| Failure::new(IO, format!("{}: {e}", folder.display()));
+    let times = measured.map_err(failed)?;
+    removed.map_err(failed)?;
+    Times::of(times).ok_or_else(|| Failure::new(IO, "no flush came to its end; measure for longer (--for)"))
+}
+
+/// How long connections take: the kernel of the other side answers, so a busy node does not count.
+async fn round_trips(endpoint: &str) -> std::io::Result<Times> {
+    // The look-up of a name is no part of a round trip.
+    let found = time::timeout(CONNECT, net::addresses(endpoint)).await;
+    let found = found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
+    let nowhere = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    let address = found.first().ok_or_else(nowhere)?.to_string();
+    let mut times = Vec::new();
+    for _ in 0..ROUND_TRIPS {
+        let begun = time::now();
+        drop(Stream::connect(&address, CONNECT).await?);
+        times.push(begun.elapsed());
+        time::sleep(PAUSE).await;
+    }
+    Ok(Times::of(times).expect("Invariant: there is a round trip"))
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elections_fit_three_slow_flushes_and_heartbeats_a_slow_round_trip() {
+        let raft = RaftConfig::default();
+        let of = |flush: u64, trip: Option<u64>| {
+            judge(&raft, Duration::from_millis(flush), trip.map(Duration::from_millis)).len()
+        };
+        let (least, heartbeat) = (raft.election_timeout_min_ms, raft.heartbeat_ms);
+        assert_eq!(of(least / 3, Some(heartbeat)), 0);
+        assert_eq!(of(least / 3 + 1, None), 1);
+        assert_eq!(of(1, Some(heartbeat + 1)), 1);
+        assert_eq!(of(least, Some(heartbeat * 2)), 2);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_sorted_times() {
+        let times = Times::of((1..=200).rev().map(Duration::from_millis).collect()).unwrap();
+        assert_eq!([50, 99, 100].map(|p| times.percentile(p).as_millis()), [101, 199, 200]);
+        assert!(Times::of(Vec::new()).is_none());
+        assert_eq!(Times::of(vec![Duration::from_millis(7)]).unwrap().percentile(99).as_millis(), 7);
+    }
+}
