@@ -238,3 +238,34 @@ async fn a_stream_goes_on_at_another_node_and_behind_a_restart_without_a_gap() {
     let wrong = request(it.api(1), "GET /v1/watch", "Last-Event-ID: x\r\n", "").await.unwrap();
     assert_eq!(wrong.0, 400, "{wrong:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_locks_are_taken_at_once_or_not_at_all_through_whatever_node() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let (one, two) = (lease(it.api(1), 40_000).await, lease(it.api(2), 40_000).await);
+    let acquire = |lease: &Value, locks: &[&str], wait_ms: u32| {
+        let locks: Vec<Value> = locks.iter().map(|lock| json!({ "lock": lock })).collect();
+        json!({ "secret": lease["secret"], "request_id": "x", "locks": locks, "wait_ms": wait_ms })
+    };
+    let path = "/v1/locks/acquire";
+    let mut tokens = Vec::new();
+    for id in it.ids() {
+        let (code, held) = post(it.api(id), path, &acquire(&one, &["a", "b"], 0)).await.unwrap();
+        assert_eq!((code, &held["state"]), (200, &json!("held")), "{held}");
+        assert_eq!(held["locks"][1]["lock"], "/locks/b");
+        tokens.push(held["locks"].clone());
+    }
+    assert!(tokens.iter().all(|all| *all == tokens[0]), "{tokens:?}");
+    let (code, busy) = post(it.api(2), path, &acquire(&two, &["b", "c"], 0)).await.unwrap();
+    assert_eq!((code, &busy["state"]), (200, &json!("busy")), "{busy}");
+    assert_eq!((&busy["locks"][0]["state"], &busy["locks"][1]["state"]), (&json!("busy"), &json!("gone")));
+    let (api, waits) = (it.api(3).to_owned(), acquire(&two, &["b", "c"], 15_000));
+    let waits = tokio::spawn(async move { post(&api, path, &waits).await });
+    let end = format!("DELETE /v1/leases/{}", one["lease"].as_str().unwrap());
+    let ended = request(it.api(1), &end, "", &json!({ "secret": one["secret"] }).to_string()).await.unwrap();
+    assert_eq!(ended.0, 204);
+    let (_, held) = waits.await.unwrap().unwrap();
+    assert_eq!(held["state"], "held", "{held}");
+    let (code, _) = post(it.api(1), path, &json!({ "locks": [{ "lock": "a" }] })).await.unwrap();
+    assert_eq!(code, 400, "it needs a lease");
+}

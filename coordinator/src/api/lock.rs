@@ -107,6 +107,27 @@ pub enum Which {
     Request(String),
 }
 
+impl Place {
+    pub(super) fn of(state: PlaceState) -> Result<Place, Refusal> {
+        match state {
+            PlaceState::Held(claim) => Ok(Place::Held(claim)),
+            PlaceState::Waiting { claim, ahead, holder } => Ok(Place::Waiting { claim, ahead, holder }),
+            PlaceState::Busy { holder, .. } => Ok(Place::Busy { holder }),
+            PlaceState::Deadlock(circle) => Err(Refusal::Deadlock(circle)),
+            PlaceState::LimitIs(limit) => Err(Refusal::Limit(limit)),
+            PlaceState::Absent => Ok(Place::Gone),
+        }
+    }
+
+    /// What it is after this news of it.
+    pub(super) fn after(claim: Claim, event: NoticeEvent) -> Place {
+        match event {
+            NoticeEvent::Granted => Place::Held(claim),
+            NoticeEvent::Deleted | NoticeEvent::Forced | NoticeEvent::Revoked => Place::Gone,
+        }
+    }
+}
+
 impl LockName {
     /// Path of the lock's znode.
     pub fn path(&self) -> &str {
@@ -128,7 +149,7 @@ impl FromStr for LockName {
 }
 
 impl Wanted {
-    fn check(&self) -> Result<RequestId, Refusal> {
+    pub(super) fn check(&self) -> Result<RequestId, Refusal> {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         if self.wait > API_WAIT_MAX {
             return bad("wait_ms is more than 60000: ask again with the same request_id");
@@ -148,7 +169,7 @@ impl Wanted {
         }
     }
 
-    fn acquire(&self, lock: &LockName, id: &RequestId) -> Acquire {
+    pub(super) fn acquire(&self, lock: &LockName, id: &RequestId) -> Acquire {
         let wait = !self.wait.is_zero();
         let data = (!self.label.is_empty()).then(|| Bytes::copy_from_slice(self.label.as_bytes()));
         Acquire {
@@ -216,7 +237,7 @@ impl Api {
         Ok(Standing { lease, secret, request_id: id.as_str().to_owned(), valid_for_ms, place })
     }
 
-    fn waiting(&self) -> Result<Waiting<'_>, Refusal> {
+    pub(super) fn waiting(&self) -> Result<Waiting<'_>, Refusal> {
         let metrics = &self.context.metrics;
         match self.waits.clone().try_acquire_owned() {
             Ok(place) => {
@@ -308,7 +329,7 @@ impl Api {
 }
 
 /// The place of a request that waits. Dropping it makes room for another one.
-struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     api: &'a Api,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
@@ -348,10 +369,7 @@ impl Attempted<'_> {
             let heard = self.call.notice(until).await?;
             self.call.has_waited();
             place = match heard {
-                Some(Notice { claim: of, event }) if of == *claim => match event {
-                    NoticeEvent::Granted => Place::Held(of),
-                    NoticeEvent::Deleted | NoticeEvent::Forced | NoticeEvent::Revoked => Place::Gone,
-                },
+                Some(Notice { claim: of, event }) if of == *claim => Place::after(of, event),
                 Some(_) => continue,
                 // How many are before it has changed meanwhile.
                 None => self.ask(lock, wanted, id).await?,
@@ -370,13 +388,6 @@ impl Attempted<'_> {
         let Outcome::PlaceStates(place_states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");
         };
-        match place_states.into_iter().next() {
-            Some(PlaceState::Held(claim)) => Ok(Place::Held(claim)),
-            Some(PlaceState::Waiting { claim, ahead, holder }) => Ok(Place::Waiting { claim, ahead, holder }),
-            Some(PlaceState::Busy { holder, .. }) => Ok(Place::Busy { holder }),
-            Some(PlaceState::Deadlock(circle)) => Err(Refusal::Deadlock(circle)),
-            Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
-            Some(PlaceState::Absent) | None => Ok(Place::Gone),
-        }
+        place_states.into_iter().next().map_or(Ok(Place::Gone), Place::of)
     }
 }

@@ -15,6 +15,7 @@ mod lock;
 mod page;
 mod refusal;
 mod request_id;
+mod several;
 mod watch;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use crate::zk::ClientContext;
 pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
+pub use several::{Part, Standings};
 pub use watch::{Told, Watch};
 
 /// The door for requests on leases and locks.

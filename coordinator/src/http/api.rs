@@ -8,6 +8,7 @@
 mod answer;
 mod forced;
 mod request;
+mod several;
 mod watch;
 
 use std::sync::Arc;
@@ -76,6 +77,7 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/leases/{id}/keepalive", post(keep_alive))
         .route("/v1/leases/{id}", delete(end_lease))
         .route("/v1/locks/{*rest}", post(lock).delete(forced::force))
+        .route("/v1/locks/acquire", post(several::acquire))
         .route("/v1/locks", get(report))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/queue", get(report))

@@ -119,6 +119,8 @@ pub const API_WAITS_MAX: usize = 5_000;
 pub const API_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a request waits for the cluster. Beyond: 503, since it may have happened.
 pub const API_ANSWER_MAX: Duration = Duration::from_secs(8);
+/// Locks of one request. Beyond: 400.
+pub const API_LOCKS_MAX: usize = 64;
 /// Bytes of a request's body. Beyond: 413.
 pub const API_BODY_MAX_BYTES: usize = 16 << 10;
 /// How long a body may take to come. Beyond: 408.

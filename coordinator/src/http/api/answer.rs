@@ -7,7 +7,7 @@ use rowlock_proto::lock::Party;
 use serde_json::{Map, Value, json};
 
 use super::Problem;
-use crate::api::{Opened, Place, Refusal, Standing};
+use crate::api::{Opened, Part, Place, Refusal, Standing, Standings};
 
 pub(super) fn opened(opened: &Opened) -> Response {
     let lease = opened.secret.session.to_string();
@@ -24,17 +24,59 @@ pub(super) fn flag(name: &str, value: bool) -> Response {
 }
 
 pub(super) fn standing(standing: &Standing) -> Response {
+    let mut document = place(&standing.place);
+    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
+    let is_waiting = matches!(standing.place, Place::Waiting { .. });
+    let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
+    put("request_id", standing.request_id.as_str().into());
+    if has_place {
+        put("lease", standing.lease.to_string().into());
+        put("valid_for_ms", standing.valid_for_ms.into());
+    }
+    if let Some(secret) = &standing.secret {
+        put("secret", secret.reveal().into());
+    }
+    (status, Json(Value::Object(document))).into_response()
+}
+
+/// The state of all is that of the one that keeps the client from having them.
+pub(super) fn standings(standings: &Standings, parts: &[Part]) -> Response {
+    let is_any = |wanted: fn(&Place) -> bool| standings.places.iter().any(wanted);
+    let (state, status) = if is_any(|place| matches!(place, Place::Busy { .. })) {
+        ("busy", StatusCode::OK)
+    } else if is_any(|place| matches!(place, Place::Gone)) {
+        ("gone", StatusCode::OK)
+    } else if is_any(|place| matches!(place, Place::Waiting { .. })) {
+        ("waiting", StatusCode::ACCEPTED)
+    } else {
+        ("held", StatusCode::OK)
+    };
+    let one = |(part, at): (&Part, &Place)| {
+        let mut document = place(at);
+        document.insert("lock".to_owned(), part.lock.path().into());
+        Value::Object(document)
+    };
+    let document = json!({
+        "state": state,
+        "locks": parts.iter().zip(&standings.places).map(one).collect::<Value>(),
+        "request_id": standings.request_id,
+        "lease": standings.lease.to_string(),
+        "valid_for_ms": standings.valid_for_ms,
+    });
+    (status, Json(document)).into_response()
+}
+
+fn place(place: &Place) -> Map<String, Value> {
     let mut document = Map::new();
     let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
-    let mut status = StatusCode::OK;
-    match &standing.place {
+    match place {
         Place::Held(claim) => {
             put("state", "held".into());
             put("token", claim.token.0.to_string().into());
             put("place", claim.path.as_str().into());
         }
         Place::Waiting { claim, ahead, holder } => {
-            status = StatusCode::ACCEPTED;
             put("state", "waiting".into());
             put("position", (u64::from(*ahead) + 1).into());
             put("place", claim.path.as_str().into());
@@ -48,16 +90,7 @@ pub(super) fn standing(standing: &Standing) -> Response {
             put("state", "gone".into());
         }
     }
-    let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
-    put("request_id", standing.request_id.as_str().into());
-    if has_place {
-        put("lease", standing.lease.to_string().into());
-        put("valid_for_ms", standing.valid_for_ms.into());
-    }
-    if let Some(secret) = &standing.secret {
-        put("secret", secret.reveal().into());
-    }
-    (status, Json(Value::Object(document))).into_response()
+    document
 }
 
 fn party(party: &Party) -> Value {

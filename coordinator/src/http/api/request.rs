@@ -7,7 +7,7 @@ use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Mode, Owner};
 use serde::Deserialize;
 
-use crate::api::{For, Refusal, Secret, Wanted, Which};
+use crate::api::{For, Part, Refusal, Secret, Wanted, Which};
 
 /// The secret of a lease may stand here instead of in the body.
 const LEASE_HEADER: &str = "rowlock-lease";
@@ -58,6 +58,34 @@ pub(super) struct Acquire {
     max_hold_ms: u32,
 }
 
+/// One of several locks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartWanted {
+    lock: String,
+    #[serde(default)]
+    mode: ModeName,
+    permits: Option<u32>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AcquireAll {
+    secret: Option<String>,
+    request_id: Option<String>,
+    locks: Vec<PartWanted>,
+    #[serde(default)]
+    wait_ms: u32,
+    owner: Option<String>,
+    #[serde(default)]
+    label: String,
+    #[serde(default)]
+    lock_delay_ms: u32,
+    #[serde(default)]
+    max_hold_ms: u32,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
@@ -93,13 +121,7 @@ impl Acquire {
             (Some(secret), None) => For::Lease(secret),
             (None, ttl_ms) => For::New(ttl_ms.unwrap_or(TTL_MS)),
         };
-        let mode = match (self.mode, self.permits, self.limit) {
-            (ModeName::Exclusive, None, None) => Mode::Exclusive,
-            (ModeName::Shared, None, None) => Mode::Shared,
-            (ModeName::Permits, Some(0), _) => return bad("permits is 0"),
-            (ModeName::Permits, permits, _) => Mode::Permits(permits.unwrap_or(1)),
-            _ => return bad("permits and limit need mode = \"permits\""),
-        };
+        let mode = mode_of(self.mode, self.permits, self.limit)?;
         Ok(Wanted {
             by,
             request_id: self.request_id,
@@ -111,6 +133,40 @@ impl Acquire {
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
         })
+    }
+}
+
+impl AcquireAll {
+    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<(Vec<Part>, Wanted), Refusal> {
+        let secret = Shown { secret: self.secret }.secret(headers)?;
+        let part = |part: PartWanted| {
+            let mode = mode_of(part.mode, part.permits, part.limit)?;
+            Ok(Part { lock: part.lock.parse()?, mode, limit: part.limit.unwrap_or(0) })
+        };
+        let parts = self.locks.into_iter().map(part).collect::<Result<_, Refusal>>()?;
+        let wanted = Wanted {
+            by: For::Lease(secret),
+            request_id: self.request_id,
+            wait: Duration::from_millis(self.wait_ms.into()),
+            mode: Mode::Exclusive,
+            limit: 0,
+            owner: self.owner.map_or(Owner::Unnamed, |name| Owner::named(&name)),
+            label: self.label,
+            lock_delay_ms: self.lock_delay_ms,
+            max_hold_ms: self.max_hold_ms,
+        };
+        Ok((parts, wanted))
+    }
+}
+
+fn mode_of(mode: ModeName, permits: Option<u32>, limit: Option<u32>) -> Result<Mode, Refusal> {
+    let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+    match (mode, permits, limit) {
+        (ModeName::Exclusive, None, None) => Ok(Mode::Exclusive),
+        (ModeName::Shared, None, None) => Ok(Mode::Shared),
+        (ModeName::Permits, Some(0), _) => bad("permits is 0"),
+        (ModeName::Permits, permits, _) => Ok(Mode::Permits(permits.unwrap_or(1))),
+        _ => bad("permits and limit need mode = \"permits\""),
     }
 }
 
