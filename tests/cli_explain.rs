@@ -1,5 +1,6 @@
 //! `rowlock queue`, `locks`, `history`, `session` and `release`: explaining locks, and taking one away.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use rowlock_proto::lock::NoticeEvent;
@@ -89,6 +90,15 @@ async fn queue_shows_who_holds_and_what_each_waiter_waits_for() {
     let locks = lines(&cluster, &["locks"]).await;
     let locks: Vec<_> = locks.iter().map(|lock| [&*lock[0], &*lock[1], &*lock[3]]).collect();
     assert_eq!(locks, [["/locks/l", "2", "1"], ["/locks/quiet", "0", "1"]], "the most contended first");
+
+    let mut watched = start(&cluster.folder, &["locks", "--watch", "0.1", "-o", "simple", "--limit", "1"]);
+    let mut out = BufReader::new(watched.child.stdout.take().unwrap()).lines();
+    tokio::task::block_in_place(|| {
+        for _ in 0..3 {
+            assert!(out.next().unwrap().unwrap().starts_with("/locks/l\t2\t"), "the same, again and again");
+        }
+    });
+    watched.end_with_signal().await;
 
     let own = json(&cluster, &["session", "ls"]).await;
     assert_eq!(

@@ -1,15 +1,24 @@
 //! `rowlock locks`: the locks of the cluster, the most contended first.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use rowlock_client::Client;
+use rowlock_env::time;
 use serde_json::Value;
 
 use super::{Form, Line, Look, ask, hint_at_more, items, moment, show, span, text};
-use crate::cluster::{Cluster, leave};
+use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::Failure;
+use crate::paint::Paint;
+use crate::print::print;
+use crate::signals::{Stop, shell_code};
 use crate::znode::print_json;
 
 const HEAD: [&str; 6] = ["lock", "waiting", "longest", "holding", "permits", "delayed until"];
+
+/// Each look is work for a node.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// List locks that are held or waited for, the most contended first
 #[derive(clap::Args)]
@@ -17,6 +26,9 @@ pub struct Locks {
     /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
+    /// Show them anew every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SEC", value_parser = seconds, num_args = 0..=1, default_missing_value = "2")]
+    watch: Option<Duration>,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -27,18 +39,53 @@ pub struct Locks {
 impl Locks {
     /// Prints a line for each.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let client = self.cluster.connect().await?;
-        let answer = ask(&client, "locks", &format!("/v1/locks?limit={}", self.limit)).await;
+        let Some(pause) = self.watch else {
+            let client = self.cluster.connect().await?;
+            let answer = self.ask(&client).await;
+            leave(&client).await;
+            self.print(&answer?)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let mut stop = Stop::listen()?;
+        let client = tokio::select! {
+            client = self.cluster.connect() => client?,
+            signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
+        };
+        let ended = tokio::select! {
+            failed = self.follow(&client, pause.max(PAUSE_MIN)) => Err(failed),
+            _ = stop.signal() => Ok(ExitCode::SUCCESS),
+        };
         leave(&client).await;
-        let document = answer?;
-        if self.output == Form::Json {
-            print_json(&document)?;
-        } else {
-            let lines: Vec<Line<6>> = items(&document, "locks").map(|lock| line(self.output, lock)).collect();
-            show(self.output, HEAD, &lines, &[])?;
-            hint_at_more(&document);
+        ended
+    }
+
+    /// Prints them again and again, at a terminal in the place of the last time. Returns why that ended.
+    async fn follow(&self, client: &Client, pause: Duration) -> Failure {
+        let clear = if Paint::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+        loop {
+            let shown = match self.ask(client).await {
+                Ok(document) => print(clear.as_bytes()).and_then(|()| self.print(&document)),
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = shown {
+                return failure;
+            }
+            time::sleep(pause).await;
         }
-        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn ask(&self, client: &Client) -> Result<Value, Failure> {
+        ask(client, "locks", &format!("/v1/locks?limit={}", self.limit)).await
+    }
+
+    fn print(&self, document: &Value) -> Result<(), Failure> {
+        if self.output == Form::Json {
+            return print_json(document);
+        }
+        let lines: Vec<Line<6>> = items(document, "locks").map(|lock| line(self.output, lock)).collect();
+        show(self.output, HEAD, &lines, &[])?;
+        hint_at_more(document);
+        Ok(())
     }
 }
 
