@@ -266,7 +266,8 @@ fn wrong_usage_and_unreachable_clusters_have_their_own_codes() {
     let nobody = crate::support::ports::address();
     let said = run(&["get", "/x", "--endpoints", &nobody, "--connect-timeout", "0.3"]);
     assert_eq!(said.code, UNAVAILABLE);
-    assert!(said.err.ends_with("; start the cluster or name it with --endpoints\n"), "{}", said.err);
+    let remedy = "; start the cluster, name it with --endpoints, or ask `rowlock doctor`\n";
+    assert!(said.err.ends_with(remedy), "{}", said.err);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
