@@ -70,8 +70,14 @@ impl Design for Rowlock {
     fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         // The models' way of naming messages cannot read ours.
         world.network().set_labeler(crate::report::label::label);
-        let shape =
-            Shape { voters: 3, learners: 0, snapshot_every: 1_000, keep_logs: 100, segment_bytes: 64 << 10 };
+        let shape = Shape {
+            voters: 3,
+            learners: 0,
+            snapshot_every: 1_000,
+            keep_logs: 100,
+            segment_bytes: 64 << 10,
+            readmits: false,
+        };
         let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
         let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();
         let (world, statuses) = (world.clone(), NodeStatuses::new(hosts.len()));

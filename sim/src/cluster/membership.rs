@@ -50,7 +50,11 @@ struct Entry {
 
 /// One entry per place. Clones are the same membership.
 #[derive(Clone)]
-pub struct Membership(Arc<Mutex<Vec<Entry>>>);
+pub struct Membership {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    /// The cluster takes nodes that lost their data out, and in again.
+    readmits: bool,
+}
 
 impl Membership {
     /// The founders are in use, followed by this many spare machines.
@@ -64,7 +68,7 @@ impl Membership {
         let (machine, part, is_founder) = (Machine::Spare, Part::Stranger, false);
         let spare = Entry { machine, part, is_founder, is_damaged: false, has_forgotten: false };
         entries.extend((0..spares).map(|_| spare));
-        Membership(Arc::new(Mutex::new(entries)))
+        Membership { entries: Arc::new(Mutex::new(entries)), readmits: shape.readmits }
     }
 
     /// The places where nodes should serve when nothing is wrong.
@@ -74,12 +78,12 @@ impl Membership {
 
     /// Whether a process may run there.
     pub fn is_in_use(&self, place: usize) -> bool {
-        self.0.lock().get(place).is_some_and(|entry| entry.machine == Machine::InUse)
+        self.entries.lock().get(place).is_some_and(|entry| entry.machine == Machine::InUse)
     }
 
     /// Takes a machine into use; false if it is not a spare one.
     pub fn take_into_use(&self, place: usize) -> bool {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         let spare = entries.get_mut(place).filter(|entry| entry.machine == Machine::Spare);
         spare.is_some_and(|entry| {
             entry.machine = Machine::InUse;
@@ -89,33 +93,38 @@ impl Membership {
 
     /// The machine at this place is gone for good.
     pub fn lose(&self, place: usize) {
-        self.0.lock()[place].machine = Machine::Gone;
+        self.entries.lock()[place].machine = Machine::Gone;
     }
 
     /// Bits on its disk have flipped.
     pub fn damage(&self, place: usize) {
-        self.0.lock()[place].is_damaged = true;
+        self.entries.lock()[place].is_damaged = true;
     }
 
     /// It comes back with less data than it had.
     pub fn forget(&self, place: usize) {
-        self.0.lock()[place].has_forgotten = true;
+        let entry = &mut self.entries.lock()[place];
+        entry.has_forgotten = true;
+        if self.readmits {
+            // How far its readmission comes depends on the other nodes.
+            entry.part = Part::Unknown;
+        }
     }
 
     /// Whether it came back with less data than it had.
     pub fn has_forgotten(&self, place: usize) -> bool {
-        self.0.lock()[place].has_forgotten
+        self.entries.lock()[place].has_forgotten
     }
 
     /// Whether a node there may refuse to start.
     pub fn is_damaged(&self, place: usize) -> bool {
-        self.0.lock()[place].is_damaged
+        self.entries.lock()[place].is_damaged
     }
 
     /// A new cluster begins with these nodes as its only members; all others that are left have empty disks,
     /// or are gone.
     pub fn found_anew(&self, voters: &[usize]) {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         for (place, entry) in entries.iter_mut().enumerate() {
             entry.is_founder = voters.contains(&place);
             entry.part = if entry.is_founder { Part::Voter } else { Part::Stranger };
@@ -125,17 +134,17 @@ impl Membership {
 
     /// Whether the present cluster began with the node at this place as a voter.
     pub fn is_founder(&self, place: usize) -> bool {
-        self.0.lock()[place].is_founder
+        self.entries.lock()[place].is_founder
     }
 
     /// The operator knows the node's role now.
     pub fn set_part(&self, place: usize, part: Part) {
-        self.0.lock()[place].part = part;
+        self.entries.lock()[place].part = part;
     }
 
     /// The node's role, as far as the operator knows.
     pub fn part(&self, node: NodeId) -> Part {
-        let entries = self.0.lock();
+        let entries = self.entries.lock();
         let place = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1));
         place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| entry.part)
     }
@@ -168,7 +177,7 @@ impl Membership {
     }
 
     fn places(&self, is_wanted: impl Fn(&Entry) -> bool) -> Vec<usize> {
-        let entries = self.0.lock();
+        let entries = self.entries.lock();
         entries.iter().enumerate().filter(|(_, entry)| is_wanted(entry)).map(|(place, _)| place).collect()
     }
 }
@@ -185,7 +194,14 @@ mod tests {
 
     fn membership() -> Membership {
         Membership::new(
-            &Shape { voters: 3, learners: 1, snapshot_every: 100, keep_logs: 10, segment_bytes: 64 << 10 },
+            &Shape {
+                voters: 3,
+                learners: 1,
+                snapshot_every: 100,
+                keep_logs: 10,
+                segment_bytes: 64 << 10,
+                readmits: false,
+            },
             1,
         )
     }

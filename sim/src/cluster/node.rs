@@ -60,6 +60,7 @@ pub fn config(
     // The same on every machine.
     config.limits.memory_bytes = Some(1 << 30);
     config.log_segment_bytes = shape.segment_bytes;
+    config.autopilot.readmit_wiped = shape.readmits;
     config
 }
 

@@ -15,6 +15,8 @@ pub struct Shape {
     pub keep_logs: u64,
     /// Bytes of a segment of the log.
     pub segment_bytes: u64,
+    /// A node that lost its data is taken out of the members and in again.
+    pub readmits: bool,
 }
 
 impl Shape {
@@ -35,7 +37,8 @@ impl Shape {
         };
         // Small, so that the log goes through many segments, and disks stay small.
         let segment_bytes = rng.pick(&[12, 16, 32, 64]) << 10;
-        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes }
+        let readmits = rng.chance(50);
+        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits }
     }
 
     /// All nodes.
@@ -53,14 +56,15 @@ mod tests {
     #[test]
     fn most_seeds_have_three_nodes_and_some_have_one_or_five_or_a_learner() {
         let mut seen: BTreeMap<(usize, usize), u32> = BTreeMap::new();
-        let mut hasty = 0;
+        let (mut hasty, mut readmitting) = (0, 0);
         for seed in 0..1_000 {
             let shape = Shape::of(&mut Rng::new(seed));
             *seen.entry((shape.voters, shape.learners)).or_default() += 1;
             assert!((3..=400).contains(&shape.snapshot_every) && shape.keep_logs <= 100);
+            readmitting += u32::from(shape.readmits);
             hasty += u32::from(shape.snapshot_every < 20);
         }
-        assert!((250..420).contains(&hasty), "{hasty}");
+        assert!((250..420).contains(&hasty) && (400..600).contains(&readmitting), "{hasty} {readmitting}");
         assert!(seen[&(3, 0)] > 600, "{seen:?}");
         assert!([(5, 0), (3, 1), (1, 0)].into_iter().all(|shape| seen[&shape] > 40), "{seen:?}");
     }

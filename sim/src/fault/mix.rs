@@ -136,6 +136,7 @@ impl Mix {
             Kind::Kill,
             Kind::Isolate,
             Kind::LoseDisk,
+            Kind::Wipe,
         ]);
         Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
     }
@@ -218,6 +219,7 @@ impl Mix {
             Kind::RestoreBackup,
             Kind::Recover,
             Kind::Replace,
+            Kind::Wipe,
             Kind::Kill,
             Kind::PowerLoss,
             Kind::Isolate,
