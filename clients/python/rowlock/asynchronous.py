@@ -1,0 +1,71 @@
+"""The same for asyncio. Requests run in threads: the standard library has no HTTP for asyncio."""
+
+import asyncio
+from concurrent.futures import Future
+import threading
+from types import TracebackType
+from typing import Any, Callable, Optional, Type, TypeVar
+
+from .client import Guard, Lock, Rowlock
+
+T = TypeVar("T")
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Runs in a thread of its own: attempts that wait must not use up the loop's few threads."""
+    future: "Future[T]" = Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, daemon=True).start()
+    result = asyncio.wrap_future(future)
+    # The error of work that nobody waits for any more is no news.
+    result.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(result)
+
+
+class AsyncRowlock:
+    """Takes what `Rowlock` takes: `async with AsyncRowlock(url).lock("x", timeout=5) as guard`."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._client = Rowlock(*args, **named)
+
+    def lock(self, *args: Any, **named: Any) -> "AsyncLock":
+        """Takes what `Rowlock.lock` takes."""
+        return AsyncLock(self._client.lock(*args, **named))
+
+
+class AsyncLock:
+    """One attempt. When its task is cancelled, its place in the queue is given back."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._guard: Optional[Guard] = None
+
+    async def acquire(self) -> Guard:
+        """As `Lock.acquire`. The guard's `release` blocks for a request: `async with` does it in a thread."""
+        try:
+            return await _in_thread(self._lock.acquire)
+        except asyncio.CancelledError:
+            threading.Thread(target=self._lock.abort, daemon=True).start()
+            raise
+
+    async def __aenter__(self) -> Guard:
+        self._guard = await self.acquire()
+        return self._guard
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await _in_thread(guard.release)

@@ -1,0 +1,133 @@
+"""Runs conformance.json and the README's first example: conformance.py URL[,URL..]"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from rowlock import AsyncRowlock, Busy, LeaseOver, Refused, Rowlock, TimedOut  # noqa: E402
+
+SCENARIOS = HERE.parent.parent / "conformance.json"
+# Seconds of a lease: short, but longer than the pauses of a busy machine.
+TTL = 3.0
+# Seconds for a step that must come true.
+PATIENCE = 60.0
+VERSION = 1
+
+
+class Attempt:
+    """An attempt in a thread."""
+
+    def __init__(self, urls, prefix, step):
+        self.waits = threading.Event()
+        self.guard = None
+        self.outcome = None
+        timeout = step["timeout_ms"] / 1000
+        modes = {key: step[key] for key in ("mode", "permits", "limit") if key in step}
+        self.client = Rowlock(urls, ttl=TTL)
+        self.lock = self.client.lock(
+            f"{prefix}/{step['lock']}", timeout, on_waiting=lambda _: self.waits.set(), **modes
+        )
+        self.aborted = False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            self.guard = self.lock.acquire()
+            self.outcome = "held"
+        except Busy:
+            self.outcome = "busy"
+        except TimedOut:
+            self.outcome = "timeout"
+        except Refused as refused:
+            self.outcome = "refused" if refused.status == 422 else repr(refused)
+        except LeaseOver as over:
+            self.outcome = "aborted" if self.aborted else repr(over)
+
+    def finish(self):
+        self.thread.join(PATIENCE)
+        return self.outcome
+
+
+def run(urls, scenario, prefix):
+    attempts = {}
+
+    def expect(step, found):
+        if found != step["expect"]:
+            raise AssertionError(f"{scenario['name']}: {step}: {found}")
+
+    for step in scenario["steps"]:
+        do, one = step["do"], attempts.get(step.get("as"))
+        if do in ("acquire", "start"):
+            one = attempts[step["as"]] = Attempt(urls, prefix, step)
+            if do == "acquire":
+                expect(step, one.finish())
+        elif do == "finish":
+            expect(step, one.finish())
+        elif do == "waiting":
+            assert one.waits.wait(PATIENCE), f"{scenario['name']}: {step}: {one.outcome}"
+        elif do == "pending":
+            assert one.outcome is None, f"{scenario['name']}: {step}: {one.outcome}"
+        elif do == "abort":
+            one.aborted = True
+            one.lock.abort()
+        elif do == "verify":
+            _, answer = one.client._transport.call(
+                "POST", f"{one.lock._path}/verify", {"token": str(one.guard.token)}, float("inf"))
+            expect(step, answer["held"])
+        elif do == "release":
+            expect(step, one.guard.release())
+        elif do == "silence":
+            one.guard.silence()
+        elif do == "lost":
+            assert one.guard.wait_lost(PATIENCE) and one.guard.lost, f"{scenario['name']}: {step}"
+        elif do == "pause":
+            time.sleep(step["leases"] * TTL)
+        elif do == "tokens_rise":
+            tokens = [attempts[name].guard.token for name in step["of"]]
+            assert tokens == sorted(set(tokens)), f"{scenario['name']}: {tokens}"
+        else:
+            raise AssertionError(f"unknown step {do}: this runner is older than the scenarios")
+
+
+async def a_cancelled_task_gives_its_place_back(urls, prefix):
+    name = f"{prefix}/async"
+    client = AsyncRowlock(urls, ttl=TTL)
+    async with client.lock(name, 5) as guard:
+        waits = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        lock = client.lock(name, on_waiting=lambda _: loop.call_soon_threadsafe(waits.set))
+        task = asyncio.create_task(lock.acquire())
+        await asyncio.wait_for(waits.wait(), PATIENCE)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() and not guard.lost
+    async with client.lock(name, 5) as second:
+        assert second.token > guard.token
+
+
+def main():
+    urls = sys.argv[1].split(",")
+    document = json.loads(SCENARIOS.read_text())
+    assert document["version"] == VERSION, "the scenarios are of another version"
+    prefix = f"conformance/{uuid.uuid4().hex[:8]}"
+    for scenario in document["scenarios"]:
+        run(urls, scenario, prefix)
+        print("ok", scenario["name"], flush=True)
+    asyncio.run(a_cancelled_task_gives_its_place_back(urls, prefix))
+    os.environ["ROWLOCK_API"] = sys.argv[1]
+    text = (HERE.parent / "README.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    print(f"{len(document['scenarios'])} scenarios")
+
+
+if __name__ == "__main__":
+    main()
