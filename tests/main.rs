@@ -47,6 +47,7 @@ mod rest;
 mod sim;
 mod snapshot_rejoin;
 mod systemd;
+mod thin_clients;
 mod tls_clients;
 mod tls_peers;
 mod up;

@@ -1,0 +1,52 @@
+//! The clients of `clients/`, against a cluster of real processes: the scenarios that are the same for all
+//! languages, the example of each README, and their own tests. A language that is not installed is left out
+//! with a word.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::{Said, finish};
+
+fn clients() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// Python 3.9 or newer, if there is one.
+fn python() -> Option<Command> {
+    let mut probe = Command::new("python3");
+    probe.args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"]).stdin(Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        println!("python3 is not installed, or older than 3.9: its client is not tried");
+        return None;
+    }
+    let mut python = Command::new("python3");
+    // No caches of byte code beside the sources.
+    python.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(clients().join("python"));
+    python.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(python)
+}
+
+async fn run(mut command: Command) -> Said {
+    tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pythons_client_does_what_all_clients_must_do() {
+    let Some(mut python) = python() else { return };
+    let it = Cluster::start_with_api(3, FAST).await;
+    let urls: Vec<String> = it.ids().into_iter().map(|id| format!("http://{}", it.api(id))).collect();
+    python.args(["tests/conformance.py", &urls.join(",")]);
+    let said = run(python).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.ends_with("9 scenarios\n"), "{}", said.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pythons_client_passes_its_own_tests() {
+    let Some(mut python) = python() else { return };
+    python.args(["-W", "error", "-m", "unittest", "discover", "-s", "tests"]);
+    let said = run(python).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.err.contains("\nOK"), "{}", said.err);
+}
