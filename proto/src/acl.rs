@@ -1,4 +1,4 @@
-//! Access control lists as they travel: permission bits for an identity.
+//! Access control lists as the protocol carries them: permission bits for an identity.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! [`Cluster`]: the nodes, their doors and the switches.
+//! [`Cluster`]: nodes, proxies in front of their ports, and what cuts and heals the connections.
 
 use std::fmt;
 use std::io::ErrorKind;

@@ -1,5 +1,7 @@
-//! How a conversation ends: at once, or when what was asked is answered. Must never do: say why to the
-//! client, who learns it from the last reply or not at all.
+//! How a conversation ends: at once, or when all requests are answered.
+//!
+//! Invariant: no reason is sent to the client. It learns of the end by the last reply, or by the connection
+//! that closes.
 
 use super::super::end_reason::EndReason;
 use super::{Conversation, Phase};
