@@ -124,7 +124,9 @@ async fn what_happened_to_a_lock_or_a_session_is_found_newest_first() {
     assert_eq!(told(&found).0, [(59, 2), (59, 1), (59, 0)]);
     let Entry::Lock(record) = &found.entries[0].1 else { panic!("it is no gap") };
     assert_eq!((record.path().as_str(), &*record.label), ("/locks/2/n-0000000059", &b"worker"[..]));
-    assert_eq!(page(&history, Filter { lock: Some("/locks".to_owned()), ..all() }).await, Page::default());
+    let nothing = page(&history, Filter { lock: Some("/locks".to_owned()), ..all() }).await;
+    let kept_from = Some(Key { zxid: Zxid(1), ..Key::at(time_of(1)) });
+    assert_eq!(nothing, Page { kept_from, ..Page::default() }, "all is kept, and nothing is of that lock");
 }
 
 #[tokio::test]

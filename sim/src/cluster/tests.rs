@@ -223,8 +223,8 @@ fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
 #[test]
 fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
     let lost = Nanos::from_millis(3_000);
-    let mut regained = 0;
-    for seed in 1..=6 {
+    let mut regained = false;
+    for seed in 1..=30 {
         let script = "3s regain follower1 after 100ms for 3s".parse().expect("a script");
         let (scenario, mutant) = (Scenario::Calm, None);
         let outcome = run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: true });
@@ -236,9 +236,12 @@ fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
         let all: Vec<(Nanos, HostId)> = outcome.record.iter().filter_map(leads).collect();
         let Some((_, before)) = all.iter().rfind(|(at, _)| *at <= lost) else { continue };
         let after: Vec<HostId> = all.iter().filter(|(at, _)| *at > lost).map(|(_, host)| *host).collect();
-        regained += u32::from(after.len() >= 2 && after[0] != *before && after[1] == *before);
+        regained = after.len() >= 2 && after[0] != *before && after[1] == *before;
+        if regained {
+            break;
+        }
     }
-    assert!(regained >= 1, "none regained it");
+    assert!(regained, "none of the leaders regained it");
 }
 
 #[test]
