@@ -8,6 +8,7 @@ mod support;
 
 mod all_nodes_killed;
 mod audit;
+mod autopilot;
 mod backup;
 mod bad_input;
 mod cli;

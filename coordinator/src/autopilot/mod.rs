@@ -1,13 +1,17 @@
-//! Changes of the members that nobody has asked for: a node that lost its data comes in again.
+//! Changes of the members that nobody has asked for: a node that lost its data comes in again, a learner
+//! becomes a voter, a dead voter is removed.
 //!
 //! In the flow: the folder notes who has been refused because it came with another data folder. The leader
 //! takes such a node out of the members (`readmit.rs`). Then each node knows it by its new folder, and it
-//! joins and asks to vote as a new one does (`bootstrap/`).
+//! joins and asks to vote as a new one does (`bootstrap/`). The leader also notes for how long each member
+//! has answered or been silent (`health.rs`), and changes the voters accordingly (`voters.rs`).
 //!
 //! Must never do: let anything count that a node says which has forgotten its votes and its log, while it is
 //! still a voter.
 
+mod health;
 mod readmit;
+mod voters;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +24,12 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
 
+use crate::audit::Audit;
 use crate::config::AutopilotConfig;
 use readmit::Underway;
+use voters::Looks;
 
 /// How often a node looks.
 const EVERY: Duration = Duration::from_millis(200);
@@ -43,25 +50,34 @@ pub struct Autopilot {
     pub reconfigurer: Arc<Reconfigurer>,
     /// The way to the leader, and by which folders nodes are known.
     pub peers: PeerPool,
+    /// Where it is recorded who has changed the members.
+    pub audit: Audit,
+    /// How many steps were taken.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Autopilot {
     /// Runs until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
-        let mut underway = Underway::default();
+        let (mut underway, mut looks) = (Underway::default(), Looks::default());
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
                 () = time::sleep_about(EVERY) => {}
             }
-            if self.config.readmit_wiped {
-                tokio::select! {
-                    biased;
-                    () = shutdown.wait() => return,
-                    () = self.readmit(&mut underway) => {}
-                }
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                () = self.look(&mut underway, &mut looks) => {}
             }
         }
+    }
+
+    async fn look(&self, underway: &mut Underway, looks: &mut Looks) {
+        if self.config.readmit_wiped {
+            self.readmit(underway).await;
+        }
+        self.see_to_voters(looks).await;
     }
 }

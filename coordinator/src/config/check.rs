@@ -79,6 +79,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_audit(source, &raw.audit)?;
     raw.backup.check(source)?;
     raw.upgrade.check(source)?;
+    raw.autopilot.check(source)?;
     check_limits(source, &raw.limits)
 }
 

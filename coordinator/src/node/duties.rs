@@ -39,6 +39,8 @@ impl Parts {
             quorum: self.quorum.clone(),
             reconfigurer: wires.reconfigurer.clone(),
             peers: self.peers.clone(),
+            audit: self.trust.audit.door.clone(),
+            metrics: self.metrics.clone(),
         };
         self.tasks.spawn("autopilot", autopilot.run(self.tasks.shutdown().clone()));
     }

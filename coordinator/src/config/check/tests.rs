@@ -311,6 +311,30 @@ fn wrong_history_settings_are_refused() {
 }
 
 #[test]
+fn autopilot_takes_off_or_a_time_and_a_number_of_voters() {
+    let set = |keys: &str| THREE.replace("data = \"d\"", &format!("[autopilot]\n{keys}"));
+    let config = parse(&set("promote_after = \"10s\"\nremove_dead_after = \"2h\"\nmin_voters = 5")).unwrap();
+    let autopilot = config.autopilot;
+    assert_eq!((autopilot.promote_after_ms, autopilot.remove_dead_after_ms), (Some(10_000), Some(7_200_000)));
+    assert_eq!((autopilot.min_voters, autopilot.readmit_wiped), (5, false));
+    let again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+    assert_eq!(again.autopilot, autopilot);
+    let off = parse(&set("promote_after = \"off\"\nremove_dead_after = \"off\"")).unwrap();
+    assert_eq!(off.autopilot, parse(THREE).unwrap().autopilot, "both are off by default");
+    let again = ClusterConfig::parse(&off.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+    assert_eq!(again.autopilot, off.autopilot);
+    for (line, what) in [
+        ("promote_after = \"10\"", "promote_after = \"10\" in [autopilot] is no time to wait"),
+        ("remove_dead_after = \"1s\"", "remove_dead_after = \"1s\" in [autopilot] is no time to wait"),
+        ("remove_dead_after = \"never\"", "remove_dead_after = \"never\" in [autopilot] is no time to wait"),
+        ("min_voters = 0", "min_voters = 0 in [autopilot] is out of range"),
+    ] {
+        let said = complaint("data = \"d\"", &format!("[autopilot]\n{line}"));
+        assert!(said.starts_with(&format!("conf/cluster.toml:3: {what}")), "{said}");
+    }
+}
+
+#[test]
 fn age_of_the_history_is_a_number_with_a_unit() {
     for (text, ms) in [("7d", 604_800_000), ("36h", 129_600_000), ("90m", 5_400_000), ("61s", 61_000)] {
         let config =

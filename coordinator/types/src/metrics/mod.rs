@@ -87,6 +87,10 @@ metrics! {
     cluster_version: Gauge,
     /// The newest version that this node knows.
     node_version: Gauge,
+    /// Learners that this node as the leader has made voters by itself.
+    autopilot_promoted_total: Counter,
+    /// Dead voters that this node as the leader has removed by itself.
+    autopilot_removed_total: Counter,
     /// Seconds until the node's certificate expires, by the listener that shows it; below 0: it has expired.
     tls_cert_expiry_seconds: ExpiryGauge,
     /// Changed files of certificates that could not be used: the old ones count.
