@@ -12,6 +12,7 @@ use rowlock_proto::NodeId;
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
 
+use crate::backup::restore::refuse_discovery;
 use crate::backup::restore::{member, new_id, not_made, told_of_grace};
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::print::print;
@@ -48,6 +49,7 @@ impl Recover {
     /// Makes the new folder beside the old one, and changes their names when it is whole.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        refuse_discovery(&config, &self.config)?;
         let node = self.only_voter(&config)?;
         if !self.others_are_gone {
             let what = "the other nodes may know of writes that this one has not: say --others-are-gone if they and their \

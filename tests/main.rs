@@ -26,6 +26,7 @@ mod config_errors;
 mod containers_and_quotas;
 mod dependencies;
 mod deploy;
+mod discovery;
 mod exactly_counts;
 mod files;
 mod hazards_crashes;

@@ -11,6 +11,7 @@ mod api;
 mod autopilot;
 mod backup;
 mod check;
+mod discovery;
 mod parse;
 mod secrets;
 mod security;
@@ -33,6 +34,7 @@ use rowlock_wal::SEGMENT_BYTES;
 use crate::audit::{Event, Settings};
 pub use autopilot::AutopilotConfig;
 pub use backup::BackupConfig;
+pub use discovery::Discovery;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
@@ -69,6 +71,8 @@ pub struct ClusterConfig {
     pub upgrade: UpgradeConfig,
     /// Changes of the members that the leader makes by itself.
     pub autopilot: AutopilotConfig,
+    /// How nodes find each other, if the file does not list them.
+    pub discovery: Option<Discovery>,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
@@ -286,6 +290,8 @@ pub struct NodeConfig {
     pub upgrade: UpgradeConfig,
     /// Changes of the members that the leader makes by itself.
     pub autopilot: AutopilotConfig,
+    /// How the node finds the others. `members` holds only itself then.
+    pub discovery: Option<Discovery>,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
@@ -439,6 +445,9 @@ impl ClusterConfig {
         let entry = self.nodes.iter().find(|n| n.id == id)?;
         let mut members = self.nodes.clone();
         members.sort_by_key(|n| n.id);
+        if self.discovery.is_some() {
+            members.retain(|n| n.id == id);
+        }
         Some(NodeConfig {
             cluster: self.name.clone(),
             id,
@@ -466,6 +475,7 @@ impl ClusterConfig {
             backup: self.backup.clone(),
             upgrade: self.upgrade,
             autopilot: self.autopilot,
+            discovery: self.discovery.clone(),
             limits: self.limits,
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),

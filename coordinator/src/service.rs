@@ -27,6 +27,8 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
+use crate::bootstrap::Founders;
+use crate::config::Discovery;
 use crate::operations::Operator;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
@@ -65,6 +67,8 @@ pub struct Service {
     pub admission: Admission,
     /// By which incarnations it knows other nodes.
     pub data_folder: Folder,
+    /// With `[cluster]`: who founds, and where this node notes their addresses before there is a cluster.
+    pub founders: Option<(Discovery, Founders)>,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -185,6 +189,12 @@ impl PeerService for Service {
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
+        if let Some((discovery, founders)) = &self.founders
+            && facts::voters(&self.raft).is_empty()
+        {
+            founders.note(discovery, node, member);
+            return Err(self.not_leader());
+        }
         self.lead(facts::add_learner(&self.raft, node, member)).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -55,9 +55,19 @@ pub struct Restore {
     output: Output,
 }
 
+/// Each node would be made a cluster of those in its own file.
+pub fn refuse_discovery(config: &ClusterConfig, file: &Path) -> Result<(), Failure> {
+    if config.discovery.is_none() {
+        return Ok(());
+    }
+    let what = "has [cluster], and does not say who all nodes are: give a file that lists every [[node]] without [cluster]";
+    Err(Failure::new(CONFIG, format!("{}: it {what}", file.display())))
+}
+
 impl Restore {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        refuse_discovery(&config, &self.config)?;
         let voters: Vec<&NodeEntry> = config.nodes.iter().filter(|node| !node.learner).collect();
         let chosen: Vec<&NodeEntry> =
             voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();

@@ -151,6 +151,15 @@ impl Cluster {
         cluster
     }
 
+    /// `count` voters that find each other by the addresses of all, and none is started.
+    pub async fn of_strangers(count: u64, settings: &str) -> Cluster {
+        let mut cluster = Cluster::prepare(count, settings, false).await;
+        let seeds: Vec<String> = cluster.nodes.values().map(|node| with_a_name(&node.peer)).collect();
+        let seeds = seeds.join(", ");
+        cluster.settings = format!("{settings}[cluster]\nexpect = {count}\nseeds = \"{seeds}\"\n");
+        cluster
+    }
+
     async fn start_all(&mut self) {
         for id in self.ids() {
             self.start_node(id);
@@ -483,4 +492,9 @@ impl Drop for Cluster {
             eprintln!("kept: {}", temp.keep().display());
         }
     }
+}
+
+/// The same place by a name that must be looked up.
+fn with_a_name(address: &str) -> String {
+    address.replace("127.0.0.1", "localhost")
 }

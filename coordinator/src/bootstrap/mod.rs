@@ -11,12 +11,13 @@
 //! they counted anything of it. Who counted something of it was at least half of the other voters, so it asks
 //! more than half of them.
 
+mod discovery;
 mod judge;
 mod readmission;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
 use rowlock_wal::FolderState;
 
+pub use self::discovery::Founders;
 use self::judge::{Answers, Us, Verdict, judge};
 use self::readmission::Lost;
 use crate::config::NodeConfig;
@@ -123,6 +125,8 @@ pub struct Bootstrap {
     pub peers: PeerPool,
     /// Opened here.
     pub admission: Admission,
+    /// Where the founders are found, as they have told this node.
+    pub founders: Founders,
 }
 
 impl Bootstrap {
@@ -132,6 +136,7 @@ impl Bootstrap {
             biased;
             () = shutdown.wait() => Ok(()),
             result = self.come_in() => result,
+            () = self.discover() => Ok(()),
         }
     }
 
@@ -195,8 +200,12 @@ impl Bootstrap {
     async fn us(&self) -> Result<Us, BootstrapError> {
         let (node, is_learner) = (self.config.id, self.config.learner);
         let state = self.peers.folder().state();
-        let founders = self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect();
-        let configured = self.config.members.iter().map(|m| m.id).collect();
+        let mut configured: BTreeSet<NodeId> = self.config.members.iter().map(|m| m.id).collect();
+        let founders: BTreeSet<NodeId> = match &self.config.discovery {
+            Some(discovery) => discovery.founders().collect(),
+            None => self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
+        };
+        configured.extend(&founders);
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
         let comes_again = self.config.autopilot.readmit_wiped && state != FolderState::Member;
@@ -288,8 +297,6 @@ impl Bootstrap {
     }
 
     async fn form(&self) -> Result<(), BootstrapError> {
-        let voters: BTreeMap<NodeId, Member> =
-            self.config.members.iter().filter(|m| !m.learner).map(|m| (m.id, member(m))).collect();
         loop {
             let us = self.us().await?;
             if us.last_index.is_some() {
@@ -304,10 +311,15 @@ impl Bootstrap {
             // Whoever knows of a cluster has a leader, or stands for election: nothing to form then.
             let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
             let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
-            if is_unknown && empty * 2 > voters.len() {
-                match facts::form(&self.raft, voters.clone()).await {
+            if is_unknown
+                && empty * 2 > us.founders.len()
+                && let Some(voters) = self.founding_members(&us).await
+            {
+                let count = voters.len();
+                assert!(voters.keys().eq(&us.founders), "all founders vote, and nobody else");
+                match facts::form(&self.raft, voters).await {
                     Ok(()) => {
-                        tracing::info!(voters = voters.len(), "formed the cluster");
+                        tracing::info!(voters = count, "formed the cluster");
                         return Ok(());
                     }
                     Err(e) => tracing::debug!(error = %e, "the cluster has been formed meanwhile"),
@@ -322,7 +334,7 @@ impl Bootstrap {
         let me = self.config.id;
         let entry = self.config.members.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
-        let others: Vec<NodeId> = self.config.members.iter().map(|m| m.id).filter(|id| *id != me).collect();
+        let others: Vec<NodeId> = self.us().await?.known_nodes().collect();
         // What is in the log may come from a leader that has been deposed since, and go again. A node that
         // was taken in once and is no member any more was removed: it does not come again by itself.
         if self.peers.folder().state() == FolderState::Member {

@@ -114,7 +114,7 @@ impl Bootstrap {
     }
 
     /// The answers of all that give one, however long the slowest takes.
-    async fn everybody(&self, us: &Us) -> Answers {
+    pub(super) async fn everybody(&self, us: &Us) -> Answers {
         let deadline = Instant::now() + super::ASK_DEADLINE;
         let asked = us.known_nodes().filter(|node| self.peers.peer(*node).is_some()).map(|node| async move {
             match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {

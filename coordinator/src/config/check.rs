@@ -67,7 +67,8 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     if let Some(name) = raw.name.as_ref().filter(|n| n.get_ref().trim().is_empty()) {
         return Err(source.at(name, "name is empty".to_owned(), "give the cluster a name"));
     }
-    check_nodes(source, &raw.node)?;
+    check_nodes(source, &raw.node, raw.cluster.is_some())?;
+    raw.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check(source, &raw.node))?;
     check_session(source, &raw.session)?;
     check_raft(source, &raw.raft)?;
     security::check(source, raw)?;
@@ -83,7 +84,11 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     check_limits(source, &raw.limits)
 }
 
-fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
+fn check_nodes(
+    source: &Source<'_>,
+    nodes: &[Spanned<RawNode>],
+    others_are_found: bool,
+) -> Result<(), ConfigError> {
     if nodes.is_empty() {
         let remedy = "add one [[node]] with id, client and peer for each node (3 or 5)";
         return Err(source.error(None, "there is no [[node]]".to_owned(), remedy));
@@ -101,7 +106,7 @@ fn check_nodes(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), Co
             return Err(source.at(id, what, "give every [[node]] its own id"));
         }
     }
-    if nodes.iter().all(|n| n.get_ref().learner) {
+    if !others_are_found && nodes.iter().all(|n| n.get_ref().learner) {
         let remedy = "remove `learner = true` from the nodes that shall vote";
         return Err(source.at(&nodes[0], "every [[node]] is a learner".to_owned(), remedy));
     }
@@ -396,8 +401,9 @@ fn check_http(source: &Source<'_>, raw: &RawHttp) -> Result<(), ConfigError> {
 /// What is allowed and yet unwise.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = security::warnings(config);
-    let voters = config.nodes.iter().filter(|n| !n.learner).count();
-    if voters % 2 == 0 {
+    let listed = || config.nodes.iter().filter(|n| !n.learner).count();
+    let voters = config.discovery.as_ref().map_or_else(listed, |it| it.founders().count());
+    if voters.is_multiple_of(2) {
         found.push(format!(
             "{voters} voting nodes survive no more failures than {}, and need one more for a quorum: use an odd number",
             voters - 1

@@ -12,6 +12,7 @@ use toml::Spanned;
 use super::autopilot::{self, RawAutopilot};
 use super::backup::{self, RawBackup};
 use super::check::{self, Source};
+use super::discovery::{self, RawDiscovery};
 use super::secrets;
 use super::upgrade::{self, RawUpgrade};
 use super::{
@@ -53,6 +54,7 @@ pub(super) struct RawCluster {
     pub upgrade: RawUpgrade,
     #[serde(default)]
     pub autopilot: RawAutopilot,
+    pub cluster: Option<RawDiscovery>,
     #[serde(default)]
     pub limits: RawLimits,
 }
@@ -286,6 +288,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         backup: raw.backup.config(),
         upgrade: raw.upgrade.config(),
         autopilot: raw.autopilot.config(),
+        discovery: raw.cluster.map(RawDiscovery::config),
         limits: LimitsConfig {
             sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
             memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
@@ -407,6 +410,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     backup::print(&mut out, &config.backup);
     upgrade::print(&mut out, config.upgrade);
     autopilot::print(&mut out, config.autopilot);
+    config.discovery.iter().for_each(|discovery| discovery::print(&mut out, discovery));
     let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
     if let Some(bytes) = config.limits.memory_bytes {
         let _ = writeln!(out, "memory_bytes = {bytes}");

@@ -95,6 +95,7 @@ impl NodeConfig {
             backup: BackupConfig::default(),
             upgrade: UpgradeConfig::default(),
             autopilot: AutopilotConfig::default(),
+            discovery: None,
             limits: LimitsConfig::default(),
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),

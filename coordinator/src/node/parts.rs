@@ -20,6 +20,7 @@ use super::tls::{self, Tls};
 use super::tokens::Tokens;
 use super::{NodeError, StartError};
 use crate::apply::Applier;
+use crate::bootstrap::Founders;
 use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
@@ -36,6 +37,7 @@ pub(super) struct Parts {
     pub(super) storage: LogStore,
     pub(super) snapshots: SnapshotStore,
     pub(super) admission: Admission,
+    pub(super) founders: Founders,
     pub(super) replica: Arc<Replica>,
     pub(super) pending: Arc<Pending>,
     pub(super) marks: Arc<Marks>,
@@ -109,6 +111,7 @@ impl Parts {
             storage,
             snapshots,
             admission: Admission::default(),
+            founders: Founders::default(),
             replica,
             pending,
             marks,

@@ -313,6 +313,7 @@ impl Parts {
             quorum: self.quorum.clone(),
             admission: self.admission.clone(),
             data_folder: self.peers.folder().clone(),
+            founders: wires.config.discovery.clone().map(|discovery| (discovery, self.founders.clone())),
             metrics: self.metrics.clone(),
         };
         let dispatch = raft::dispatch(
@@ -426,7 +427,8 @@ impl Parts {
     fn start_bootstrap(&self, wires: &Wires) {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let admission = self.admission.clone();
-        let bootstrap = Bootstrap { config: wires.config.clone(), raft, peers, admission };
+        let (config, founders) = (wires.config.clone(), self.founders.clone());
+        let bootstrap = Bootstrap { config, raft, peers, admission, founders };
         let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {

@@ -29,6 +29,8 @@ pub(super) struct Dialer {
     pub(super) known: Arc<dyn KnownIncarnations>,
     pub(super) security: Security,
     pub(super) to: NodeId,
+    /// That it is not there is no news.
+    pub(super) is_guess: bool,
     pub(super) lane: Lane,
     pub(super) address: Address,
     /// What connections hold.
@@ -59,7 +61,7 @@ impl Dialer {
                 // side's log.
                 let refused = matches!(error, PeerError::Refused { .. });
                 let longest = if refused { PEER_BACKOFF_REFUSED } else { PEER_BACKOFF_MAX };
-                if backoff.failed(time::now(), longest) == 1 {
+                if backoff.failed(time::now(), longest) == 1 && !self.is_guess {
                     tracing::warn!(node = %self.to, lane = %self.lane, address, %error, "node is not reachable, trying on");
                 }
             }

@@ -68,10 +68,18 @@ impl Pool {
     /// goes there.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         let mut peers = self.peers.lock();
-        let new = || Peer::new(node, self);
+        let new = || Peer::new(node, self, false);
         let peer = peers.entry(node).or_insert_with(new);
         address.clone_into(&mut peer.inner.address.lock());
         peer.clone()
+    }
+
+    /// A handle of a node that may be at this address (`host:port`), beside those that are known. Its
+    /// connections end with it.
+    pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
+        let peer = Peer::new(node, self, true);
+        address.clone_into(&mut peer.inner.address.lock());
+        peer
     }
 
     /// The handle of a node, if its address was told.
@@ -98,6 +106,8 @@ pub struct Peer {
 
 struct Inner {
     node: NodeId,
+    /// Nobody has said that it is at this address.
+    is_guess: bool,
     us: Arc<Identity>,
     known: Arc<dyn KnownIncarnations>,
     security: Security,
@@ -115,9 +125,10 @@ struct LaneHandle {
 }
 
 impl Peer {
-    fn new(node: NodeId, pool: &Pool) -> Self {
+    fn new(node: NodeId, pool: &Pool, is_guess: bool) -> Self {
         let inner = Inner {
             node,
+            is_guess,
             us: pool.us.clone(),
             known: pool.known.clone(),
             security: pool.security.clone(),
@@ -200,10 +211,10 @@ impl Peer {
     }
 
     fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
-        let Inner { node, us, known, security, address, tally, .. } = &*self.inner;
+        let Inner { node, is_guess, us, known, security, address, tally, .. } = &*self.inner;
         let (us, known, security) = (us.clone(), known.clone(), security.clone());
         let (address, tally) = (address.clone(), tally.clone());
-        Dialer { us, known, security, to: *node, lane, address, tally, backoff }
+        Dialer { us, known, security, to: *node, is_guess: *is_guess, lane, address, tally, backoff }
     }
 }
 

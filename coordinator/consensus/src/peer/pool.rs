@@ -76,6 +76,12 @@ impl PeerPool {
         Peer(self.pool.set_address(node, address))
     }
 
+    /// A handle of a node that may be at this address (`host:port`), beside those that are known. Its
+    /// connections end with it.
+    pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
+        Peer(self.pool.stranger(node, address))
+    }
+
     /// The handle of a node, if its address was told.
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.pool.peer(node).map(Peer)

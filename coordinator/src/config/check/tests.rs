@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rowlock_proto::NodeId;
 
-use crate::config::{ClientAuth, ClusterConfig, LimitsConfig, PeerSecurity, TlsFiles};
+use crate::config::{ClientAuth, ClusterConfig, Discovery, LimitsConfig, PeerSecurity, TlsFiles};
 
 const THREE: &str = r#"name = "orders"
 data = "d"
@@ -308,6 +308,31 @@ fn wrong_history_settings_are_refused() {
         let said = complaint("data = \"d\"", &format!("[history]\n{line}"));
         assert!(said.starts_with(&format!("conf/cluster.toml:3: {what}")), "{said}");
     }
+}
+
+#[test]
+fn nodes_that_find_each_other_say_how_many_they_are_and_where_to_look() {
+    let set = |keys: &str| THREE.replace("data = \"d\"", &format!("[cluster]\n{keys}"));
+    let config = parse(&set("expect = 3\nseeds = \"a:1, b:2\"")).unwrap();
+    let found = Discovery { expect: 3, seeds: vec!["a:1".to_owned(), "b:2".to_owned()] };
+    assert_eq!(config.discovery.as_ref(), Some(&found));
+    let again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
+    assert_eq!(again.discovery, config.discovery);
+    let node = config.node(NodeId(2)).unwrap();
+    assert_eq!(node.members.iter().map(|member| member.id).collect::<Vec<_>>(), [NodeId(2)], "itself alone");
+    for (keys, what) in [
+        ("expect = 1\nseeds = \"a:1\"", "3: expect = 1 in [cluster] is out of range"),
+        ("expect = 3\nseeds = \" , \"", "4: seeds in [cluster] is empty"),
+        ("expect = 3\nseeds = \"a:1,b\"", "4: seeds in [cluster] has \"b\", which is not an address"),
+    ] {
+        let said = complaint("data = \"d\"", &format!("[cluster]\n{keys}"));
+        assert!(said.starts_with(&format!("conf/cluster.toml:{what}")), "{said}");
+    }
+    let said = parse(&set("expect = 2\nseeds = \"a:1\"")).unwrap_err();
+    assert!(
+        said.contains("node 3 is none of those who form the cluster") && said.contains("learner"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -87,6 +87,7 @@ pub fn config() -> NodeConfig {
         backup: Default::default(),
         upgrade: Default::default(),
         autopilot: Default::default(),
+        discovery: None,
         limits: LimitsConfig::default(),
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         versions: rowlock_types::versions::Versions::of_this_release(),
