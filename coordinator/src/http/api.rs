@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Extension, Router};
+use axum::{Extension, Json, Router};
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -31,6 +31,7 @@ use rowlock_types::limits::{
     API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
 };
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::access::{self, Asker};
 use super::connection::Visitor;
@@ -83,9 +84,11 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/queue", get(report))
         .route("/v1/history", get(report))
         .route("/v1/sessions", get(report))
+        .route("/v1/status", get(status))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
+        .merge(super::ui::routes())
         .layer(axum::middleware::from_fn(refuse_pages))
         .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
         .layer(axum::middleware::from_fn_with_state(http, count))
@@ -116,9 +119,11 @@ pub(super) async fn take_turn(
     response
 }
 
-/// Browsers name the site of the page that asks, with every request that is not a plain GET.
+/// Browsers name the site of the page that asks, with every request that is not a plain GET. The console is
+/// of this listener: its site is the host that the request is for, which [`host::check`] has let pass.
 async fn refuse_pages(request: Request, next: Next) -> Response {
-    if request.headers().contains_key(header::ORIGIN) {
+    let headers = request.headers();
+    if headers.contains_key(header::ORIGIN) && !super::ui::is_own_page(headers) {
         return Problem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask here").into_response();
     }
     next.run(request).await
@@ -229,6 +234,21 @@ async fn report(
         return access::forbid(&context.http, uri.path(), &visitor);
     }
     report::answer(&context.http, &asker, uri).await
+}
+
+/// As at the listener for operators, and what the asker may do here.
+async fn status(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    request: Request,
+) -> Response {
+    if !asker.may(&Role::Read) {
+        return access::forbid(&context.http, request.uri().path(), &visitor);
+    }
+    let Json(mut status) = super::status::status(State(context.http)).await;
+    let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator) });
+    status["may"] = may;
+    Json(status).into_response()
 }
 
 async fn lock(

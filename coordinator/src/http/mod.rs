@@ -18,6 +18,7 @@ mod problem;
 mod report;
 mod secure;
 mod status;
+mod ui;
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ use problem::Problem;
 use secure::SecureHttp;
 
 pub use access::Access;
-pub use status::{StateView, StatusSource};
+pub use status::{HttpAddresses, StateView, StatusSource};
 
 /// What the handlers may read.
 #[derive(Clone)]
@@ -58,6 +59,8 @@ pub struct HttpContext {
     pub hosts: Arc<[String]>,
     /// Who may ask.
     pub access: Arc<Access>,
+    /// Where the nodes listen: the console points there.
+    pub nodes: Arc<[HttpAddresses]>,
     /// When the process started.
     pub started: Instant,
 }
@@ -106,6 +109,7 @@ fn router(context: HttpContext) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(context.clone(), access::check))
+        .merge(ui::routes())
         .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
         .layer(axum::middleware::map_response(finish))
         .with_state(context)

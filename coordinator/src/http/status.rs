@@ -1,13 +1,19 @@
 //! `/v1/status`: all that one node knows of itself, for people, scripts and the black-box tests.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use rowlock_proto::{ClusterId, Zxid};
 use rowlock_state::Frozen;
+use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Role;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::HttpContext;
+use crate::config::{NodeConfig, NodeEntry};
 
 /// What the replica and the client listener hold at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +38,29 @@ pub struct StateView {
     pub watches: u64,
     /// This node's connections.
     pub connections: u64,
+}
+
+/// Where a node listens for HTTP, as the configuration says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HttpAddresses {
+    /// The node's number.
+    pub node: u64,
+    /// `host:port` for operators.
+    pub http: String,
+    /// `host:port` for locks, if there is one.
+    pub api: Option<String>,
+}
+
+impl HttpAddresses {
+    /// Of all nodes in the file.
+    pub(crate) fn of(config: &NodeConfig) -> Arc<[HttpAddresses]> {
+        let of = |node: &NodeEntry| HttpAddresses {
+            node: node.id.0,
+            http: node.http_addr.clone(),
+            api: node.api_addr.clone(),
+        };
+        config.members.iter().map(of).collect()
+    }
 }
 
 /// Where the status page finds the replicated state.
@@ -67,7 +96,11 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
             "purged_index": raft.purged_index,
             "voters": ids(&raft.voters),
             "learners": ids(&raft.learners),
+            "replicated": raft.replicated.iter().map(|(node, index)| json!({ "node": node.0, "index": index }))
+                .collect::<Vec<_>>(),
         },
+        "nodes": *context.nodes,
+        "latency": latency(&context.metrics),
         "state": {
             "applied_index": state.applied_index,
             "zxid": state.zxid.0,
@@ -81,6 +114,16 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
         "watches": state.watches,
         "connections": state.connections,
     }))
+}
+
+/// Since the start of the node, milliseconds; `null` where there was nothing to measure.
+fn latency(metrics: &Metrics) -> Value {
+    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    json!({
+        "flush_p50_ms": ms(metrics.wal_fsync_seconds.quantile(0.5)),
+        "flush_p99_ms": ms(metrics.wal_fsync_seconds.quantile(0.99)),
+        "commit_p99_ms": ms(metrics.commit_seconds.quantile(0.99)),
+    })
 }
 
 /// The role as a word, as in the metrics.

@@ -86,6 +86,7 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
         reports: reports(),
         hosts: Arc::from(["rowlock.internal".to_owned()]),
         access: Arc::new(access),
+        nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         started: Instant::now(),
     };
     let shutdown = Shutdown::new();
@@ -218,6 +219,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         reports: reports(),
         hosts: Arc::from(["rowlock.internal".to_owned()]),
         access: Arc::new(Access::new(false, None, Vec::new())),
+        nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         started: Instant::now(),
     };
     let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };

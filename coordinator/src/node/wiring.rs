@@ -35,7 +35,7 @@ use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::api::ApiContext;
-use crate::http::{self, Access, HttpContext};
+use crate::http::{self, Access, HttpAddresses, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
 use crate::proposer::router::Router;
@@ -390,6 +390,7 @@ impl Parts {
             reports: self.reports.clone(),
             hosts: wires.config.http_hosts(),
             access: Arc::new(self.http_access(&wires.config)),
+            nodes: HttpAddresses::of(&wires.config),
             started: time::now(),
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);

@@ -1,0 +1,116 @@
+//! `/ui/`: the console (docs/console.md), a page of the node's own. Its files are part of the program, tell
+//! nothing of the cluster and so need no token; what the page shows comes from the reports, which do.
+//!
+//! Invariant: the page asks this listener and nobody else, and runs no script but its files: the browser
+//! enforces that by the policy in every answer. Invariant: all files together stay below
+//! 60,000 bytes, uncompressed.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+
+/// A file of the console: its path, its kind, its bytes.
+type File = (&'static str, &'static str, &'static str);
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// All of them.
+const FILES: [File; 11] = [
+    ("/ui/", "text/html; charset=utf-8", include_str!("ui/index.html")),
+    ("/ui/style.css", "text/css; charset=utf-8", include_str!("ui/style.css")),
+    ("/ui/icon.svg", "image/svg+xml", include_str!("ui/icon.svg")),
+    ("/ui/app.js", SCRIPT, include_str!("ui/app.js")),
+    ("/ui/dom.js", SCRIPT, include_str!("ui/dom.js")),
+    ("/ui/net.js", SCRIPT, include_str!("ui/net.js")),
+    ("/ui/cluster.js", SCRIPT, include_str!("ui/cluster.js")),
+    ("/ui/locks.js", SCRIPT, include_str!("ui/locks.js")),
+    ("/ui/lock.js", SCRIPT, include_str!("ui/lock.js")),
+    ("/ui/sessions.js", SCRIPT, include_str!("ui/sessions.js")),
+    ("/ui/try.js", SCRIPT, include_str!("ui/try.js")),
+];
+
+/// What the browser lets the page do: load from and ask this listener. Nobody may show it in a frame.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Serves the files, to everybody.
+pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let start = Router::new().route("/ui", get(|| async { Redirect::permanent("/ui/") }));
+    FILES.iter().fold(start, |router, &file| router.route(file.0, get(move || async move { answer(file) })))
+}
+
+fn answer((_, kind, text): File) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    (headers.map(|(name, value)| (name, HeaderValue::from_static(value))), Body::from(text)).into_response()
+}
+
+/// Whether a request comes from a page of the host that it is for: of the console.
+pub(super) fn is_own_page(headers: &HeaderMap) -> bool {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let (Some(origin), None) = (origins.next().and_then(|origin| origin.to_str().ok()), origins.next())
+    else {
+        return false;
+    };
+    let site = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    site.zip(host).is_some_and(|(site, host)| !host.is_empty() && site.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of all files.
+    const BYTES_MAX: usize = 60_000;
+
+    #[test]
+    fn the_console_stays_small_and_has_no_script_in_its_page() {
+        let bytes: usize = FILES.iter().map(|(_, _, text)| text.len()).sum();
+        assert!(bytes < BYTES_MAX, "{bytes} bytes");
+        let (_, _, page) = FILES[0];
+        assert_eq!(page.matches("<script").count(), 1, "one, from a file");
+        assert!(page.contains("<script type=\"module\" src=\"app.js\"></script>"));
+        assert!(!page.contains("style="), "the policy forbids it");
+    }
+
+    #[test]
+    fn no_file_writes_markup_from_text_or_names_another_site() {
+        for (path, _, text) in FILES {
+            for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "cookie"]
+            {
+                assert!(!text.contains(word), "{path} has {word}");
+            }
+            let sites = text.matches("http://").count() + text.matches("https://").count();
+            let namespaces = text.matches("http://www.w3.org/2000/svg").count();
+            assert_eq!(sites, namespaces, "{path} names a site");
+        }
+    }
+
+    #[test]
+    fn a_page_counts_as_own_only_for_the_very_host_that_it_asks() {
+        let headers = |origin: &'static str, host: &'static str| {
+            HeaderMap::from_iter([
+                (header::ORIGIN, HeaderValue::from_static(origin)),
+                (header::HOST, HeaderValue::from_static(host)),
+            ])
+        };
+        assert!(is_own_page(&headers("http://127.0.0.1:8481", "127.0.0.1:8481")));
+        assert!(is_own_page(&headers("https://DB1.example", "db1.example")));
+        for origin in
+            ["null", "http://127.0.0.1:8482", "http://127.0.0.1", "http://127.0.0.1:8481.evil", "http://"]
+        {
+            assert!(!is_own_page(&headers(origin, "127.0.0.1:8481")), "{origin}");
+        }
+        let mut two = headers("http://a", "a");
+        two.append(header::ORIGIN, HeaderValue::from_static("http://evil"));
+        assert!(!is_own_page(&two), "which of them counts is not clear");
+        assert!(!is_own_page(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,117 @@
+// Elements and texts. Names, labels and data come from strangers: they only ever become text nodes and
+// attributes that no browser runs.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(el, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith('on')) el.addEventListener(name.slice(2), value);
+    else if (name === 'value' || name === 'checked') el[name] = value;
+    else el.setAttribute(name, value === true ? '' : value);
+  }
+  el.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  return el;
+}
+
+export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
+export const s = (tag, props, ...children) => fill(document.createElementNS(SVG, tag), props, children);
+
+// Writes only what has changed, so that a screen reader hears no more than that.
+export function say(el, text) {
+  if (el.textContent !== text) el.textContent = text;
+  return el;
+}
+
+export function swap(el, ...children) {
+  el.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  return el;
+}
+
+// Makes the children of `parent` those of `items`, in order. What stays is kept, so focus and selection stay.
+export function keyed(parent, items, key, make) {
+  const old = parent.rows ?? new Map();
+  const rows = new Map();
+  let at = parent.firstElementChild;
+  for (const item of items) {
+    const id = key(item);
+    const row = old.get(id) ?? make(item);
+    old.delete(id);
+    rows.set(id, row);
+    if (row.el === at) at = at.nextElementSibling;
+    else parent.insertBefore(row.el, at);
+    row.update(item);
+  }
+  for (const row of old.values()) row.el.remove();
+  parent.rows = rows;
+}
+
+// Control characters and those that turn the direction of writing are shown by their numbers.
+const HIDDEN = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/gu;
+export const visible = (text) => String(text).replace(HIDDEN, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+export const name = (path) => visible(path.startsWith('/locks/') ? path.slice(7) : path);
+
+export function ms(time) {
+  if (time === null || time === undefined) return '–';
+  if (time <= 0) return '0 ms';
+  if (time < 1) return `${time.toFixed(2)} ms`;
+  if (time < 1000) return `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
+  const seconds = Math.floor(time / 1000);
+  if (seconds < 10) return `${(time / 1000).toFixed(1)} s`;
+  if (seconds < 60) return `${seconds} s`;
+  const [d, hr, min] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (d) return `${d} d ${hr} h`;
+  return hr ? `${hr} h ${min} min` : `${min} min ${seconds % 60} s`;
+}
+
+export const number = (n) => (n === null || n === undefined ? '–' : n.toLocaleString('en'));
+export const many = (n, one, more = `${one}s`) => `${number(n)} ${n === 1 ? one : more}`;
+export const clock = (time) => new Date(time).toLocaleTimeString('en-GB');
+export const href = (page, query) => `#/${page}?${new URLSearchParams(query)}`;
+export const quantile = (values, q) => {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : null;
+};
+
+// A fact and its name.
+export const fact = (label, value, note) =>
+  h('div', { class: 'fact' }, h('dt', {}, label), h('dd', {}, value, note && h('small', {}, note)));
+
+// A text that counts on by itself: `at` milliseconds when it was told.
+const told = performance.now.bind(performance);
+export function since(at, shape = ms) {
+  const el = h('span', { class: 'num' });
+  el.since = { at, from: told(), shape };
+  el.classList.add('ticks');
+  el.textContent = at === null || at === undefined ? '–' : shape(at);
+  return el;
+}
+export function tick() {
+  for (const el of document.querySelectorAll('.ticks')) {
+    const { at, from, shape } = el.since;
+    if (at !== null && at !== undefined) say(el, shape(at + told() - from));
+  }
+}
+
+// Asks; gives what is typed, or null. The dialog keeps the focus until then, and gives it back.
+export function ask(title, content, { button, danger, check = () => true }) {
+  const dialog = document.getElementById('dialog');
+  return new Promise((done) => {
+    const go = h('button', { type: 'submit', class: danger ? 'danger' : 'primary' }, button);
+    const form = h('form', { method: 'dialog' }, h('h2', { id: 'dialog-title' }, title), content,
+      h('div', { class: 'row end' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), go));
+    let result = null;
+    const look = () => { go.disabled = !check(form); };
+    form.addEventListener('input', look);
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      if (!check(form)) return;
+      result = form;
+      dialog.close();
+    });
+    dialog.addEventListener('close', () => done(result), { once: true });
+    swap(dialog, form);
+    look();
+    dialog.showModal();
+  });
+}

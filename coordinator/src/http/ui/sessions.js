@@ -1,0 +1,57 @@
+// Sessions: who is connected, what they hold, and for what they wait.
+
+import { clock, fact, h, href, keyed, many, ms, name, number, say, swap, visible } from './dom.js';
+import { get } from './net.js';
+
+export function sessions(el, { live }) {
+  const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
+  const list = h('ul', { class: 'rows', 'aria-label': 'Sessions' });
+  swap(el, h('h1', {}, 'Sessions'), note, list);
+  live(async (stop) => {
+    const { sessions: shown, session_count: count, more } = await get('/v1/sessions?limit=500', stop);
+    say(note, shown.length ? `${many(count, 'session')}${more ? '; the first are shown' : ''}.`
+      : `${many(count, 'session is', 'sessions are')} open. Only an operator’s token shows them.`);
+    keyed(list, shown, (one) => one.session, (one) => makeRow(one));
+  }, 2000, (problem) => { if (problem.status) say(note, `The node says: ${problem.message}.`); });
+}
+
+function makeRow(one) {
+  const facts = h('span', { class: 'lock-facts' });
+  const el = h('li', {}, h('a', { href: href('session', { id: one.session }) }, h('span', { class: 'lock-name code' }, one.session), facts));
+  const update = (now) => {
+    const key = JSON.stringify(now);
+    if (facts.dataset.key === key) return;
+    facts.dataset.key = key;
+    swap(facts, now.locks_held > 0 && h('span', { class: 'tag held' }, `holds ${number(now.locks_held)}`),
+      now.locks_waiting > 0 && h('span', { class: 'tag waits' }, `waits for ${number(now.locks_waiting)}`),
+      h('span', { class: 'muted' }, visible(now.address ?? 'at another node'), `, ${ms(now.timeout_ms)}`));
+  };
+  return { el, update };
+}
+
+export function session(el, { query, live }) {
+  const id = query.get('id') ?? '';
+  const note = h('p', { class: 'muted', role: 'status' });
+  const facts = h('dl', { class: 'facts' });
+  const places = h('ul', { class: 'rows', 'aria-label': 'Its znodes' });
+  const log = h('ol', { class: 'past' });
+  swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/sessions' }, 'Sessions')), h('h1', { class: 'code' }, visible(id)),
+    note, facts, places, h('h2', {}, 'What happened'), log);
+  const asked = encodeURIComponent(id);
+  live(async (stop) => {
+    const [one] = (await get(`/v1/sessions?session=${asked}`, stop)).sessions;
+    say(note, '');
+    swap(facts, fact('Timeout', ms(one.timeout_ms)), fact('Address', visible(one.address ?? 'at another node')),
+      fact('Holds', number(one.locks_held)), fact('Waits for', number(one.locks_waiting)));
+    keyed(places, one.znodes ?? [], (znode) => znode.path, (znode) => {
+      const path = znode.path.slice(0, znode.path.lastIndexOf('/'));
+      const text = h('bdi', { class: 'lock-name' }, name(znode.place ? path : znode.path));
+      return { el: h('li', {}, znode.place ? h('a', { href: href('lock', { path }) }, text, h('span', { class: 'tag' }, znode.place)) : h('p', {}, text)), update() {} };
+    });
+  }, 2000, (problem) => { if (problem.status) say(note, `The node says: ${problem.message}.`); });
+  live(async (stop) => {
+    const { entries } = await get(`/v1/history?session=${asked}&limit=100`, stop);
+    swap(log, entries.length ? entries.reverse().map((one) => h('li', {}, h('time', {}, clock(one.time_ms)), ' ', h('b', { class: one.event }, one.event), ' ',
+      one.lock ? h('a', { href: href('lock', { path: one.lock }) }, h('bdi', {}, name(one.lock))) : visible(one.reason ?? ''))) : h('li', { class: 'muted' }, 'Nothing yet.'));
+  }, 4000);
+}

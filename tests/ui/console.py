@@ -1,0 +1,190 @@
+"""What the console must do: CHROMIUM API HTTP API_OF_LEADER HTTP_OF_LEADER PID_OF_LEADER."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+from browser import Browser
+
+EVIL = "<img src=x onerror=\"window.hurt=1\">"
+WAITERS = 30
+LOCKS = 3000
+
+
+def post(base, path, document):
+    request = urllib.request.Request(base + path, json.dumps(document).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=70) as answer:
+        return json.load(answer)
+
+
+def take(api, lock, secret, label, wait_ms):
+    name = urllib.parse.quote(lock, safe="/")
+    return post(api, f"/v1/locks/{name}/acquire", {"secret": secret, "label": label, "wait_ms": wait_ms,
+                                                    "request_id": label.encode().hex()[-60:]})
+
+
+LEASES = []
+
+
+def lease(api):
+    made = post(api, "/v1/leases", {"ttl_ms": 40000})
+    LEASES.append((made["lease"], made["secret"]))
+    return made["secret"]
+
+
+def keep_alive(api):
+    """All leases, until the end. One that is gone is missed by the facts."""
+    while True:
+        for lease, secret in list(LEASES):
+            with contextlib.suppress(OSError):
+                post(api, f"/v1/leases/{lease}/keepalive", {"secret": secret})
+        time.sleep(8)
+
+
+def lock_page(base, lock):
+    return f"{base}/ui/#/lock?path={urllib.parse.quote('/locks/' + lock, safe='')}"
+
+
+LABELS = "[...document.querySelectorAll('.line li .who')].map((el) => el.textContent)"
+
+
+def a_line_is_shown_in_order_within_a_second(web, api, http):
+    web.go(lock_page(api, "ci/deploy"))
+    web.until("an empty lock", "document.querySelector('.verdict')?.textContent.startsWith('Nobody holds')", 20)
+    web.until("a stream", "document.querySelector('h1 .tag')?.textContent === 'live'", 20)
+    holder = lease(api)
+    held = take(api, "ci/deploy", holder, "holder", 0)
+    secrets = [lease(api) for _ in range(WAITERS)]
+    names = [f"waiter {n}" for n in range(WAITERS)]
+    for secret, name in zip(secrets, names):
+        take(api, "ci/deploy", secret, name, 1)
+    expected = ["holder", *names]
+    took = web.until("the whole line", f"JSON.stringify({LABELS}) === {json.dumps(json.dumps(expected, separators=(',', ':')))}", 5)
+    assert took < 1, f"the line was shown after {took} s"
+    post(api, "/v1/locks/ci/deploy/release", {"secret": holder, "token": held["token"]})
+    took = web.until("the next holder", "document.querySelector('.holders .who')?.textContent === 'waiter 0'", 5)
+    assert took < 1, f"the change was shown after {took} s"
+    return secrets[0]
+
+
+def hostile_texts_are_texts(web, api, http):
+    secret = lease(api)
+    take(api, f"x/{EVIL}", secret, EVIL, 0)
+    name = f"x/{EVIL}"
+    for base in (api, http):
+        web.go(lock_page(base, name))
+        web.until("the label", f"document.querySelector('.holders .who')?.textContent === {json.dumps(EVIL)}", 10)
+        web.until("the history", f"document.querySelector('.past')?.textContent.includes({json.dumps(EVIL)})", 10)
+        assert web.run("document.querySelector('h1').textContent").startswith(name)
+        web.go(f"{base}/ui/#/locks?prefix=x/")
+        web.until("the name", f"document.querySelector('.lock-name')?.textContent === {json.dumps(name)}", 10)
+        assert web.run("window.hurt === undefined && document.querySelectorAll('main img').length === 0")
+
+
+def many_locks_are_listed_fast(web, api, http):
+    def hundred(start):
+        secret = lease(api)
+        for n in range(start, start + 50):
+            locks = [{"lock": f"m/{n:04}-{k}"} for k in range(4)]
+            post(api, "/v1/locks/acquire", {"secret": secret, "request_id": f"m{n}", "locks": locks})
+    with concurrent.futures.ThreadPoolExecutor(15) as pool:
+        list(pool.map(hundred, range(0, LOCKS // 4, 50)))
+    web.go(f"{api}/ui/#/locks?prefix=m/&limit=10000")
+    took = web.until("all locks", f"document.querySelector('.muted')?.textContent.includes('{LOCKS:,} locks')", 10)
+    assert took < 1, f"{LOCKS} locks were listed after {took} s"
+    assert web.run("document.querySelectorAll('.locks li').length") < 60, "only the rows that are seen exist"
+    web.run("scrollTo(0, document.body.scrollHeight)")
+    web.until("the last lock", f"!!document.querySelector('.locks li[aria-posinset=\"{LOCKS}\"]')", 2)
+
+
+def the_keyboard_reaches_everything(web, api, http):
+    web.go(f"{api}/ui/#/locks?prefix=m/")
+    web.until("locks", "document.querySelectorAll('.locks li').length > 3", 10)
+    seen = []
+    for _ in range(12):
+        web.key("Tab")
+        seen.append(web.run("document.activeElement.id || document.activeElement.textContent"))
+    for wanted in ("Skip to the page", "Cluster", "Locks", "Sessions", "Try it", "token", "prefix"):
+        assert wanted in seen, f"{wanted} is not among {seen}"
+    here = "document.activeElement.closest('li')?.at"
+    at = web.run(here)
+    web.key("ArrowDown")
+    assert web.run(here) == at + 1
+    time.sleep(2)
+    assert web.run(here) == at + 1, "the focus stays when the list is drawn anew"
+    web.key("Enter")
+    web.until("the lock's page", "location.hash.startsWith('#/lock?')", 5)
+
+
+def a_lock_is_taken_away_after_its_name_was_typed(web, api, http):
+    web.go(lock_page(api, "ci/deploy"))
+    web.until("the button", "document.querySelector('.holders .danger')", 10)
+    web.run("document.querySelector('.holders .danger').focus()")
+    web.key("Enter")
+    web.until("the dialog", "document.querySelector('dialog').open", 2)
+    assert web.run("document.querySelector('dialog .danger').disabled")
+    web.type("ci/deplo")
+    assert web.run("document.querySelector('dialog .danger').disabled")
+    web.type("y")
+    web.key("Enter")
+    web.until("the next holder", "document.querySelector('.holders .who')?.textContent === 'waiter 1'", 5)
+
+
+def the_buttons_of_try_it_take_a_lock(web, api, http):
+    web.go(f"{api}/ui/#/try")
+    click = "[...document.querySelectorAll('button')].find((b) => b.textContent === '%s').click()"
+    for text, sign in (("New lease", "Lease 0x"), ("Acquire", "holding with token"), ("Release", "after the last")):
+        web.until("the button", "document.querySelector('.form')", 5)
+        web.run(click % text)
+        web.until(text, f"document.querySelector('.verdict').textContent.includes('{sign}')", 10)
+        time.sleep(0.2)
+
+
+def nothing_else_was_asked(web, *bases):
+    assert not web.complaints(), web.complaints()
+    for url in web.requests():
+        assert url == "about:blank" or url.startswith(tuple(bases)), url
+
+
+def the_leaders_death_is_said_and_survived(web, api, http, leader_api, pid):
+    web.go(lock_page(leader_api, "ci/deploy"))
+    web.until("the holder", "document.querySelector('.holders .who')?.textContent === 'waiter 1'", 10)
+    os.kill(pid, signal.SIGKILL)
+    banner = "document.getElementById('banner')"
+    web.until("what is wrong", f"!{banner}.hidden && {banner}.textContent.includes('does not answer')", 20)
+    assert web.run("document.querySelector('.holders .who').textContent") == "waiter 1", "what was seen is kept"
+    assert web.run(f"[...{banner}.querySelectorAll('a')].map((a) => a.href)").count(lock_page(api, "ci/deploy")) == 1
+    web.go(lock_page(api, "ci/deploy"))
+    web.until("the same queue at another node", "document.querySelector('.holders .who')?.textContent === 'waiter 1'", 20)
+    web.until("a new leader", f"{banner}.hidden && document.getElementById('node').className === 'good'", 30)
+    web.until("a stream again", "document.querySelector('h1 .tag')?.textContent === 'live'", 20)
+
+
+def main():
+    chromium, api, http, leader_api, leader_http, pid = sys.argv[1:]
+    threading.Thread(target=keep_alive, args=[api], daemon=True).start()
+    web = Browser(chromium)
+    try:
+        web.size(1280)
+        facts = [a_line_is_shown_in_order_within_a_second, hostile_texts_are_texts, many_locks_are_listed_fast,
+                 the_keyboard_reaches_everything, a_lock_is_taken_away_after_its_name_was_typed,
+                 the_buttons_of_try_it_take_a_lock]
+        for fact in facts:
+            fact(web, api, http)
+            print(fact.__name__.replace("_", " "), flush=True)
+        the_leaders_death_is_said_and_survived(web, api, http, leader_api, int(pid))
+        nothing_else_was_asked(web, api, http, leader_api, leader_http)
+        print(f"{len(facts) + 2} facts")
+    finally:
+        web.close()
+
+
+if __name__ == "__main__":
+    main()
