@@ -269,3 +269,43 @@ async fn several_locks_are_taken_at_once_or_not_at_all_through_whatever_node() {
     let (code, _) = post(it.api(1), path, &json!({ "locks": [{ "lock": "a" }] })).await.unwrap();
     assert_eq!(code, 400, "it needs a lease");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_by_http_is_the_one_of_our_client() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let client = it.client().await;
+    let leadership = client.election("a/b").campaign("native").await.unwrap();
+    let get = async |query: &str| {
+        request(it.api(2), &format!("GET /v1/elections/a%2Fb/leader{query}"), "", "").await.unwrap()
+    };
+    let (code, first) = get("").await;
+    assert_eq!((code, &first["leader"]["value"]), (200, &json!("native")), "{first}");
+    assert_eq!(first["leader"]["token"], leadership.token().0.to_string());
+    leadership.set_value("changed").await.unwrap();
+    let (_, second) = get(&format!("?wait_ms=30000&after={}", first["zxid"].as_str().unwrap())).await;
+    assert_eq!(second["leader"]["value"], "changed", "{second}");
+    let lease = lease(it.api(1), 40_000).await;
+    let campaign =
+        json!({ "secret": lease["secret"], "request_id": "a", "wait_ms": 15_000, "value": "rest" });
+    let api = it.api(3).to_owned();
+    let waits =
+        tokio::spawn(async move { post(&api, "/v1/elections/a%2Fb/campaign", &campaign).await.unwrap() });
+    let candidates = async || {
+        let candidates = client.election("a/b").candidates().await.unwrap();
+        (candidates.len() == 2).then_some(candidates)
+    };
+    eventually("two candidates", secs(20), candidates).await;
+    leadership.resign().await.unwrap();
+    let (code, held) = waits.await.unwrap();
+    assert_eq!((code, &held["state"]), (200, &json!("held")), "{held}");
+    let leader = client.election("a/b").leader().await.unwrap().unwrap();
+    assert_eq!(
+        (leader.value.as_str(), leader.token.0.to_string()),
+        ("rest", held["token"].as_str().unwrap().to_owned())
+    );
+    let resign = json!({ "secret": lease["secret"], "token": held["token"] });
+    let resigned = post(it.api(1), "/v1/elections/a%2Fb/resign", &resign).await.unwrap();
+    assert_eq!(resigned, (200, json!({ "released": true })));
+    assert_eq!(get("").await, (200, json!({ "zxid": "0", "leader": null })));
+    assert_eq!(get("?after=x").await.0, 400);
+}

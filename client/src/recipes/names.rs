@@ -80,19 +80,7 @@ pub(crate) fn check(name: &str) -> Result<(), NameError> {
 }
 
 /// The component of a path that stands for a lock's name.
-pub(crate) fn escape(name: &str) -> String {
-    if matches!(name, "." | "..") {
-        return "%2E".repeat(name.len());
-    }
-    let mut escaped = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => escaped.push(char::from(byte)),
-            other => escaped.push_str(&format!("%{other:02X}")),
-        }
-    }
-    escaped
-}
+pub(crate) use rowlock_proto::path::escape;
 
 /// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that
 /// attempt's.

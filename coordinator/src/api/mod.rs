@@ -9,6 +9,7 @@
 //! Must never do: keep a lease alive. Only a request of its client is a sign of life.
 
 mod call;
+mod election;
 mod forced;
 mod lease;
 mod lock;
@@ -26,6 +27,7 @@ use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
 use crate::zk::ClientContext;
+pub use election::{Led, election};
 pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;

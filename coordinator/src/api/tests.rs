@@ -10,6 +10,7 @@ use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_types::limits;
 
+mod election;
 mod several;
 mod watch;
 

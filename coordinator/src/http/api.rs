@@ -6,6 +6,7 @@
 //! browser may reach a loopback address that needs no token.
 
 mod answer;
+mod election;
 mod forced;
 mod request;
 mod several;
@@ -79,6 +80,9 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/leases/{id}", delete(end_lease))
         .route("/v1/locks/{*rest}", post(lock).delete(forced::force))
         .route("/v1/locks/acquire", post(several::acquire))
+        .route("/v1/elections/{name}/campaign", post(election::campaign))
+        .route("/v1/elections/{name}/resign", post(election::resign))
+        .route("/v1/elections/{name}/leader", get(election::leader))
         .route("/v1/locks", get(report))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/queue", get(report))

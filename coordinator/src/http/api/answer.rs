@@ -7,7 +7,7 @@ use rowlock_proto::lock::Party;
 use serde_json::{Map, Value, json};
 
 use super::Problem;
-use crate::api::{Opened, Part, Place, Refusal, Standing, Standings};
+use crate::api::{Led, Opened, Part, Place, Refusal, Standing, Standings};
 
 pub(super) fn opened(opened: &Opened) -> Response {
     let lease = opened.secret.session.to_string();
@@ -21,6 +21,15 @@ pub(super) fn kept(valid_for_ms: u32) -> Response {
 
 pub(super) fn flag(name: &str, value: bool) -> Response {
     Json(json!({ name: value })).into_response()
+}
+
+pub(super) fn led(led: &Led) -> Response {
+    let leader = led.leader.as_ref().map(|(party, value)| {
+        let mut leader = party_members(party);
+        leader.insert("value".to_owned(), value.as_str().into());
+        Value::Object(leader)
+    });
+    Json(json!({ "zxid": led.zxid.0.to_string(), "leader": leader })).into_response()
 }
 
 pub(super) fn standing(standing: &Standing) -> Response {
@@ -94,12 +103,17 @@ fn place(place: &Place) -> Map<String, Value> {
 }
 
 fn party(party: &Party) -> Value {
-    json!({
-        "token": party.token.0.to_string(),
-        "place": party.path,
-        "label": String::from_utf8_lossy(&party.label),
-        "since_ms": party.since_ms,
-    })
+    let mut document = party_members(party);
+    document.insert("label".to_owned(), String::from_utf8_lossy(&party.label).into());
+    Value::Object(document)
+}
+
+fn party_members(party: &Party) -> Map<String, Value> {
+    let mut document = Map::new();
+    document.insert("token".to_owned(), party.token.0.to_string().into());
+    document.insert("place".to_owned(), party.path.as_str().into());
+    document.insert("since_ms".to_owned(), party.since_ms.into());
+    document
 }
 
 pub(super) fn refusal(refusal: Refusal) -> Box<Response> {

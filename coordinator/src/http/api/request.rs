@@ -86,6 +86,20 @@ pub(super) struct AcquireAll {
     max_hold_ms: u32,
 }
 
+/// A candidacy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Campaign {
+    secret: Option<String>,
+    ttl_ms: Option<u32>,
+    request_id: Option<String>,
+    #[serde(default)]
+    wait_ms: u32,
+    owner: Option<String>,
+    #[serde(default)]
+    value: String,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
@@ -133,6 +147,28 @@ impl Acquire {
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
         })
+    }
+}
+
+impl Campaign {
+    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<Wanted, Refusal> {
+        let Campaign { secret, ttl_ms, request_id, wait_ms, owner, value } = self;
+        let (mode, permits, limit) = (ModeName::Exclusive, None, None);
+        let (label, lock_delay_ms, max_hold_ms) = (value, 0, 0);
+        Acquire {
+            secret,
+            ttl_ms,
+            request_id,
+            wait_ms,
+            mode,
+            permits,
+            limit,
+            owner,
+            label,
+            lock_delay_ms,
+            max_hold_ms,
+        }
+        .wanted(headers)
     }
 }
 
