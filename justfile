@@ -97,15 +97,19 @@ fuzz target seconds="600":
         cargo fuzz run --sanitizer none {{target}} -- $limits -max_total_time={{seconds}}
     fi
 
+# All that a release is made of: crates, archive, Debian package, site. docs/deployment.md.
+package: crates archive deb site
+
 # Packs the crates that are published, as a registry gets them, into target/package.
-package:
+crates:
     cargo package --workspace --no-verify --exclude rowlock-frames --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
 
-# The Debian package, in target/debian; needs cargo-deb (`cargo install cargo-deb`).
-deb:
+# What goes along with the program: manual pages, completions, licences of others; in target/package-files. Needs cargo-about
+# (`cargo install cargo-about --features cli`).
+package-files:
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo build --release --bin rowlock
+    cargo build --release --locked --bin rowlock
     files=target/package-files
     rm -rf $files
     mkdir -p $files/man
@@ -113,8 +117,41 @@ deb:
     target/release/rowlock completions bash > $files/rowlock.bash
     target/release/rowlock completions zsh > $files/_rowlock
     target/release/rowlock completions fish > $files/rowlock.fish
+    cargo about generate --locked --fail -m Cargo.toml -c deploy/licences/about.toml \
+        -o $files/LICENCES-OF-OTHERS deploy/licences/about.hbs
+
+# The program and what goes along, for machines without Debian's packages: target/dist, with its SHA-256.
+archive: package-files
+    #!/usr/bin/env bash
+    set -euo pipefail
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+    name=rowlock-$version-$(rustc -vV | sed -n 's/^host: //p')
+    rm -rf target/dist
+    mkdir -p target/dist/$name
+    # The line numbers of backtraces stay in target/release/rowlock.
+    strip -o target/dist/$name/rowlock target/release/rowlock
+    cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/dist/$name
+    cd target/dist
+    # The same bytes for the same commit.
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - $name | gzip -n > $name.tar.gz
+    sha256sum $name.tar.gz > $name.tar.gz.sha256
+    ls -l $name/rowlock $name.tar.gz
+
+# The Debian package, in target/debian; needs cargo-deb (`cargo install cargo-deb`).
+deb: package-files
     # The line numbers of backtraces stay in target/release/rowlock.
     cargo deb --no-build --strip -p rowlock
+
+# The pages for a browser, in target/site; needs mdBook (`cargo install mdbook`). Links that leave `docs` lead to the repository.
+site:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+    repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
+    rm -rf target/site target/site-pages
+    cp -r docs target/site-pages
+    sed -i "s|](\.\./|]($repository/blob/v$version/|g" target/site-pages/*.md
+    mdbook build target/site-pages --dest-dir "$PWD/target/site"
 
 # The alerts and the unit, with the tools of those who run them: promtool (Debian: prometheus) and systemd-analyze.
 deploy-files:

@@ -25,6 +25,8 @@ mod moment;
 mod name;
 mod open_files;
 mod operate;
+#[cfg(test)]
+mod pages;
 mod paint;
 mod patience;
 mod print;

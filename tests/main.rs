@@ -44,6 +44,7 @@ mod mixed_queue;
 mod operations;
 mod partition;
 mod protocol_rules;
+mod readme;
 mod readmission;
 mod reconfig;
 mod rest;

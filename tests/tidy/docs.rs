@@ -7,8 +7,11 @@ pub const GOLDEN: &str = "/golden.md";
 /// Records of their days: the files that they name may be gone. Their links are checked.
 const RECORDS: &str = "docs/lab/";
 
+/// The contents of the site.
+const CONTENTS: &str = "docs/SUMMARY.md";
+
 pub fn breaches(tree: &Tree) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = absent_from_the_site(tree);
     for (path, text) in tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN)) {
         let mut fenced = false;
         for (at, line) in text.lines().enumerate() {
@@ -25,6 +28,15 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
         }
     }
     found
+}
+
+/// Pages that the contents do not name: a reader of the site would not find them.
+fn absent_from_the_site(tree: &Tree) -> Vec<String> {
+    let Some(contents) = tree.get(CONTENTS) else { return Vec::new() };
+    let pages = tree.of_kind("md").map(|(path, _)| path).filter(|path| *path != CONTENTS);
+    let absent = pages.filter_map(|path| Some((path, path.strip_prefix("docs/")?)));
+    let absent = absent.filter(|(_, page)| !contents.contains(&format!("]({page})")));
+    absent.map(|(path, _)| format!("{CONTENTS}: {path} is not in it")).collect()
 }
 
 /// The targets of `[text](target)`.
@@ -120,6 +132,12 @@ mod tests {
         let wanted =
             ["1: no such link: b.md#gone", "1: no such link: c.md", "2: no such path: state/src/gone.rs"];
         assert_eq!(found, wanted.map(|rest| format!("docs/a.md:{rest}")));
+    }
+
+    #[test]
+    fn a_page_that_the_contents_of_the_site_leave_out_is_found() {
+        let tree = Tree::with(&[("docs/SUMMARY.md", "[a](a.md)\n"), ("docs/a.md", ""), ("docs/b.md", "")]);
+        assert_eq!(breaches(&tree), ["docs/SUMMARY.md: docs/b.md is not in it"]);
     }
 
     #[test]
