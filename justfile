@@ -109,29 +109,29 @@ crates:
 package-files:
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo build --release --locked --bin rowlock
+    cargo build --profile dist --locked --bin rowlock
     files=target/package-files
     rm -rf $files
     mkdir -p $files/man
-    target/release/rowlock __manuals $files/man
-    target/release/rowlock completions bash > $files/rowlock.bash
-    target/release/rowlock completions zsh > $files/_rowlock
-    target/release/rowlock completions fish > $files/rowlock.fish
+    target/dist/rowlock __manuals $files/man
+    target/dist/rowlock completions bash > $files/rowlock.bash
+    target/dist/rowlock completions zsh > $files/_rowlock
+    target/dist/rowlock completions fish > $files/rowlock.fish
     cargo about generate --locked --fail -m Cargo.toml -c deploy/licences/about.toml \
         -o $files/LICENCES-OF-OTHERS deploy/licences/about.hbs
 
-# The program and what goes along, for machines without Debian's packages: target/dist, with its SHA-256.
+# The program and what goes along, for machines without Debian's packages: target/archive, with its SHA-256.
 archive: package-files
     #!/usr/bin/env bash
     set -euo pipefail
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
     name=rowlock-$version-$(rustc -vV | sed -n 's/^host: //p')
-    rm -rf target/dist
-    mkdir -p target/dist/$name
-    # The line numbers of backtraces stay in target/release/rowlock.
-    strip -o target/dist/$name/rowlock target/release/rowlock
-    cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/dist/$name
-    cd target/dist
+    rm -rf target/archive
+    mkdir -p target/archive/$name
+    # The line numbers of backtraces stay in target/dist/rowlock.
+    strip -o target/archive/$name/rowlock target/dist/rowlock
+    cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/archive/$name
+    cd target/archive
     # The same bytes for the same commit.
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - $name | gzip -n > $name.tar.gz
     sha256sum $name.tar.gz > $name.tar.gz.sha256
@@ -139,8 +139,8 @@ archive: package-files
 
 # The Debian package, in target/debian; needs cargo-deb (`cargo install cargo-deb`).
 deb: package-files
-    # The line numbers of backtraces stay in target/release/rowlock.
-    cargo deb --no-build --strip -p rowlock
+    # The line numbers of backtraces stay in target/dist/rowlock.
+    cargo deb --no-build --strip --profile dist -p rowlock
 
 # The pages for a browser, in target/site; needs mdBook (`cargo install mdbook`). Links that leave `docs` lead to the repository.
 site:

@@ -160,13 +160,13 @@ fn grants_of(said: Said) -> Vec<Grant> {
     said.out.lines().map(grant).collect()
 }
 
-async fn said(mut command: Command) -> Said {
+pub async fn said(mut command: Command) -> Said {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     tokio::task::spawn_blocking(|| finish_within(child, TIME_MAX)).await.unwrap()
 }
 
-fn script(name: &str) -> PathBuf {
+pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mixed_queue").join(name)
 }
 
@@ -183,7 +183,7 @@ fn java() -> Option<Command> {
 }
 
 /// A Python that has kazoo: the system's, or the one that `.ci/clients` has installed for it.
-fn kazoo() -> Option<Command> {
+pub fn kazoo() -> Option<Command> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     let installed = cache.join("zk-compat/kazoo-venv/bin/python");
@@ -201,7 +201,7 @@ fn kazoo() -> Option<Command> {
 }
 
 /// Debian's Curator.
-fn curator() -> Option<Command> {
+pub fn curator() -> Option<Command> {
     let jars =
         ["curator-recipes", "curator-framework", "curator-client", "guava", "zookeeper", "zookeeper-jute"];
     let jars: Vec<PathBuf> = jars

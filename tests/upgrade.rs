@@ -4,17 +4,22 @@
 //! inside the test gets as a parameter: a second build of the server would take minutes.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
+use rowlock_client::Client;
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_coordinator::{Node, NodeConfig};
 use rowlock_proto::NodeId;
 use rowlock_types::versions::Versions;
 use serde_json::Value;
+use tokio::task::JoinSet;
 
+use crate::mixed_queue::{curator, kazoo, said, script};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish, rowlock};
 use crate::support::load::Cycling;
-use crate::support::secs;
+use crate::support::{eventually, secs};
 
 const SETTINGS: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n\
                         [upgrade]\nfinalize = \"manual\"\n";
@@ -120,9 +125,7 @@ async fn a_cluster_is_upgraded_and_goes_back_and_forth_until_it_is_finalized_and
         assert_eq!(rolling.cluster.metric(id, "rowlock_cluster_version").await, 2);
         assert_eq!(rolling.cluster.metric(id, "rowlock_sessions_expired_total").await, 0);
         assert!(
-            std::fs::read_to_string(rolling.cluster.data(id).join("identity"))
-                .unwrap()
-                .contains("\nversion 2 ")
+            fs::read_to_string(rolling.cluster.data(id).join("identity")).unwrap().contains("\nversion 2 ")
         );
     }
     rolling.upgraded.remove(&2).unwrap().shutdown().await;
@@ -134,4 +137,61 @@ async fn a_cluster_is_upgraded_and_goes_back_and_forth_until_it_is_finalized_and
     for (_, node) in rolling.upgraded {
         node.shutdown().await;
     }
+}
+
+/// Adds one to a number in a file under the lock, until `stop` is there; returns how often.
+async fn count(client: Client, file: PathBuf, stop: PathBuf) -> u64 {
+    let session = client.session_id();
+    let mut cycles = 0;
+    while !stop.exists() {
+        let held = client.mutex("shared").lock().await.unwrap();
+        let number: u64 = fs::read_to_string(&file).unwrap().parse().unwrap();
+        fs::write(&file, (number + 1).to_string()).unwrap();
+        held.release().await.unwrap();
+        cycles += 1;
+    }
+    assert_eq!(client.session_id(), session);
+    cycles
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kazoo_curator_and_our_client_work_through_an_upgrade_there_and_back() {
+    let cluster = Cluster::start(3, &format!("{FAST}{SETTINGS}")).await;
+    let (file, stop) = (cluster.folder.join("number"), cluster.folder.join("stop"));
+    fs::write(&file, "0").unwrap();
+    let ours = tokio::spawn(count(cluster.client().await, file.clone(), stop.clone()));
+    let mut others = JoinSet::new();
+    for (command, name) in [(kazoo(), "cycle.py"), (curator(), "Cycle.java")] {
+        let Some(mut command) = command else { continue };
+        command.arg(script(name)).args([&cluster.endpoints(), "/locks/shared"]).args([&file, &stop]);
+        others.spawn(async move { (name, said(command).await) });
+    }
+    let all = 1 + others.len();
+    let everybody = async || {
+        let queue = cluster.client().await.get_children("/locks/shared").await.ok()?.names;
+        (queue.len() >= all).then_some(())
+    };
+    eventually("everybody in the queue", secs(60), everybody).await;
+    let mut rolling = Rolling { cluster, upgraded: BTreeMap::new() };
+    for id in 1..=3 {
+        rolling.forward(id).await;
+    }
+    for id in 1..=3 {
+        rolling.back(id).await;
+    }
+    // Each of them has one more cycle with all nodes back.
+    tokio::time::sleep(secs(2)).await;
+    fs::write(&stop, "").unwrap();
+    let mut cycles = ours.await.expect("our client was refused nothing");
+    println!("our client: {cycles} cycles");
+    while let Some(ended) = others.join_next().await {
+        let (name, said) = ended.unwrap();
+        println!("{name}: {}{}", said.out, said.err);
+        let words: Vec<&str> = said.out.split_whitespace().collect();
+        let ["cycles", own, "lost", "0"] = words[..] else { panic!("{name}: {} {}", said.out, said.err) };
+        assert!(own != "0", "{name} has had the lock");
+        cycles += own.parse::<u64>().unwrap();
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), cycles.to_string(), "two held it at once");
+    assert_eq!(rolling.cluster.metric_of_all("rowlock_sessions_expired_total").await, 0);
 }

@@ -334,6 +334,7 @@ fn large() -> Vec<Target> {
             Bound::None,
         ),
         of("longest cycle beside snapshots of 10^6 znodes (ms)", "beside_longest_ms", 10.0),
+        of("longest cycle beside a backup of 10^6 znodes (ms)", "backup_longest_ms", 10.0),
         of("restart with 10^6 znodes in the log (s)", "restart_from_log_s", 10.0),
         of("restart with 10^6 znodes in a snapshot (s)", "restart_from_snapshot_s", 10.0),
     ]

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use crate::system::System;
 use messages::Messages;
 use process::Process;
+pub use rowlock::binary as rowlock_binary;
 
 pub mod process;
 pub mod words;

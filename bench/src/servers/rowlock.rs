@@ -1,6 +1,7 @@
 //! Three nodes of the release build beside this program, with default settings.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,10 @@ use crate::system::System;
 const PORT: u16 = 23181;
 
 /// The binary `rowlock` in the folder of this program.
-fn binary() -> Result<PathBuf> {
+///
+/// # Errors
+/// There is none.
+pub fn binary() -> Result<PathBuf> {
     let beside = std::env::current_exe()?.with_file_name("rowlock");
     if !beside.is_file() {
         bail!("{} is missing: cargo build --release", beside.display());
@@ -31,7 +35,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     std::fs::create_dir_all(folder)?;
     certificates(&binary, folder).await?;
     let mut config = String::from(
-        "log = \"warn\"\n[client]\nwords = [\"*\"]\n[tls]\ncert = \"tls/node-{id}.pem\"\n\
+        "log = \"warn\"\n[client]\nwords = [\"*\"]\n\
+         super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n[tls]\ncert = \"tls/node-{id}.pem\"\n\
          key = \"tls/node-{id}.key\"\nclient_ca = \"tls/clients-ca.pem\"\n",
     );
     let mut addresses = Vec::new();
@@ -50,6 +55,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     }
     let file = folder.join("cluster.toml");
     std::fs::write(&file, config)?;
+    // It names a superuser.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
     let mut processes = Vec::new();
     for id in 1..=3_u16 {
         let mut command = Command::new(&binary);

@@ -1,8 +1,10 @@
-//! A large tree: how a snapshot of it slows other requests, how long a restart takes, what a znode weighs.
+//! A large tree: how a snapshot or a backup of it slows other requests, how long a restart takes, what a
+//! znode weighs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
 
 use super::phase::Times;
 use super::{cluster, pulse};
@@ -42,6 +44,9 @@ pub async fn run(servers: &mut Servers, znodes: u64, round: u32, times: Times) -
     let snapshot_bytes = cluster::metric(servers, "rowlock_snapshot_bytes").await?;
     cluster::settings(servers, NO_SNAPSHOTS)?;
     let from_snapshot = cluster::restart(servers).await?;
+    // Both at once; the backup may take longer than the cycles are measured.
+    let (beside_backup, backup) = tokio::join!(pulse::run(servers, BEAT, times.measured), back_up(servers));
+    let (beside_backup, (backup_took, backup_bytes)) = (beside_backup?, backup?);
     let nodes = servers.processes.len() as f64;
     Ok(Trial::new(System::Rowlock, "snapshot", znodes, round)
         .with("without_p50_ms", without.cycle.ms(0.5))
@@ -50,6 +55,10 @@ pub async fn run(servers: &mut Servers, znodes: u64, round: u32, times: Times) -
         .with("beside_p50_ms", beside.cycle.ms(0.5))
         .with("beside_p999_ms", beside.cycle.ms(0.999))
         .with("beside_longest_ms", beside.cycle.ms(1.0))
+        .with("backup_p999_ms", beside_backup.cycle.ms(0.999))
+        .with("backup_longest_ms", beside_backup.cycle.ms(1.0))
+        .with("backup_took_s", backup_took.as_secs_f64())
+        .with("backup_mb", backup_bytes as f64 / 1e6)
         .with("snapshots_per_node", snapshots / nodes)
         .with("snapshot_mb", snapshot_bytes / nodes / 1e6)
         .with("restart_from_log_s", from_log.as_secs_f64())
@@ -60,4 +69,20 @@ pub async fn run(servers: &mut Servers, znodes: u64, round: u32, times: Times) -
 
 async fn written(servers: &Servers) -> Result<f64> {
     cluster::metric(servers, "rowlock_snapshots_written_total").await
+}
+
+/// `rowlock backup save`: how long it took, and the bytes of its file.
+async fn back_up(servers: &Servers) -> Result<(Duration, u64)> {
+    let file = servers.folder.join("state.backup");
+    let begun = Instant::now();
+    let mut command = Command::new(crate::servers::rowlock_binary()?);
+    command.args(["backup", "save", "--force", "--endpoints", &servers.addresses.join(",")]).arg(&file);
+    let output = command.env("ROWLOCK_AUTH", "digest:super:test").output().await?;
+    if !output.status.success() {
+        bail!("rowlock backup save: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let took = begun.elapsed();
+    let bytes = std::fs::metadata(&file).with_context(|| format!("{}", file.display()))?.len();
+    std::fs::remove_file(&file)?;
+    Ok((took, bytes))
 }

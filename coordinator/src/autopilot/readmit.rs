@@ -9,7 +9,9 @@
 //! whose log ends before the removal finds no majority of the old voters any more, even if the returned node
 //! votes for it. And whoever counts the returned node as a voter again has the removal in its log.
 //!
-//! Invariant: one voter at a time. The next one is taken out when this one votes again, or is late.
+//! Invariant: one voter at a time. The next one is taken out when this one has its own removal in its log
+//! again, so that it helps no candidate whose log ends before; or when it is late. It need not vote by then:
+//! it asks every voter before, and one that has lost its data too does not answer it.
 
 use std::time::Duration;
 
@@ -28,24 +30,31 @@ use super::Autopilot;
 const CAME_WITHIN: Duration = Duration::from_secs(5);
 /// A member that has acknowledged something since then still has its old folder.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// For a node to catch up and vote again, before another one is taken out.
+/// For a node to catch up, before another one is taken out.
 const ONE_AT_A_TIME: Duration = Duration::from_secs(60);
 /// For the newest membership to be here.
 const MEMBERS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often that is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The voter that this leader has taken out and that does not vote yet, and since when.
+/// The voter that this leader has taken out and that does not have that in its log yet.
 #[derive(Debug, Default)]
-pub(super) struct Underway(Option<(NodeId, Instant)>);
+pub(super) struct Underway(Option<TakenOut>);
+
+#[derive(Debug)]
+struct TakenOut {
+    node: NodeId,
+    since: Instant,
+    /// The log index of its removal.
+    index: u64,
+}
 
 impl Underway {
-    /// Whether this voter may be taken out now.
-    fn allows(&mut self, node: NodeId, votes_again: impl Fn(NodeId) -> bool, now: Instant) -> bool {
-        self.0 = self
-            .0
-            .filter(|(other, since)| !votes_again(*other) && now.saturating_since(*since) < ONE_AT_A_TIME);
-        self.0.is_none_or(|(other, _)| other == node)
+    /// Whether this voter may be taken out now. `stored` is what a node's log has, as it told this leader.
+    fn allows(&mut self, node: NodeId, stored: impl Fn(NodeId) -> u64, now: Instant) -> bool {
+        self.0
+            .take_if(|out| stored(out.node) >= out.index || now.saturating_since(out.since) >= ONE_AT_A_TIME);
+        self.0.as_ref().is_none_or(|out| out.node == node)
     }
 }
 
@@ -71,16 +80,17 @@ impl Autopilot {
         let (is_member, votes) =
             (facts.members.nodes.contains_key(&node), facts.members.voters.contains(&node));
         // One that never acknowledged anything to this leader has come in under another one.
-        let has_acknowledged = facts.replicated.iter().any(|(other, index)| *other == node && *index > 0);
-        if mutant::is(Mutant::ReadmitAVoter) || !is_member || (!votes && !has_acknowledged) {
+        let stored =
+            |node| facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, index)| *index);
+        if mutant::is(Mutant::ReadmitAVoter) || !is_member || (!votes && stored(node) == 0) {
             return self.know_when_confirmed(node, incarnation).await;
         }
         if facts::alive_members(&self.raft, UP_WITHIN).contains(&node) {
             // The one with the old folder runs: somebody uses its number twice.
             return;
         }
-        let (now, votes_again) = (time::now(), |other| facts.members.voters.contains(&other));
-        if votes && !underway.allows(node, votes_again, now) {
+        let now = time::now();
+        if votes && !underway.allows(node, stored, now) {
             return;
         }
         tracing::warn!(
@@ -93,7 +103,7 @@ impl Autopilot {
                 rare::taken(Rare::WipedTakenOut);
                 tracing::info!(%node, index, "taken out of the members");
                 if votes {
-                    underway.0 = Some((node, now));
+                    underway.0 = Some(TakenOut { node, since: now, index });
                 }
             }
             Ok(Err(code)) => tracing::debug!(%node, ?code, "not taken out yet"),
@@ -146,14 +156,15 @@ mod tests {
 
     #[test]
     fn one_voter_is_taken_out_at_a_time() {
-        let (now, votes) = (time::now(), |node| node == NodeId(2));
+        let (now, stored) = (time::now(), |node| if node == NodeId(2) { 7 } else { 6 });
         let mut underway = Underway::default();
-        assert!(underway.allows(NodeId(2), votes, now));
-        underway.0 = Some((NodeId(3), now));
-        assert!(!underway.allows(NodeId(4), votes, now), "node 3 does not vote yet");
-        assert!(underway.allows(NodeId(3), votes, now), "the same one again");
-        assert!(underway.allows(NodeId(4), votes, now + ONE_AT_A_TIME), "node 3 is late");
-        underway.0 = Some((NodeId(2), now));
-        assert!(underway.allows(NodeId(4), votes, now), "node 2 votes again");
+        assert!(underway.allows(NodeId(2), stored, now));
+        let out = |node| Some(TakenOut { node: NodeId(node), since: now, index: 7 });
+        underway.0 = out(3);
+        assert!(!underway.allows(NodeId(4), stored, now), "node 3 does not have its removal yet");
+        assert!(underway.allows(NodeId(3), stored, now), "the same one again");
+        assert!(underway.allows(NodeId(4), stored, now + ONE_AT_A_TIME), "node 3 is late");
+        underway.0 = out(2);
+        assert!(underway.allows(NodeId(4), stored, now), "node 2 has its removal in its log");
     }
 }

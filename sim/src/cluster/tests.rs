@@ -104,6 +104,17 @@ fn a_last_node_may_lack_what_it_had_applied() {
     assert_eq!(run(&plan).violation, None);
 }
 
+/// Two nodes of five have lost their data. The first one that is back may vote only when every voter answers
+/// it, and the second one answers nobody before it was taken out, too: it was, but a minute later (seed
+/// 22,532).
+#[test]
+fn two_nodes_of_five_that_lost_their_data_are_back_soon() {
+    let script = "4.69s wipe node5 for 9.581s\n5.43s wipe node3 for 2.093s".parse().expect("a script");
+    let (script, scenario) = (Some(script), Scenario::Life);
+    let plan = Plan { seed: 22_532, seconds: 30, scenario, script, mutant: None, record: false };
+    assert_eq!(run(&plan).violation, None);
+}
+
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn who_was_killed_twice_is_started_once() {

@@ -32,14 +32,14 @@ const UNFINISHED: &str = "new-segment.tmp";
 /// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on
 /// ext4: 183 us, 98 in blocks that had been written). So a small write that reaches such blocks also fills
 /// those behind it with zeroes, once for many.
-static FILL_AHEAD: [u8; 256 << 10] = [0; 256 << 10];
+const FILL_AHEAD_BYTES: usize = 256 << 10;
 /// A larger write is not small.
 const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
 /// Room for the checkpoint at the beginning of a segment.
 const CHECKPOINT_ROOM: u64 = 512;
 
 // A small write is filled ahead at once: the zeroes are more than it is.
-const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD.len() as u64);
+const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD_BYTES as u64);
 // `flushed` of a record is a u32 (see `frame`): the longest segment holds one record of the greatest size.
 const _: () = assert!(frame::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
 
@@ -59,6 +59,8 @@ pub struct Writer {
     staged: Vec<u8>,
     /// One record's body, kept for its allocation.
     body: Vec<u8>,
+    /// [`FILL_AHEAD_BYTES`] of them; in the program's file they would only make it larger.
+    zeroes: Box<[u8]>,
     /// A record says that the last flush is done, see [`Writer::mark_flushed`].
     is_marked: bool,
 }
@@ -137,6 +139,7 @@ impl Writer {
             checkpoint,
             staged: Vec::new(),
             body: Vec::new(),
+            zeroes: vec![0; FILL_AHEAD_BYTES].into(),
             is_marked: false,
         };
         // A killed process leaves records that are readable and not flushed. They must be on disk before
@@ -239,7 +242,7 @@ impl Writer {
             return Ok(());
         }
         let room = usize::try_from(active.len - active.written).unwrap_or(usize::MAX);
-        let zeroes = &FILL_AHEAD[..room.min(FILL_AHEAD.len())];
+        let zeroes = &self.zeroes[..room.min(FILL_AHEAD_BYTES)];
         let result = active.file.write_all_at(zeroes, active.written);
         active.filled = active.written + zeroes.len() as u64;
         assert!(active.filled <= active.len, "zeroes are written beyond the end of a segment");
