@@ -46,6 +46,8 @@ struct Entry {
     is_damaged: bool,
     /// It came back with less data than it had: its node may refuse to start, and is restarted repeatedly.
     has_forgotten: bool,
+    /// How often its node has got another port for nodes.
+    moves: u16,
 }
 
 /// One entry per place. Clones are the same membership.
@@ -62,11 +64,18 @@ impl Membership {
         let founder = |place| {
             let part = if place < shape.voters { Part::Voter } else { Part::Learner };
             let is_founder = part == Part::Voter;
-            Entry { machine: Machine::InUse, part, is_founder, is_damaged: false, has_forgotten: false }
+            Entry {
+                machine: Machine::InUse,
+                part,
+                is_founder,
+                is_damaged: false,
+                has_forgotten: false,
+                moves: 0,
+            }
         };
         let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
         let (machine, part, is_founder) = (Machine::Spare, Part::Stranger, false);
-        let spare = Entry { machine, part, is_founder, is_damaged: false, has_forgotten: false };
+        let spare = Entry { machine, part, is_founder, is_damaged: false, has_forgotten: false, moves: 0 };
         entries.extend((0..spares).map(|_| spare));
         Membership { entries: Arc::new(Mutex::new(entries)), readmits: shape.readmits }
     }
@@ -99,6 +108,11 @@ impl Membership {
     /// Bits on its disk have flipped.
     pub fn damage(&self, place: usize) {
         self.entries.lock()[place].is_damaged = true;
+    }
+
+    /// From its next start its node is found at another port by the others.
+    pub fn move_to_another_port(&self, place: usize) {
+        self.entries.lock()[place].moves += 1;
     }
 
     /// It comes back with less data than it had.
@@ -166,7 +180,12 @@ impl Membership {
 
     /// Where the node at a place is found by the others.
     pub fn peer_addr(&self, place: usize) -> String {
-        format!("{}:2281", address(place))
+        format!("{}:{}", address(place), self.peer_port(place))
+    }
+
+    /// The last part of that.
+    pub fn peer_port(&self, place: usize) -> u16 {
+        2281 + self.entries.lock()[place].moves
     }
 
     /// The connect string that applications are given at this time: all members.

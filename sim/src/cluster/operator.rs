@@ -50,6 +50,8 @@ pub enum Job {
     Voter(usize),
     /// The node there is taken out, and its process stopped.
     Remove(usize),
+    /// The others are told where they find the node there from now on.
+    Address(usize),
     /// The new node has caught up: it becomes a voter and the lost one goes, in one change.
     Replace {
         /// The lost one.
@@ -65,6 +67,7 @@ impl Job {
             Job::Learner(place)
             | Job::Voter(place)
             | Job::Remove(place)
+            | Job::Address(place)
             | Job::Replace { new: place, .. } => place,
         }
     }
@@ -77,6 +80,7 @@ impl fmt::Display for Job {
             Job::Learner(_) => write!(f, "take node {node} in as a learner"),
             Job::Voter(_) => write!(f, "make node {node} a voter"),
             Job::Remove(_) => write!(f, "take node {node} out"),
+            Job::Address(_) => write!(f, "say where node {node} is now"),
             Job::Replace { old, .. } => write!(f, "put node {node} in the place of node {}", node_id(*old)),
         }
     }
@@ -217,7 +221,17 @@ impl Operator {
         let data = client.get(CONFIG).await?.data;
         let members = Members::read(&String::from_utf8_lossy(&data.unwrap_or_default()))?;
         let part = members.part(node_id(job.place()));
+        let line = |place| line(place, self.membership.peer_port(place), Part::Voter);
         let change = match (job, part) {
+            (Job::Address(_), Part::Stranger | Part::Unknown) => {
+                return Err(NotYet::Never("it is no member"));
+            }
+            (Job::Address(place), _) if members.is_at(node_id(place), &self.membership.peer_addr(place)) => {
+                return Ok(part);
+            }
+            (Job::Address(place), _) => {
+                Reconfig::new().join(self::line(place, self.membership.peer_port(place), part))
+            }
             (Job::Replace { old, .. }, Part::Voter | Part::Learner) => match members.part(node_id(old)) {
                 Part::Voter => Reconfig::new().join(line(job.place())).leave(node_id(old)),
                 Part::Learner => Reconfig::new().leave(node_id(old)),
@@ -266,22 +280,25 @@ impl Operator {
     }
 }
 
-/// The node at a place as a voter, as reconfig takes it.
-fn line(place: usize) -> String {
+/// The node at a place, as reconfig takes it.
+fn line(place: usize, port: u16, part: Part) -> String {
     let (node, ip) = (node_id(place), address(place));
-    format!("server.{node}={ip}:2281:2281:participant;{ip}:2181")
+    let role = if part == Part::Voter { "participant" } else { "observer" };
+    format!("server.{node}={ip}:{port}:{port}:{role};{ip}:2181")
 }
 
 /// What `/zookeeper/config` says.
 struct Members {
     parts: BTreeMap<NodeId, Part>,
+    /// Role and addresses.
+    specs: BTreeMap<NodeId, String>,
     version: i64,
 }
 
 impl Members {
     fn read(text: &str) -> Result<Members, NotYet> {
         let odd = || NotYet::Because(format!("{CONFIG} holds {text:?}"));
-        let (mut parts, mut version) = (BTreeMap::new(), None);
+        let (mut parts, mut specs, mut version) = (BTreeMap::new(), BTreeMap::new(), None);
         for line in text.lines() {
             if let Some(number) = line.strip_prefix("version=") {
                 version = Some(i64::from_str_radix(number, 16).map_err(|_| odd())?);
@@ -290,13 +307,20 @@ impl Members {
             let server = line.strip_prefix("server.").and_then(|rest| rest.split_once('='));
             let (number, spec) = server.ok_or_else(odd)?;
             let part = if spec.contains(":participant;") { Part::Voter } else { Part::Learner };
-            parts.insert(NodeId(number.parse().map_err(|_| odd())?), part);
+            let node = NodeId(number.parse().map_err(|_| odd())?);
+            parts.insert(node, part);
+            specs.insert(node, spec.to_owned());
         }
-        Ok(Members { parts, version: version.ok_or_else(odd)? })
+        Ok(Members { parts, specs, version: version.ok_or_else(odd)? })
     }
 
     fn part(&self, node: NodeId) -> Part {
         self.parts.get(&node).copied().unwrap_or(Part::Stranger)
+    }
+
+    /// Whether the others find the node at this address.
+    fn is_at(&self, node: NodeId, peer_addr: &str) -> bool {
+        self.specs.get(&node).is_some_and(|spec| spec.starts_with(&format!("{peer_addr}:")))
     }
 
     fn voters(&self) -> usize {
@@ -316,6 +340,7 @@ mod tests {
         assert_eq!((members.version, members.voters()), (0x1f, 1));
         let parts = [1, 4, 2].map(|node| members.part(NodeId(node)));
         assert_eq!(parts, [Part::Voter, Part::Learner, Part::Stranger]);
+        assert!(members.is_at(NodeId(4), "10.0.0.4:2281") && !members.is_at(NodeId(4), "10.0.0.4:2282"));
         assert!(Members::read("").is_err() && Members::read("server.1=x").is_err());
     }
 }

@@ -354,6 +354,10 @@ impl Run {
         known.push(place);
         known.sort_unstable();
         let mut config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
+        config.peer_addr = self.membership.peer_addr(place);
+        for (member, place) in config.members.iter_mut().zip(&known) {
+            member.peer_addr = self.membership.peer_addr(*place);
+        }
         if let Some(text) = self.releases.choose(self.sim.now(), &mut config) {
             self.sim
                 .trace()

@@ -76,6 +76,7 @@ fn starts_nodes(fault: &Fault) -> bool {
         | Fault::BitRot { .. }
         | Fault::LoseDisk { .. }
         | Fault::Wipe { .. }
+        | Fault::Readdress { .. }
         | Fault::RotTail { .. }
         | Fault::Restore { .. }
         | Fault::RestoreBackup { .. }

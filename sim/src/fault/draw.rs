@@ -13,6 +13,8 @@ use super::script::{CrashPoint, Down, Fault, Moment, Target};
 /// Two clocks of which one is this much faster and the other this much slower differ by less than the
 /// documented 5 %.
 const PPM: usize = 24_000;
+/// For the operator, once a moved node runs again.
+const MOVE: Duration = Duration::from_secs(3);
 /// The largest jump of a wall clock, in either direction.
 const JUMP_MS: usize = 3_600_000;
 
@@ -63,7 +65,11 @@ impl Draw {
                 let target = self.follower();
                 self.budget.lose_some_node().then(|| Fault::Restore { target, lasts: self.lasts(at) })
             }
-            Kind::AddVoter | Kind::Remove | Kind::Replace if !self.budget.is_settled(at) => None,
+            Kind::AddVoter | Kind::Remove | Kind::Replace | Kind::Readdress
+                if !self.budget.is_settled(at) =>
+            {
+                None
+            }
             Kind::AddLearner => Some(Fault::AddLearner { node: self.budget.add_learner()? }),
             Kind::AddVoter => Some(Fault::AddVoter { node: self.budget.add_voter()? }),
             Kind::Remove => {
@@ -72,6 +78,7 @@ impl Draw {
                 self.budget.remove(node).then_some(Fault::Remove { target: Target::Node(node) })
             }
             Kind::Replace => self.replace(),
+            Kind::Readdress => self.readdress(at),
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
@@ -101,6 +108,19 @@ impl Draw {
         let goes = self.budget.remove(lost);
         assert!(goes, "the one that is new makes up for it");
         Some(Fault::Replace { target, node })
+    }
+
+    /// Others find it again when the operator has told the cluster: one at a time, or a majority might be
+    /// where no other node looks for it.
+    fn readdress(&mut self, at: Nanos) -> Option<Fault> {
+        let node = self.some_alive()?;
+        let lasts = self.crash_lasts(at);
+        if !self.budget.majority_is_up(at) {
+            return None;
+        }
+        self.budget.down(at + lasts);
+        self.budget.unsettle(at + lasts + MOVE);
+        Some(Fault::Readdress { target: Target::Node(node), lasts })
     }
 
     /// Elections take some hundred milliseconds, and what has been sent before their end is what matters.

@@ -29,6 +29,7 @@ pub enum Kind {
     AddVoter,
     Remove,
     Replace,
+    Readdress,
     Transfer,
     Regain,
     FallBehind,
@@ -42,7 +43,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 34] = [
+    pub const ALL: [Kind; 35] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -68,6 +69,7 @@ impl Kind {
         Kind::AddVoter,
         Kind::Remove,
         Kind::Replace,
+        Kind::Readdress,
         Kind::Transfer,
         Kind::Regain,
         Kind::FallBehind,
@@ -107,6 +109,7 @@ impl Kind {
             Kind::AddVoter => "add-voter",
             Kind::Remove => "remove",
             Kind::Replace => "replace",
+            Kind::Readdress => "readdress",
             Kind::Transfer => "transfer",
             Kind::Regain => "regain",
             Kind::FallBehind => "fall-behind",
@@ -152,6 +155,7 @@ impl Kind {
             Kind::AddVoter => "3s add-voter node4",
             Kind::Remove => "3s remove follower1",
             Kind::Replace => "3s replace follower1 by node4",
+            Kind::Readdress => "3s readdress follower1 for 2s",
             Kind::Transfer => "3s transfer follower1",
             Kind::Regain => "3s regain follower1 after 100ms for 3s",
             Kind::FallBehind => "3s fall-behind follower1 for 10s",

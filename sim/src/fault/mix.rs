@@ -135,6 +135,7 @@ impl Mix {
             Kind::FallBehind,
             Kind::Kill,
             Kind::Isolate,
+            Kind::Readdress,
             Kind::LoseDisk,
             Kind::Wipe,
         ]);
@@ -219,6 +220,7 @@ impl Mix {
             Kind::RestoreBackup,
             Kind::Recover,
             Kind::Replace,
+            Kind::Readdress,
             Kind::Wipe,
             Kind::Kill,
             Kind::PowerLoss,

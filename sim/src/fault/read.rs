@@ -101,6 +101,7 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::DiskFull => Fault::DiskFull { target: w.target()?, lasts: w.lasts()? },
         Kind::BitRot => Fault::BitRot { target: w.target()?, bits: w.number("", "bits", "3bits")? },
         Kind::LoseDisk => Fault::LoseDisk { target: w.target()? },
+        Kind::Readdress => Fault::Readdress { target: w.target()?, lasts: w.lasts()? },
         Kind::Wipe => Fault::Wipe { target: w.target()?, lasts: w.lasts()? },
         Kind::RotTail => Fault::RotTail { target: w.target()?, lasts: w.lasts()? },
         Kind::Restore => Fault::Restore { target: w.target()?, lasts: w.lasts()? },

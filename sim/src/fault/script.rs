@@ -143,6 +143,8 @@ pub enum Fault {
     /// no node has had) in its place, as `rowlock member replace` does it: when it has caught up, it votes
     /// and the lost one is taken out, in one change.
     Replace { target: Target, node: usize },
+    /// Its process ends, and starts later at another port for nodes; the operator tells the cluster.
+    Readdress { target: Target, lasts: Duration },
     /// An operator asks for the leadership to be given to the target.
     Transfer { to: Target },
     /// No node hears the leader until another one leads; then it gets its leadership back. What `late` sends
@@ -198,6 +200,7 @@ impl Fault {
             Fault::AddVoter { .. } => Kind::AddVoter,
             Fault::Remove { .. } => Kind::Remove,
             Fault::Replace { .. } => Kind::Replace,
+            Fault::Readdress { .. } => Kind::Readdress,
             Fault::Transfer { .. } => Kind::Transfer,
             Fault::Regain { .. } => Kind::Regain,
             Fault::FallBehind { .. } => Kind::FallBehind,
@@ -234,6 +237,7 @@ impl Fault {
             | Fault::BitRot { target, .. }
             | Fault::LoseDisk { target }
             | Fault::Wipe { target, .. }
+            | Fault::Readdress { target, .. }
             | Fault::RotTail { target, .. }
             | Fault::Restore { target, .. }
             | Fault::RestoreBackup { from: target, .. }
@@ -279,6 +283,7 @@ impl Fault {
             | Fault::SlowDisk { lasts, .. }
             | Fault::DiskFull { lasts, .. }
             | Fault::Wipe { lasts, .. }
+            | Fault::Readdress { lasts, .. }
             | Fault::RotTail { lasts, .. }
             | Fault::Restore { lasts, .. }
             | Fault::RestoreBackup { lasts, .. }

@@ -63,6 +63,7 @@ impl fmt::Display for Fault {
             | Fault::Pause { target, lasts }
             | Fault::DiskFull { target, lasts }
             | Fault::Wipe { target, lasts }
+            | Fault::Readdress { target, lasts }
             | Fault::RotTail { target, lasts }
             | Fault::Restore { target, lasts }
             | Fault::Recover { target, lasts }

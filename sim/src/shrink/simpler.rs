@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rowlock_world::time::Nanos;
 
-use crate::fault::{CrashPoint, Fault, Step, Target};
+use crate::fault::{CrashPoint, Down, Fault, Step, Target};
 
 /// No fault lasts less: it would have no effect.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -73,6 +73,7 @@ fn simpler_faults(fault: &Fault) -> Vec<Fault> {
             }
             faults
         }
+        Fault::Readdress { target, lasts } => vec![Fault::Kill { target: *target, down: Down::For(*lasts) }],
         Fault::Bridge { left, middle, right, lasts } => {
             let groups = vec![[left.clone(), vec![*middle]].concat(), right.clone()];
             vec![Fault::Partition { groups, lasts: *lasts }]

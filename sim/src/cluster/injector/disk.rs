@@ -6,7 +6,7 @@ use rowlock_world::executor::Halt;
 
 use super::super::operator::Job;
 use super::{Birth, End, Injector};
-use crate::fault::{Down, Fault};
+use crate::fault::{Down, Fault, Target};
 
 impl Injector {
     /// Applies a fault of a disk.
@@ -68,9 +68,21 @@ impl Injector {
                     self.begin_node(node - 1, Job::Replace { old, new: node - 1 });
                 }
             }
+            Fault::Readdress { target, lasts } => self.move_nodes(target, lasts)?,
             Fault::RestoreBackup { from, after, lasts } => self.begin_backup(from, after, lasts),
             Fault::Recover { target, lasts } => self.begin_recovery(target, lasts)?,
             other => self.begin_on_data(other)?,
+        }
+        Ok(())
+    }
+
+    /// They start again at another port, and the operator says so.
+    fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
+        for place in self.places(target) {
+            self.patients.membership.move_to_another_port(place);
+            self.sim.kill(self.patients.nodes[place])?;
+            self.start_later(Birth::Node(place), Down::For(lasts));
+            self.patients.desk.ask(Job::Address(place));
         }
         Ok(())
     }
