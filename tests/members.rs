@@ -37,8 +37,13 @@ async fn a_cluster_of_three_grows_to_five_and_shrinks_to_three_under_load() {
         assert!(again.code == 1 && again.err.contains("is a member already"), "{}", again.err);
         cluster.start_node(id);
         cluster.wait_until_serves(id).await;
-        done(&cluster, &["promote", &number]).await;
+        let said = done(&cluster, &["promote", &number, "-o", "json"]).await;
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(said["node"] == id && said["role"] == "voter", "{said}");
     }
+    let listed: serde_json::Value =
+        serde_json::from_str(&done(&cluster, &["ls", "-o", "json"]).await).unwrap();
+    assert!(listed["members"].as_array().unwrap().iter().all(|one| one["behind"].is_u64()), "{listed}");
     assert!(done(&cluster, &["ls"]).await.ends_with("tolerates 2 failures\n"));
     let leader = cluster.leader().await;
     let other = if leader == 1 { 2 } else { 1 };

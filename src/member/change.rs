@@ -7,6 +7,7 @@ use std::time::Duration;
 use rowlock_client::{Client, Error, NodeId, Reconfig};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
+use serde_json::json;
 
 use super::membership;
 use super::replace::AGAIN;
@@ -17,6 +18,7 @@ use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
 use crate::print::{errln, print};
+use crate::znode::{Output, print_json};
 
 /// For how long it is looked whether a change has happened whose answer was lost.
 const LOOK_MAX: Duration = Duration::from_secs(15);
@@ -43,6 +45,9 @@ pub struct Add {
     /// With --promote: give up when it does not serve after so long
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
     timeout: Duration,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -52,6 +57,9 @@ pub struct Add {
 pub struct Promote {
     /// Its number
     node: u64,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -64,6 +72,9 @@ pub struct Demote {
     /// Also if the voters that are left and answer could not lose one more
     #[arg(long)]
     force: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -79,6 +90,9 @@ pub struct Set {
     /// Where clients find it
     #[arg(long, value_name = "HOST:PORT")]
     client: Option<String>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -91,6 +105,9 @@ pub struct Remove {
     /// Also if the voters that are left and answer could not lose one more
     #[arg(long)]
     force: bool,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -114,8 +131,7 @@ impl Add {
             "node {node} is a learner. In cluster.toml of all nodes:\n{table}\nStart it with an empty data folder, then: \
              rowlock member promote {node}\n"
         );
-        print(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        said(self.output, (node, "learner"), text.trim_end())
     }
 
     /// Each step is repeated safely: a command that was cut off is given again.
@@ -140,7 +156,7 @@ impl Add {
         .await;
         leave(&client).await;
         done?;
-        said(&format!("node {node} votes"))
+        said(self.output, (node, "voter"), &format!("node {node} votes"))
     }
 }
 
@@ -151,7 +167,7 @@ impl Promote {
             joined(members, node, Server { votes: true, ..member(members, node)? })
         })
         .await?;
-        said(&format!("node {node} votes"))
+        said(self.output, (node, "voter"), &format!("node {node} votes"))
     }
 }
 
@@ -164,7 +180,7 @@ impl Demote {
             joined(members, node, server)
         })
         .await?;
-        said(&format!("node {node} is a learner"))
+        said(self.output, (node, "learner"), &format!("node {node} is a learner"))
     }
 }
 
@@ -185,7 +201,9 @@ impl Set {
             joined(members, node, Server { peer, client, votes: old.votes })
         })
         .await?;
-        said(&format!("node {node} has new addresses; write them into cluster.toml, and restart it there"))
+        let text =
+            format!("node {node} has new addresses; write them into cluster.toml, and restart it there");
+        said(self.output, (node, "member"), &text)
     }
 }
 
@@ -200,7 +218,8 @@ impl Remove {
             Ok(Wanted { change: Reconfig::new().leave(NodeId(node)), then })
         })
         .await?;
-        said(&format!("node {node} is no member any more; stop it, and take it out of cluster.toml"))
+        let text = format!("node {node} is no member any more; stop it, and take it out of cluster.toml");
+        said(self.output, (node, "none"), &text)
     }
 }
 
@@ -210,8 +229,12 @@ pub(super) fn table_of(node: u64, server: &Server) -> String {
     format!("\n[[node]]\nid = {node}\nclient = {client:?}\npeer = {peer:?}\nlearner = true\n")
 }
 
-fn said(text: &str) -> Result<ExitCode, Failure> {
-    print(format!("{text}\n").as_bytes())?;
+/// What was done, and what the node is now.
+pub(super) fn said(output: Output, (node, role): (u64, &str), text: &str) -> Result<ExitCode, Failure> {
+    match output {
+        Output::Simple => print(format!("{text}\n").as_bytes())?,
+        Output::Json => print_json(&json!({ "node": node, "role": role, "message": text }))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

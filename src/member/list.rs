@@ -40,7 +40,7 @@ impl Ls {
                     .iter()
                     .map(|(id, server)| {
                         json!({ "node": id, "votes": server.votes, "up": states[id].is_up(),
-                                "state": states[id].text(), "release": states[id].release(), "peer": server.peer, "client": server.client })
+                                "state": states[id].text(), "behind": behind(&states, *id), "release": states[id].release(), "peer": server.peer, "client": server.client })
                     })
                     .collect();
                 let tolerates = members.tolerates(voters_up(&members, &states));
@@ -57,6 +57,13 @@ pub(super) fn voters_up(members: &Membership, states: &BTreeMap<u64, State>) -> 
     members.servers.iter().filter(|(id, server)| server.votes && states[id].is_up()).count()
 }
 
+/// How many writes a node lacks that another one had applied when it was asked: nodes are asked at once, so
+/// one that lacks a few under load is no late one. `None`: it does not serve.
+fn behind(states: &BTreeMap<u64, State>, id: u64) -> Option<u64> {
+    let newest = states.values().filter_map(State::zxid).max()?;
+    Some(newest - states[&id].zxid()?)
+}
+
 fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
     let rows: Vec<[String; 6]> = members
         .servers
@@ -65,7 +72,11 @@ fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
             let role = if server.votes { "voter" } else { "learner" };
             let (peer, client) = (server.peer.clone(), server.client.clone());
             let release = states[id].release().unwrap_or("-").to_owned();
-            [id.to_string(), role.to_owned(), states[id].text(), release, peer, client]
+            let state = match behind(states, *id) {
+                Some(writes @ 1..) => format!("{}, behind {writes}", states[id].text()),
+                _ => states[id].text(),
+            };
+            [id.to_string(), role.to_owned(), state, release, peer, client]
         })
         .collect();
     let up = voters_up(members, states);

@@ -7,13 +7,14 @@ use rowlock_client::{Client, NodeId};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
-use super::change::{Wanted, address, ask, joined, member, table_of};
+use super::change::{Wanted, address, ask, joined, member, said, table_of};
 use super::membership;
 use super::server::Server;
 use super::wait::until_it_serves;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::Failure;
-use crate::print::{errln, print};
+use crate::print::errln;
+use crate::znode::Output;
 
 /// With these it has not caught up yet, or another change is not done.
 pub(super) const AGAIN: [ErrorCode; 3] =
@@ -36,6 +37,9 @@ pub struct Replace {
     /// Give up when the new one does not serve after so long
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300")]
     timeout: Duration,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -48,12 +52,13 @@ impl Replace {
         let client = self.cluster.connect().await?;
         let replaced = self.replace(&client, server, deadline).await;
         leave(&client).await;
-        replaced?;
-        print(format!("node {} is in the place of node {}\n", self.new, self.old).as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        let votes = replaced?;
+        let text = format!("node {} is in the place of node {}", self.new, self.old);
+        said(self.output, (self.new, if votes { "voter" } else { "learner" }), &text)
     }
 
-    async fn replace(&self, client: &Client, server: Server, deadline: Instant) -> Result<(), Failure> {
+    /// Whether it votes, as the old one did.
+    async fn replace(&self, client: &Client, server: Server, deadline: Instant) -> Result<bool, Failure> {
         let votes = member(&membership(client).await?, self.old)?.votes;
         let again = (&AGAIN[..], deadline);
         ask(client, again, async |members| {
@@ -70,6 +75,7 @@ impl Replace {
             then.remove(&self.old);
             Ok(Wanted { change: change.leave(NodeId(self.old)), then })
         })
-        .await
+        .await?;
+        Ok(votes)
     }
 }

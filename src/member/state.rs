@@ -12,8 +12,8 @@ use crate::status::srvr;
 /// What a member does, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It serves: `leader`, `follower`, `observer`, and runs this release, if it says so.
-    Serves(String, Option<String>),
+    /// It serves.
+    Serves(Serving),
     /// It answers, and serves no clients.
     Stands,
     /// The same, because an operator has drained it.
@@ -22,7 +22,26 @@ pub enum State {
     Silent(String),
 }
 
+/// What a node that serves says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// `leader`, `follower`, `observer`.
+    pub role: String,
+    /// Its release, if it says so.
+    pub release: Option<String>,
+    /// The newest write that it has applied.
+    pub zxid: u64,
+}
+
 impl State {
+    /// The newest write that it has applied, if it is up.
+    pub fn zxid(&self) -> Option<u64> {
+        match self {
+            State::Serves(serving) => Some(serving.zxid),
+            State::Stands | State::Drained | State::Silent(_) => None,
+        }
+    }
+
     /// Whether it serves clients.
     pub fn is_up(&self) -> bool {
         matches!(self, State::Serves(..))
@@ -31,7 +50,7 @@ impl State {
     /// Its release, if it is up and says so.
     pub fn release(&self) -> Option<&str> {
         match self {
-            State::Serves(_, release) => release.as_deref(),
+            State::Serves(serving) => serving.release.as_deref(),
             State::Stands | State::Drained | State::Silent(_) => None,
         }
     }
@@ -39,7 +58,7 @@ impl State {
     /// For people.
     pub fn text(&self) -> String {
         match self {
-            State::Serves(role, _) => role.clone(),
+            State::Serves(serving) => serving.role.clone(),
             State::Stands => "not serving".to_owned(),
             State::Drained => "drained".to_owned(),
             State::Silent(why) => format!("no answer: {why}"),
@@ -75,10 +94,18 @@ async fn ask(address: &str, secure: Option<Secure>) -> State {
 /// What an answer to `srvr` says.
 fn said(srvr: &str) -> State {
     match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
-        Some(role) => State::Serves(role.trim().to_owned(), release(srvr)),
+        Some(role) => {
+            State::Serves(Serving { role: role.trim().to_owned(), release: release(srvr), zxid: zxid(srvr) })
+        }
         None if srvr.lines().any(|line| line == "Drained: true") => State::Drained,
         None => State::Stands,
     }
+}
+
+/// What the line `Zxid: 0x2f` says; 0 without it.
+fn zxid(srvr: &str) -> u64 {
+    let said = srvr.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+    said.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// What the line `Zookeeper version: 3.9.3-rowlock-0.2.0` says.
@@ -96,7 +123,8 @@ mod tests {
         let standing = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(said(standing), State::Stands);
         assert_eq!(said(&format!("{standing}Drained: true\n")), State::Drained);
-        assert_eq!(said("Mode: leader\n"), State::Serves("leader".to_owned(), None));
+        let serving = Serving { role: "leader".to_owned(), release: None, zxid: 0x2f };
+        assert_eq!(said("Zxid: 0x2f\nMode: leader\n"), State::Serves(serving));
     }
 
     #[test]
