@@ -27,19 +27,55 @@ fn python() -> Option<Command> {
     Some(python)
 }
 
+/// Node.js 20.3 or newer, if there is one.
+fn node() -> Option<Command> {
+    const NEW_ENOUGH: &str = "const [major, minor] = process.versions.node.split('.').map(Number); process.exit(major < 20 || major === 20 && \
+         minor < 3 ? 1 : 0)";
+    let mut probe = Command::new("node");
+    probe.args(["-e", NEW_ENOUGH]).stdin(Stdio::null()).stderr(Stdio::null());
+    if !probe.status().is_ok_and(|status| status.success()) {
+        println!("node is not installed, or older than 20.3: the client for TypeScript is not tried");
+        return None;
+    }
+    let mut node = Command::new("node");
+    node.current_dir(clients().join("typescript"));
+    node.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(node)
+}
+
 async fn run(mut command: Command) -> Said {
     tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pythons_client_does_what_all_clients_must_do() {
-    let Some(mut python) = python() else { return };
+/// The runner of a language: the scenarios, and the example of its README.
+async fn conforms(mut command: Command, runner: &str) {
     let it = Cluster::start_with_api(3, FAST).await;
     let urls: Vec<String> = it.ids().into_iter().map(|id| format!("http://{}", it.api(id))).collect();
-    python.args(["tests/conformance.py", &urls.join(",")]);
-    let said = run(python).await;
+    command.args([runner, &urls.join(",")]);
+    let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.ends_with("9 scenarios\n"), "{}", said.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pythons_client_does_what_all_clients_must_do() {
+    let Some(python) = python() else { return };
+    conforms(python, "tests/conformance.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_for_typescript_does_what_all_clients_must_do() {
+    let Some(node) = node() else { return };
+    conforms(node, "tests/conformance.js").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_for_typescript_passes_its_own_tests() {
+    let Some(mut node) = node() else { return };
+    node.args(["--test", "tests/client.test.js"]);
+    let said = run(node).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.contains("# fail 0"), "{}", said.out);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,87 @@
+/** One attempt to hold something: it makes a lease, asks until it is told, and leaves no place behind. */
+
+import { now, pause } from "./clock.js";
+import { Busy, LeaseOver, RowlockError, TimedOut } from "./errors.js";
+import { Guard } from "./guard.js";
+import { Lease } from "./lease.js";
+import { ANSWER_MAX, PAUSE } from "./transport.js";
+
+/** Milliseconds that one request waits at most; the node itself answers after half of the lease's time. */
+const WAIT_MAX = 30_000;
+/** Milliseconds for an attempt with `timeoutMs` 0: it takes no place in the queue, but a node has to answer. */
+const AT_ONCE = 15_000;
+
+/**
+ * @typedef {object} Asked What is asked for.
+ * @property {string} ask The address of the request that takes it.
+ * @property {string} free The address of the request that gives it back.
+ * @property {string} verify
+ * @property {Record<string, unknown>} body
+ * @property {boolean} again Whether a place that was taken away is asked for again.
+ */
+
+/**
+ * @param {import("./transport.js").Transport} transport @param {number} ttlMs @param {Asked} asked
+ * @param {{ timeoutMs?: number, signal?: AbortSignal, onWaiting?: (position: number) => void }} options
+ * @returns {Promise<Guard>}
+ */
+export async function attempt(transport, ttlMs, asked, { timeoutMs, signal, onWaiting }) {
+  const until = timeoutMs === undefined ? Infinity : now() + (timeoutMs || AT_ONCE);
+  const lease = await Lease.open(transport, ttlMs, until, signal);
+  try {
+    return await ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting });
+  } catch (error) {
+    await lease.end();
+    throw error;
+  }
+}
+
+/**
+ * @param {import("./transport.js").Transport} transport @param {Lease} lease @param {Asked} asked
+ * @param {number} until
+ * @param {{ timeoutMs?: number, signal?: AbortSignal, onWaiting?: (position: number) => void }} options
+ * @returns {Promise<Guard>}
+ */
+async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting }) {
+  const defined = Object.entries(asked.body).filter(([, value]) => value !== undefined);
+  let id = requestId();
+  for (;;) {
+    signal?.throwIfAborted();
+    if (lease.lost) throw new LeaseOver("the lease is over");
+    const left = until - now();
+    if (left <= 0) throw new TimedOut("the lock was not granted in time");
+    // Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
+    const wait = timeoutMs === 0 ? 0 : Math.max(1, Math.trunc(Math.min(left, WAIT_MAX, lease.ttlMs / 2)));
+    // A wait of the whole rest would leave the answer no time to come back.
+    const bound = Math.min(until + (wait === 0 ? 0 : Math.min(ANSWER_MAX, lease.ttlMs)), lease.deadline);
+    const body = { ...Object.fromEntries(defined), secret: lease.secret, request_id: id, wait_ms: wait };
+    const each = wait + Math.min(ANSWER_MAX, lease.ttlMs / 3);
+    const said = await transport.call("POST", asked.ask, body, bound, { each, signal }).catch((error) => {
+      // The lease's own timer may have moved its deadline meanwhile.
+      if (error instanceof TimedOut) return undefined;
+      throw error;
+    });
+    if (!said) continue;
+    const { status, answer } = said;
+    if (answer.state === "gone" && asked.again && !lease.lost) {
+      id = requestId();
+      await pause(PAUSE, signal);
+      continue;
+    }
+    if (status === 404 || answer.state === "gone") throw new LeaseOver("the place in the queue was taken away");
+    if (answer.state === "busy") throw new Busy(answer.holder ?? null);
+    if (answer.state === "held") {
+      signal?.throwIfAborted();
+      if (lease.lost) throw new LeaseOver("the lease has ended before the answer came");
+      return new Guard(transport, lease, asked, answer.token);
+    }
+    if (answer.state !== "waiting") throw new RowlockError(`not an answer of this API: ${status}`);
+    onWaiting?.(answer.position);
+  }
+}
+
+/** Not `crypto.randomUUID`: pages that came without TLS do not have it. */
+export function requestId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

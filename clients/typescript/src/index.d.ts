@@ -1,0 +1,126 @@
+/** Locks of a Rowlock cluster by HTTP. All times are in milliseconds. */
+
+/** All errors of this package. */
+export class RowlockError extends Error {}
+/** Somebody else has the lock, and `timeoutMs` was 0. `holder` is what the server says about them. */
+export class Busy extends RowlockError {
+  readonly holder: Holder | null;
+}
+/** The time is over. The place in the queue was given back, or goes with the lease. */
+export class TimedOut extends RowlockError {}
+/** The lease has ended: what it held is free, and its place in the queue is gone. */
+export class LeaseOver extends RowlockError {}
+/** The server does not allow it. `status` is that of HTTP; `problem` is the document of RFC 9457. */
+export class Refused extends RowlockError {
+  readonly status: number;
+  readonly problem: Record<string, any>;
+}
+
+export interface Holder {
+  token: string;
+  place: string;
+  label?: string | null;
+  since_ms: number;
+}
+
+export interface RowlockOptions {
+  /** Goes into `Authorization: Bearer`. */
+  token?: string;
+  /** The time of leases, 10,000 if it is left out. The locks of a program that has died are free after it. */
+  ttlMs?: number;
+  /** In the place of the global `fetch`: for certificates of your own, for example. */
+  fetch?: typeof fetch;
+}
+
+export interface AttemptOptions {
+  /** Left out: waits without end. 0: takes no place in the queue. */
+  timeoutMs?: number;
+  /** Ends the attempt, which rejects with the signal's reason; its place in the queue is given back. */
+  signal?: AbortSignal;
+  /** Is called with the position in the queue. */
+  onWaiting?: (position: number) => void;
+  /** For deadlock detection: attempts of one owner are one program's that does one thing at a time. */
+  owner?: string;
+}
+
+export interface LockOptions extends AttemptOptions {
+  mode?: "exclusive" | "shared" | "permits";
+  permits?: number;
+  limit?: number;
+  /** What people see in the queue, up to 256 bytes. */
+  label?: string;
+}
+
+export interface CampaignOptions extends AttemptOptions {
+  /** What others see of you, such as an address: up to 256 bytes. */
+  value?: string;
+}
+
+/** A cluster. `urls` are those of the nodes' `api` listeners; every lock has a lease of its own. */
+export class Rowlock {
+  constructor(urls: string | readonly string[], options?: RowlockOptions);
+  /**
+   * Takes the lock `/locks/NAME`. Rejects with `Busy`, `TimedOut`, `LeaseOver`, `Refused` or the reason of
+   * `signal`; none leaves a place behind.
+   */
+  lock(name: string, options?: LockOptions): Promise<Guard>;
+  /** Takes the lock, runs `work`, and gives the lock back, whatever happens. Gives what `work` gives. */
+  withLock<T>(name: string, options: LockOptions, work: (guard: Guard) => T | Promise<T>): Promise<Awaited<T>>;
+  election(name: string): Election;
+  /** What happens to one lock, to those below a prefix, or to all, without end until `signal` is aborted. */
+  watch(options?: WatchOptions): AsyncGenerator<WatchEvent, void, void>;
+}
+
+/** A lock that is held, or the lead of an election. */
+export interface Guard {
+  /** The fencing token: give it to what you write to. Tokens of a lock rise. */
+  readonly token: bigint;
+  /** Whether the lock may be somebody else's: stop then. Also true after `release`. */
+  readonly lost: boolean;
+  /** Is aborted when the lock is lost or released. Its reason is a `LeaseOver` when the lock is lost. */
+  readonly signal: AbortSignal;
+  /** Asks the cluster whether the lock is held by this token. */
+  verify(): Promise<boolean>;
+  /**
+   * Gives the lock back; whether it was still held. It never rejects, and may be repeated. False also when an
+   * answer got lost and the request was repeated: the lock is free then, too.
+   */
+  release(): Promise<boolean>;
+  /** Stops keep-alive, so that the lock is lost: for tests of what happens then. */
+  silence(): void;
+}
+
+export interface Leader {
+  value: string;
+  token: bigint;
+  sinceMs: number;
+}
+
+/** The queue of a lock; whoever holds it leads. */
+export interface Election {
+  /** Waits for the lead. Errors as for `Rowlock.lock`. `release` of the guard resigns. */
+  campaign(options?: CampaignOptions): Promise<Guard>;
+  /** Campaigns, runs `work` as the leader, and resigns, whatever happens. */
+  lead<T>(options: CampaignOptions, work: (guard: Guard) => T | Promise<T>): Promise<Awaited<T>>;
+  /** Who leads now. Rejects with `TimedOut` or `Refused`. */
+  leader(options?: { signal?: AbortSignal }): Promise<Leader | null>;
+  /** Who leads now, and each other leader afterwards, until `signal` is aborted. Short leads may be left out. */
+  leaders(options?: { signal?: AbortSignal }): AsyncGenerator<Leader | null, void, void>;
+}
+
+export interface WatchOptions {
+  /** The path of one lock, with `/locks/`. */
+  lock?: string;
+  /** The path above several locks. */
+  prefix?: string;
+  /** The `id` of an event: goes on behind it. */
+  after?: string;
+  signal?: AbortSignal;
+}
+
+export interface WatchEvent {
+  /** Where to go on: all of this change has been told. Not every event has one. */
+  id?: string;
+  event: "requested" | "granted" | "converted" | "released" | "lost" | "abandoned" | "gap" | (string & {});
+  data: Record<string, any>;
+}

@@ -1,0 +1,49 @@
+/** Locks of a Rowlock cluster by HTTP: `new Rowlock(url).withLock("x", { timeoutMs: 5000 }, async (guard) => ..)`. */
+
+import { attempt } from "./attempt.js";
+import { Election } from "./election.js";
+import { during } from "./guard.js";
+import { Transport, address } from "./transport.js";
+import { watch } from "./watch.js";
+
+export { Busy, LeaseOver, Refused, RowlockError, TimedOut } from "./errors.js";
+
+export class Rowlock {
+  #transport; #ttlMs;
+
+  /** @param {string | readonly string[]} urls @param {import("./index.js").RowlockOptions} [options] */
+  constructor(urls, { token, ttlMs = 10_000, fetch } = {}) {
+    this.#transport = new Transport(urls, token, fetch);
+    this.#ttlMs = ttlMs;
+  }
+
+  /** @param {string} name @param {import("./index.js").LockOptions} [options] */
+  async lock(name, options = {}) {
+    const path = `/v1/locks/${address(name)}`;
+    const { mode = "exclusive", permits, limit, owner, label } = options;
+    const asked = {
+      ask: `${path}/acquire`, free: `${path}/release`, verify: `${path}/verify`,
+      body: { mode, permits, limit, owner, label }, again: false,
+    };
+    return attempt(this.#transport, this.#ttlMs, asked, options);
+  }
+
+  /**
+   * @template T
+   * @param {string} name @param {import("./index.js").LockOptions} options
+   * @param {(guard: import("./guard.js").Guard) => T | Promise<T>} work
+   */
+  async withLock(name, options, work) {
+    return during(await this.lock(name, options), work);
+  }
+
+  /** @param {string} name */
+  election(name) {
+    return new Election(this.#transport, this.#ttlMs, name);
+  }
+
+  /** @param {import("./index.js").WatchOptions} [options] */
+  watch(options = {}) {
+    return watch(this.#transport, options);
+  }
+}

@@ -1,0 +1,138 @@
+/** Requests to one node after another until one answers. It knows no locks. */
+
+import { now, pause } from "./clock.js";
+import { Refused, TimedOut } from "./errors.js";
+
+/** Milliseconds that a node may take for an answer, on top of the time for which it was asked to wait. */
+export const ANSWER_MAX = 10_000;
+/** Milliseconds between two rounds through all nodes. */
+export const PAUSE = 200;
+/** Characters of an answer that are read at most. */
+export const BODY_MAX = 1 << 20;
+
+/** @typedef {{ status: number, answer: Record<string, any> }} Answer */
+
+/** The nodes of a cluster. */
+export class Transport {
+  /** @param {string | readonly string[]} urls @param {string} [token] @param {typeof fetch} [fetcher] */
+  constructor(urls, token, fetcher) {
+    this.nodes = (typeof urls === "string" ? [urls] : [...urls]).map((url) => {
+      const { protocol, origin } = new URL(url);
+      if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`not the URL of a node: ${url}`);
+      return origin;
+    });
+    if (this.nodes.length === 0) throw new TypeError("no URL of a node");
+    this.token = token;
+    // Called without `this`, as browsers want it.
+    this.fetch = fetcher ?? ((/** @type {any} */ url, /** @type {any} */ init) => fetch(url, init));
+    this.at = 0;
+  }
+
+  /**
+   * Asks one node after another until one answers. The request must be one that may be repeated.
+   *
+   * Rejects with `TimedOut` after `until`, with `Refused` for all refusals but 404, and with the reason of `signal`.
+   * @param {string} method @param {string} path @param {object | undefined} body
+   * @param {number} until A moment of `now`: nothing is sent after it.
+   * @param {{ each?: number, signal?: AbortSignal }} [bounds] `each` bounds one node's answer, in milliseconds.
+   * @returns {Promise<Answer>}
+   */
+  async call(method, path, body, until, { each = ANSWER_MAX, signal } = {}) {
+    let failed = "no node was asked";
+    for (let tried = 1; ; tried++) {
+      signal?.throwIfAborted();
+      const left = until - now();
+      if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed}`);
+      const at = this.at;
+      try {
+        const { status, answer } = await this.once(method, path, body, Math.min(left, each), signal);
+        if (status < 500) {
+          if (status >= 400 && status !== 404) throw new Refused(status, answer);
+          return { status, answer };
+        }
+        failed = `${status} ${answer.detail ?? ""}`;
+      } catch (error) {
+        if (error instanceof Refused) throw error;
+        signal?.throwIfAborted();
+        failed = said(error);
+      }
+      this.next(at);
+      if (tried % this.nodes.length === 0) await pause(Math.min(PAUSE, until - now()), signal);
+    }
+  }
+
+  /** Goes on to the next node, unless another request has done so. @param {number} at */
+  next(at) {
+    if (this.at === at) this.at = (at + 1) % this.nodes.length;
+  }
+
+  /**
+   * One request to the present node. The caller ends the bounds of the answer.
+   * @param {string} method @param {string} path @param {object | undefined} body @param {AbortSignal} signal
+   * @param {Record<string, string>} [more] Further headers.
+   */
+  send(method, path, body, signal, more = {}) {
+    /** @type {Record<string, string>} */
+    const headers = { ...more };
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    if (this.token !== undefined) headers.Authorization = `Bearer ${this.token}`;
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    return this.fetch(this.nodes[this.at] + path, {
+      method, headers, body: text, signal, redirect: "error", cache: "no-store", credentials: "omit",
+    });
+  }
+
+  /**
+   * @param {string} method @param {string} path @param {object | undefined} body @param {number} timeout
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Answer>}
+   */
+  async once(method, path, body, timeout, signal) {
+    const bound = new AbortController();
+    const stop = () => bound.abort(signal?.reason);
+    const timer = setTimeout(() => bound.abort(new TimedOut("the node has not answered in time")), timeout);
+    signal?.addEventListener("abort", stop);
+    try {
+      const response = await this.send(method, path, body, bound.signal);
+      const text = await read(response, bound);
+      const answer = text === "" ? {} : JSON.parse(text);
+      if (answer === null || typeof answer !== "object" || Array.isArray(answer)) {
+        throw new SyntaxError("the answer is no JSON object");
+      }
+      return { status: response.status, answer };
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+}
+
+/** The text of an answer, as far as it has a decent size. @param {Response} response @param {AbortController} bound */
+export async function read(response, bound) {
+  let text = "";
+  if (!response.body) return text;
+  const [reader, decoder] = [response.body.getReader(), new TextDecoder()];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
+    if (text.length > BODY_MAX) {
+      bound.abort();
+      throw new SyntaxError("the answer is too large");
+    }
+  }
+}
+
+/** @param {unknown} error */
+export function said(error) {
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : "";
+  return `${error instanceof Error ? error.message : error}${cause}`;
+}
+
+/** A name as a part of an address; `/` stays. @param {string} name */
+export function address(name) {
+  const parts = name.split("/");
+  // `fetch` would leave them out of the address, and so ask for something else.
+  if (parts.some((part) => part === "." || part === "..")) throw new TypeError(`not a name: ${name}`);
+  return parts.map(encodeURIComponent).join("/");
+}

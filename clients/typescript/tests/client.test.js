@@ -1,0 +1,152 @@
+/** What the client does when nodes fail: against nodes of this file, which answer as they are told. */
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { test } from "node:test";
+
+import { LeaseOver, Refused, Rowlock, TimedOut } from "rowlock";
+
+const LEASE = [201, { lease: "0x1", secret: "s", ttl_ms: 600 }];
+const HELD = [200, { state: "held", token: "9007199254740993", valid_for_ms: 600 }];
+
+/** Answers by `script(path, body, count)`, which gives a status and a document, or text of a stream. */
+async function node(t, script) {
+  const seen = [];
+  const server = createServer(async (request, response) => {
+    let text = "";
+    for await (const piece of request) text += piece;
+    const body = text ? JSON.parse(text) : undefined;
+    seen.push({ method: request.method, path: request.url, headers: request.headers, body });
+    const [status, document] = script(request.url, body, seen.length);
+    response.writeHead(status, { "Content-Type": "application/json" });
+    response.end(typeof document === "string" ? document : JSON.stringify(document));
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  t.after(close);
+  return { url: `http://127.0.0.1:${server.address().port}`, seen, close };
+}
+
+function works(path) {
+  if (path === "/v1/leases") return LEASE;
+  if (path.endsWith("/acquire") || path.endsWith("/campaign")) return HELD;
+  if (path.endsWith("/keepalive")) return [200, { valid_for_ms: 600 }];
+  return [200, { released: true }];
+}
+
+const but = (end, answer) => (path, body, count) => (path.endsWith(end) ? answer(body, count) : works(path));
+const lost = (guard) => new Promise((done) => guard.signal.addEventListener("abort", done, { once: true }));
+
+test("an attempt keeps its request id at the next node, and a token all its digits", async (t) => {
+  const fails = await node(t, but("/acquire", () => [503, {}]));
+  const good = await node(t, works);
+  const cluster = new Rowlock([fails.url, good.url], { token: "secret" });
+  const guard = await cluster.lock("a/b c");
+  assert.deepEqual([guard.token, guard.lost], [9007199254740993n, false]);
+  assert.equal(await guard.release(), true);
+  assert.equal(await guard.release(), false);
+  assert.ok(guard.lost && guard.signal.aborted && !(guard.signal.reason instanceof LeaseOver));
+  const sent = [...fails.seen, ...good.seen].filter(({ path }) => path === "/v1/locks/a/b%20c/acquire");
+  assert.equal(sent.length, 2);
+  assert.equal(sent[0].body.request_id, sent[1].body.request_id);
+  assert.equal(sent[1].headers.authorization, "Bearer secret");
+  assert.ok(good.seen.some(({ method }) => method === "DELETE"));
+});
+
+test("a lock is lost when no node answers keep-alive", async (t) => {
+  const { url } = await node(t, but("/keepalive", () => [503, {}]));
+  const guard = await new Rowlock(url).lock("a");
+  assert.equal(guard.lost, false);
+  await lost(guard);
+  assert.ok(guard.lost && guard.signal.reason instanceof LeaseOver);
+});
+
+test("a lock is lost when the lease is not known", async (t) => {
+  const { url } = await node(t, but("/keepalive", () => [404, {}]));
+  await lost(await new Rowlock(url).lock("a"));
+});
+
+test("a lock is kept while keep-alive is answered, and known to be lost after a loop that was blocked", async (t) => {
+  const { url, seen } = await node(t, works);
+  const guard = await new Rowlock(url).lock("a");
+  await new Promise((done) => setTimeout(done, 1500));
+  assert.equal(guard.lost, false);
+  assert.ok(seen.filter(({ path }) => path.endsWith("/keepalive")).length >= 3);
+  const until = performance.now() + 700;
+  while (performance.now() < until);
+  assert.equal(guard.lost, true);
+  assert.equal(await guard.release(), false);
+});
+
+test("a refusal is not repeated and ends the lease", async (t) => {
+  const { url, seen } = await node(t, but("/acquire", () => [422, { title: "no", detail: "the lock has 3 permits" }]));
+  await assert.rejects(new Rowlock(url).lock("a"), (error) => error instanceof Refused && /3 permits/.test(error.message));
+  assert.equal(seen.filter(({ path }) => path.endsWith("/acquire")).length, 1);
+  assert.ok(seen.some(({ method }) => method === "DELETE"));
+});
+
+test("a place that was taken away is an error, and a candidacy that made way is made again", async (t) => {
+  const { url } = await node(t, but("/acquire", () => [200, { state: "gone" }]));
+  await assert.rejects(new Rowlock(url).lock("a"), LeaseOver);
+  const ids = [];
+  const gone = (body) => (ids.push(body.request_id) === 1 ? [200, { state: "gone" }] : HELD);
+  const other = await node(t, but("/campaign", gone));
+  const guard = await new Rowlock(other.url).election("a/b").campaign({ value: "v" });
+  assert.equal(new Set(ids).size, 2);
+  assert.equal(await guard.release(), true);
+  const paths = other.seen.map(({ path }) => path);
+  assert.ok(paths.includes("/v1/elections/a%2Fb/campaign") && paths.includes("/v1/elections/a%2Fb/resign"));
+});
+
+test("an attempt that is aborted ends its lease before it rejects", async (t) => {
+  const { url, seen } = await node(t, but("/acquire", () => [202, { state: "waiting", position: 1 }]));
+  const ending = new AbortController();
+  const reason = new Error("enough");
+  const asked = new Rowlock(url).lock("a", { signal: ending.signal, onWaiting: () => ending.abort(reason) });
+  await assert.rejects(asked, (error) => error === reason);
+  assert.equal(seen.at(-1).method, "DELETE");
+});
+
+test("without nodes the time runs out", async (t) => {
+  const { url, close } = await node(t, works);
+  close();
+  await assert.rejects(new Rowlock(url).lock("a", { timeoutMs: 300 }), TimedOut);
+});
+
+test("a lock is given back when its work fails", async (t) => {
+  const { url, seen } = await node(t, works);
+  const failed = new Rowlock(url).withLock("a", {}, () => { throw new Error("work"); });
+  await assert.rejects(failed, /work/);
+  assert.ok(seen.some(({ path }) => path.endsWith("/release")));
+});
+
+test("names and addresses that would ask for something else are refused", async () => {
+  assert.throws(() => new Rowlock("ftp://a"), TypeError);
+  assert.throws(() => new Rowlock([]), TypeError);
+  const cluster = new Rowlock("http://127.0.0.1:9");
+  await assert.rejects(cluster.lock("../leases"), TypeError);
+  assert.throws(() => cluster.election(".."), TypeError);
+});
+
+test("a watch resumes at the next node behind the last id, and skips comments", async (t) => {
+  const text = ": hello\n\nevent: requested\r\ndata: {\"lock\":\r\ndata: \"/locks/a\"}\r\n\r\nid: 41\nevent: granted\ndata: {}\n\nid: 42\n\n";
+  const ends = await node(t, () => [200, text]);
+  const more = await node(t, () => [200, "event: released\ndata: {}\n\n"]);
+  const found = [];
+  for await (const event of new Rowlock([ends.url, more.url]).watch({ lock: "/locks/a" })) {
+    found.push(event);
+    if (event.event === "released") break;
+  }
+  assert.deepEqual(found, [
+    { id: undefined, event: "requested", data: { lock: "/locks/a" } },
+    { id: "41", event: "granted", data: {} },
+    { id: undefined, event: "released", data: {} },
+  ]);
+  assert.deepEqual([ends.seen[0].path, ends.seen[0].headers["last-event-id"]], ["/v1/watch?lock=%2Flocks%2Fa", undefined]);
+  assert.equal(more.seen[0].headers["last-event-id"], "42");
+  const refuses = await node(t, () => [401, { title: "no token" }]);
+  await assert.rejects(new Rowlock(refuses.url).watch().next(), Refused);
+});

@@ -1,0 +1,179 @@
+/** Runs conformance.json, elections, watching and the README's first example: conformance.js URL[,URL..] */
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { Busy, LeaseOver, Refused, Rowlock, TimedOut } from "rowlock";
+
+const HERE = new URL(".", import.meta.url);
+/** Milliseconds of a lease: short, but longer than the pauses of a busy machine. */
+const TTL = 4000;
+/** Milliseconds for a step that must come true. */
+const PATIENCE = 60_000;
+const VERSION = 1;
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** Waits for `promise`, but not for ever. */
+async function soon(promise, what) {
+  let timer;
+  const late = new Promise((_, fail) => (timer = setTimeout(() => fail(new Error(`not in time: ${what}`)), PATIENCE)));
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+class Attempt {
+  constructor(urls, prefix, step) {
+    this.outcome = undefined;
+    this.abort = new AbortController();
+    const { timeout_ms: timeoutMs, mode, permits, limit } = step;
+    this.waits = new Promise((onWaiting) => {
+      const options = { timeoutMs, mode, permits, limit, onWaiting, signal: this.abort.signal };
+      this.ended = this.run(new Rowlock(urls, { ttlMs: TTL }), `${prefix}/${step.lock}`, options);
+    });
+  }
+
+  async run(client, name, options) {
+    try {
+      this.guard = await client.lock(name, options);
+      this.outcome = "held";
+    } catch (error) {
+      if (error instanceof Busy) this.outcome = "busy";
+      else if (error instanceof TimedOut) this.outcome = "timeout";
+      else if (error instanceof Refused && error.status === 422) this.outcome = "refused";
+      else this.outcome = error === this.abort.signal.reason ? "aborted" : `${error.stack}`;
+    }
+    return this.outcome;
+  }
+}
+
+const STEPS = {
+  acquire: (one, step) => soon(one.ended, "the end of an attempt"),
+  start: () => undefined,
+  finish: (one) => soon(one.ended, "the end of an attempt"),
+  waiting: (one) => soon(one.waits, "a place in the queue").then(() => undefined),
+  pending: (one) => assert.equal(one.outcome, undefined),
+  abort: (one) => one.abort.abort(),
+  verify: (one) => one.guard.verify(),
+  release: (one) => one.guard.release(),
+  silence: (one) => one.guard.silence(),
+  lost: async ({ guard: { signal }, guard }) => {
+    await soon(new Promise((done) => signal.aborted ? done() : signal.addEventListener("abort", done)), "the loss");
+    assert.ok(guard.lost && signal.reason instanceof LeaseOver);
+  },
+  pause: (_, step) => pause(step.leases * TTL),
+  tokens_rise: (_, step, attempts) => {
+    const tokens = step.of.map((name) => attempts[name].guard.token);
+    assert.ok(tokens.every((token, at) => at === 0 || tokens[at - 1] < token), `${tokens}`);
+  },
+};
+
+async function run(urls, scenario, prefix) {
+  const attempts = {};
+  for (const step of scenario.steps) {
+    const what = `${scenario.name}: ${JSON.stringify(step)}`;
+    assert.ok(step.do in STEPS, `unknown step ${step.do}: this runner is older than the scenarios`);
+    if (step.do === "acquire" || step.do === "start") attempts[step.as] = new Attempt(urls, prefix, step);
+    try {
+      const found = await STEPS[step.do](attempts[step.as], step, attempts);
+      if ("expect" in step) assert.equal(found, step.expect);
+    } catch (error) {
+      throw new Error(`${what}: ${error.message}; ${attempts[step.as]?.outcome}`);
+    }
+  }
+}
+
+async function leadersFollowEachOther(urls, name) {
+  const client = new Rowlock(urls, { ttlMs: TTL });
+  const election = client.election(`${name}/b`);
+  assert.equal(await election.leader(), null);
+  const first = await election.campaign({ value: "first", timeoutMs: PATIENCE });
+  assert.equal(await first.verify(), true);
+  const watching = new AbortController();
+  const leaders = election.leaders({ signal: watching.signal });
+  assert.deepEqual((await leaders.next()).value, { ...(await election.leader()), value: "first", token: first.token });
+  let waits;
+  const waiting = new Promise((done) => (waits = done));
+  const second = election.lead({ value: "second", timeoutMs: PATIENCE, onWaiting: waits }, async (guard) => {
+    for (;;) {
+      const { value } = await soon(leaders.next(), "the second leader");
+      if (value?.value === "second") return [value.token, guard.token];
+    }
+  });
+  await soon(waiting, "a candidate");
+  assert.equal(await first.release(), true);
+  const [seen, token] = await second;
+  assert.equal(seen, token);
+  watching.abort();
+  assert.equal((await leaders.next()).done, true);
+}
+
+async function aWatchGoesOnWhereItEnded(urls, name) {
+  const client = new Rowlock(urls, { ttlMs: TTL });
+  const lock = `/locks/${name}`;
+  const seen = async (after, cycles) => {
+    const ending = new AbortController();
+    const events = client.watch({ lock, after, signal: ending.signal });
+    const [found, work] = [[], cycles()];
+    for await (const { id, event, data } of events) {
+      // Nobody knows what was before the beginning of the history.
+      if (event === "gap" && after === "0") continue;
+      assert.equal(data.lock, lock, event);
+      found.push([event, data.token]);
+      after = id ?? after;
+      if (event === "released") ending.abort();
+    }
+    await work;
+    return [found, after];
+  };
+  // The stream is open before the lock is asked for: from 0 it tells everything that there was.
+  const cycle = () => client.withLock(name, {}, (guard) => guard.token);
+  const first = await cycle();
+  const [found, after] = await seen("0", async () => {});
+  assert.deepEqual(found.map(([event]) => event).slice(-3), ["requested", "granted", "released"]);
+  assert.equal(BigInt(found.at(-1)[1]), first);
+  const token = await cycle();
+  const [more] = await seen(after, async () => {});
+  // What was told before its id may be told again.
+  assert.equal(BigInt(more.at(-1)[1]) >= first, true);
+  assert.ok(token > first);
+}
+
+/** As a program of its own, which has to end by itself. */
+function theReadmesExampleRuns(urls) {
+  const folder = fileURLToPath(new URL("..", HERE));
+  const readme = readFileSync(`${folder}/README.md`, "utf8");
+  const example = readme.split("```ts\n")[1].split("```")[0];
+  // As a program that has installed the package.
+  const place = mkdtempSync(join(tmpdir(), "rowlock-example-"));
+  try {
+    mkdirSync(`${place}/node_modules`);
+    symlinkSync(folder, `${place}/node_modules/rowlock`);
+    writeFileSync(`${place}/example.mjs`, example);
+    const env = { ...process.env, ROWLOCK_API: urls.join(",") };
+    const said = spawnSync(process.execPath, [`${place}/example.mjs`], { env, encoding: "utf8", timeout: PATIENCE });
+    assert.equal(said.status, 0, said.stdout + said.stderr);
+    assert.match(said.stdout, /^token \d+\n/);
+  } finally {
+    rmSync(place, { recursive: true });
+  }
+}
+
+const urls = process.argv[2].split(",");
+const document = JSON.parse(readFileSync(new URL("../../conformance.json", HERE), "utf8"));
+assert.equal(document.version, VERSION, "the scenarios are of another version");
+const prefix = `conformance/${randomUUID().slice(0, 8)}`;
+for (const scenario of document.scenarios) {
+  await run(urls, scenario, prefix);
+  console.log("ok", scenario.name);
+}
+await leadersFollowEachOther(urls, `election-${prefix.split("/")[1]}`);
+console.log("ok leaders follow each other");
+await aWatchGoesOnWhereItEnded(urls, `${prefix}/watched`);
+console.log("ok a watch goes on where it ended");
+theReadmesExampleRuns(urls);
+console.log(`${document.scenarios.length} scenarios`);

@@ -1,0 +1,28 @@
+/** Compiled and not run: what a program in TypeScript writes. */
+
+import { Busy, Refused, Rowlock, type Guard, type Leader, type LockOptions } from "rowlock";
+
+const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a" };
+
+export async function uses(signal: AbortSignal): Promise<number> {
+  const cluster = new Rowlock(["http://127.0.0.1:8481"], { token: "t", ttlMs: 5000 });
+  const length: number = await cluster.withLock("a/b", options, async (guard) => guard.token.toString().length);
+  const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
+  const token: bigint = guard.token;
+  const lost: AbortSignal = guard.signal;
+  const released: boolean = await guard.release();
+  const leader: Leader | null = await cluster.election("e").leader({ signal: lost });
+  for await (const { id, event, data } of cluster.watch({ prefix: "/locks/", signal })) {
+    if (event === "gap" && id !== undefined) return data.time_ms + Number(token) + Number(released);
+  }
+  // @ts-expect-error there is no such mode
+  await cluster.lock("a", { mode: "both" });
+  // @ts-expect-error a token is no number
+  const wrong: number = guard.token;
+  return length + wrong + (leader?.value.length ?? 0);
+}
+
+export function says(error: unknown): string {
+  if (error instanceof Busy) return error.holder?.token ?? "a delay";
+  return error instanceof Refused ? `${error.status} ${error.problem.title}` : "";
+}
