@@ -129,6 +129,16 @@ fn nodes_that_move_are_found_again() {
     }
 }
 
+/// A call for two locks that gives up takes one place back before the other one, which was granted meanwhile:
+/// it waits for neither. The checker said that it did (seed 30,004).
+#[test]
+fn a_call_for_two_locks_that_gives_up_is_not_said_to_wait() {
+    let script = Some("3.59s disconnect client3".parse().expect("a script"));
+    let plan =
+        Plan { seed: 30_004, seconds: 8, scenario: Scenario::Life, script, mutant: None, record: false };
+    assert_eq!(run(&plan).violation, None);
+}
+
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn who_was_killed_twice_is_started_once() {

@@ -96,6 +96,11 @@ impl GrantInTime {
             if own.peek().is_none() || !self.unknown_to(*session).any(|((of, _), _)| of == lock) {
                 continue;
             }
+            // A call for several locks that has given up takes one place after the other back.
+            let asked_together = self.asked.values().filter(|(_, by, _, at)| (by, at) == (session, since));
+            if asked_together.into_iter().any(|asked| !self.has_a_place(asked)) {
+                continue;
+            }
             // A call for several locks returns when it has them all, so one that is waited for excuses all
             // others.
             if own.all(|(_, place)| is_late(place, *since)) {
@@ -106,6 +111,10 @@ impl GrantInTime {
             }
         }
         Ok(())
+    }
+
+    fn has_a_place(&self, asked: &Asked) -> bool {
+        self.places.iter().any(|((lock, _), place)| may_have_asked(asked, *lock, place))
     }
 
     /// A place whose client neither has the lock nor asks for it keeps all others out. `is_late`: of a place
@@ -262,6 +271,7 @@ fn goes_through_the_log(op: &Op) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_proto::Zxid;
     use rowlock_proto::lock::Mode;
 
     use super::super::super::{entitled, judge, queued};
@@ -302,6 +312,28 @@ mod tests {
             client_at(5_001, 5, ClientFact::Returned { call: CallId(99), result: Ok(Answer::Synced) }),
         ];
         assert!(opinion(&[&ghost[..], &later, &last].concat()).unwrap_err().contains("does not ask"));
+    }
+
+    #[test]
+    fn a_call_for_two_locks_that_takes_its_places_back_waits_for_neither() {
+        let asks = |call, lock| invoked(5, call, Op::Acquire { lock: Lock(lock), mode: Mode::Exclusive });
+        let other = Fact::Queued {
+            lock: Lock(1),
+            token: FencingToken(6),
+            session: SessionId(5),
+            mode: Mode::Exclusive,
+            owner: None,
+            number: 6,
+        };
+        let both = [asks(1, 0), asks(2, 1), queued(5, 5, Mode::Exclusive, None), other];
+        let granted = [&both[..], &[entitled(5, None, Millis(0))]].concat();
+        let round = |call| [invoked(5, call, Op::Sync), returned(5, call, Ok(Answer::Synced))];
+        let rounds: Vec<Fact> = (10..10 + ROUNDS).flat_map(round).collect();
+        assert_eq!(opinion(&[&granted[..], &rounds].concat()), Ok(()), "it waits for the other one");
+        let left = Fact::Left { lock: Lock(1), token: FencingToken(6), at: Zxid(7) };
+        assert_eq!(opinion(&[&granted[..], &[left], &rounds].concat()), Ok(()), "it has given up");
+        let alone = [asks(1, 0), queued(5, 5, Mode::Exclusive, None), entitled(5, None, Millis(0))];
+        assert!(opinion(&[&alone[..], &rounds].concat()).is_err());
     }
 
     #[test]
