@@ -56,6 +56,7 @@ pub const ELECT: &str = "\
 Examples:
   rowlock elect scheduler host-7 -- ./run.sh   Run it while we lead; host-7 is what others read
   rowlock elect --listen scheduler             Print who leads, a line for each change
+  rowlock elect --http :4040 scheduler host-7  curl -f localhost:4040 says whether we lead
 
 Exit codes: as those of `rowlock lock`.";
 

@@ -6,7 +6,7 @@
 //!
 //! `options`: flags; `queued`: what `lock` and `sem` share; `under`: running a command under anything that is
 //! held (`held`); `supervise` waits for the command; `job` is its process, `exec` and `warden` tie it to this
-//! process, `terminal` is job control, `passed` forwards signals.
+//! process, `terminal` is job control, `passed` forwards signals; `sign` tells by HTTP whether `elect` leads.
 
 pub mod elect;
 pub mod exec;
@@ -17,6 +17,7 @@ mod passed;
 mod processes;
 mod queued;
 pub mod sem;
+mod sign;
 mod supervise;
 mod terminal;
 mod under;

@@ -2,13 +2,17 @@
 
 use std::io::{BufRead, BufReader};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};
+use crate::support::{eventually, http, ports, secs};
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
+const UNAVAILABLE: i32 = 69;
+const LOST: i32 = 75;
 const DEADLOCK: i32 = 79;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,4 +77,67 @@ async fn candidate_without_a_value_is_a_mistake_and_a_taken_lead_a_refusal() {
     let said = start(&cluster.folder, &["elect", "-w", "0.1", "e", "host-2"]).end().await;
     assert_eq!(said.code, REFUSED, "{}", said.err);
     leader.end_with_signal().await;
+}
+
+/// What a candidate's `--http` answers: whether it leads, and the leader.
+async fn sign_says(addr: &str) -> Option<(bool, Value)> {
+    let (code, document) = http::request(addr, "GET /any/path", "", "").await?;
+    let leads = document["leads"].as_bool().unwrap();
+    assert_eq!(code, if leads { 200 } else { 503 }, "{document}");
+    Some((leads, document["leader"].clone()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_by_http_hears_200_from_the_leader_alone_and_its_name_from_the_others() {
+    let cluster = Cluster::start(1, FAST).await;
+    let (at_first, at_second) = (ports::address(), ports::address());
+    let port_of_second = format!(":{}", at_second.rsplit_once(':').unwrap().1);
+    // Alone in the election, and a loopback address though only a port was said.
+    let mut first = start(&cluster.folder, &["elect", "--ttl", "2", "--http", &at_first, "e", "host-1"]);
+    let said = first.first_line().await;
+    let (leads, leader) = sign_says(&at_first).await.unwrap();
+    assert!(leads);
+    assert_eq!(said, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
+    let mut second = start(&cluster.folder, &["elect", "--http", &port_of_second, "e", "host-2"]);
+    let names_the_first = || async {
+        let (leads, named) = sign_says(&at_second).await?;
+        assert!(!leads);
+        (named == leader).then_some(())
+    };
+    eventually("the second names the first", secs(10), names_the_first).await;
+
+    // A leader that stands still is asked, loses the lead, and goes on.
+    first.signal(Signal::STOP);
+    let asked = tokio::spawn({
+        let at_first = at_first.clone();
+        async move { sign_says(&at_first).await }
+    });
+    let leads = || async { sign_says(&at_second).await.filter(|(leads, _)| *leads) };
+    let (_, leader) = eventually("the second leads", secs(20), leads).await;
+    assert_eq!(leader["value"], "host-2");
+    assert_eq!(second.first_line().await, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
+    first.signal(Signal::CONT);
+    // It may also end before it answers.
+    assert!(!asked.await.unwrap().is_some_and(|(leads, _)| leads));
+    assert_eq!(first.code().await, Some(LOST));
+    second.end_with_signal().await;
+    assert_eq!(sign_says(&at_second).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn candidate_that_no_server_hears_is_no_leader_and_one_whose_port_is_taken_does_not_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let (nowhere, at) = (ports::address(), ports::address());
+    let flags = ["elect", "--endpoints", &nowhere, "--connect-timeout", "60", "--http", &at, "e", "host-1"];
+    let candidate = start(folder.path(), &flags);
+    let answered = || sign_says(&at);
+    assert_eq!(eventually("it answers", secs(10), answered).await, (false, Value::Null));
+    let said = start(folder.path(), &flags).end().await;
+    assert_eq!(said.code, UNAVAILABLE, "{}", said.err);
+    assert!(said.err.contains("--http") && said.err.contains(&at), "{}", said.err);
+    candidate.signal(Signal::TERM);
+    assert_eq!(candidate.code().await, Some(128 + Signal::TERM.as_raw()));
+    for arguments in [&["elect", "--http", "4040", "e", "v"][..], &["elect", "--http", ":0", "-l", "e"]] {
+        assert_eq!(start(folder.path(), arguments).end().await.code, USAGE, "{arguments:?}");
+    }
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::options::{self, Asking, Ties, Work};
 use super::passed::Passed;
+use super::sign::{self, Sign};
 use super::under::{self, Over, Setting};
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
@@ -30,6 +31,10 @@ pub struct Elect {
     /// Output format
     #[arg(short = 'o', long = "output", value_enum, default_value_t, requires = "listen")]
     output: Output,
+    /// Answer HTTP there: 200 while we lead, 503 with the leader's name otherwise; :PORT is one of this
+    /// machine only, for others say 0.0.0.0:PORT
+    #[arg(long, value_name = "ADDR", conflicts_with = "listen", value_parser = sign::address)]
+    http: Option<String>,
     /// Give up when we do not lead after this many seconds
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     timeout: Option<Duration>,
@@ -49,6 +54,11 @@ impl Elect {
     /// Exits with the command's code; a listener ends with a signal, and 0.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
+        // Before there is a session: who asks meanwhile is told that we do not lead.
+        let sign = match &self.http {
+            Some(addr) => Some(Sign::put_up(addr).await?),
+            None => None,
+        };
         let asking = Asking::begin(self.timeout);
         let connecting = asking.bound(self.ties.connect(self.value.as_deref(), &asking));
         let client = match passed.unless(connecting).await {
@@ -60,7 +70,18 @@ impl Elect {
         let ended = if self.listen {
             passed.unless(self.follow(&election)).await.unwrap_or(Ok(Over::Code(0)))
         } else {
-            self.lead(&client, &election, &asking, &mut passed).await
+            let work = self.lead(&client, &election, &asking, &mut passed, sign.as_ref());
+            match &sign {
+                None => work.await,
+                Some(sign) => {
+                    self.work.say(&format!("{}: says at {} who leads", self.name.as_said(), sign.addr()));
+                    tokio::select! {
+                        biased;
+                        ended = work => ended,
+                        () = sign.follow(&client, &election) => unreachable!("it never returns"),
+                    }
+                }
+            }
         };
         leave(&client).await;
         ended.map(Over::exit)
@@ -85,6 +106,7 @@ impl Elect {
         election: &Election,
         asking: &Asking,
         passed: &mut Passed,
+        sign: Option<&Sign>,
     ) -> Result<Over, Failure> {
         let campaign = async {
             let owner = options::owner(client).await?;
@@ -98,6 +120,9 @@ impl Elect {
         let Some(leadership) = leadership else {
             return Ok(Over::Code(self.conflict_exit_code));
         };
+        if let Some(sign) = sign {
+            sign.leads(&leadership, client, self.value.as_deref().unwrap_or_default());
+        }
         let setting = Setting {
             client,
             name: self.name.as_said(),
@@ -131,7 +156,8 @@ impl Elect {
     }
 }
 
-fn json(leader: &Leader) -> serde_json::Value {
+/// A leader as a document.
+pub(super) fn json(leader: &Leader) -> serde_json::Value {
     json!({
         "value": leader.value,
         "token": leader.token.0,

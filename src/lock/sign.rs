@@ -1,0 +1,197 @@
+//! `rowlock elect --http`: tells programs that speak HTTP whether this process leads. 200 while it does, 503
+//! with the leader's name while it does not.
+//!
+//! Each answer looks at the clock and at the lock's deadline (`Loss::reason`), so it is right also after the
+//! process was paused. Invariant: no answer of 200 begins when the lead is lost or given back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rowlock_client::{Client, Election, Leadership, Loss, SessionState};
+use rowlock_env::net::{Listener, Stream};
+use rowlock_env::sync::watch;
+use rowlock_env::{task, time};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+
+use crate::exit::{Failure, UNAVAILABLE};
+
+/// From the accept to the end of the answer.
+const EXCHANGE_MAX: Duration = Duration::from_secs(2);
+/// Head of a request; a longer one is refused.
+const HEAD_MAX_BYTES: usize = 8 << 10;
+/// At once; further ones wait to be accepted, for no longer than these last.
+const CONNECTIONS_MAX: usize = 64;
+/// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// What is answered. It ends with the process.
+pub struct Sign {
+    addr: SocketAddr,
+    known: Arc<Known>,
+    leader: watch::Sender<Value>,
+}
+
+/// What an answer is made of.
+struct Known {
+    session: OnceLock<Client>,
+    /// Of our own lead.
+    lead: OnceLock<(Loss, Value)>,
+    /// Who leads, as was told last.
+    leader: watch::Receiver<Value>,
+}
+
+/// `:4040` is that port of this machine only, for programs beside us. For others name the address to listen
+/// at, or 0.0.0.0.
+pub fn address(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').ok_or("use :PORT or HOST:PORT")?;
+    port.parse::<u16>().map_err(|_| format!("{port:?} is no port"))?;
+    Ok(format!("{}:{port}", if host.is_empty() { "127.0.0.1" } else { host }))
+}
+
+impl Sign {
+    /// Answers from now on, at first that nobody is known to lead.
+    ///
+    /// # Errors
+    /// The address cannot be listened at.
+    pub async fn put_up(addr: &str) -> Result<Sign, Failure> {
+        let listener = Listener::bind(addr).await;
+        let listener = listener.map_err(|e| {
+            Failure::new(UNAVAILABLE, format!("--http {addr}: {e}; name an address that is free"))
+        })?;
+        let (tell, leader) = watch::channel(Value::Null);
+        let known = Arc::new(Known { session: OnceLock::new(), lead: OnceLock::new(), leader });
+        let addr = listener.local_addr();
+        // It ends with the runtime.
+        task::spawn("sign", serve(listener, known.clone()));
+        Ok(Sign { addr, known, leader: tell })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Follows who leads, as this session sees it. Never returns: stop waiting for it when nobody asks any
+    /// more. A session that has ended learns of no leader. Cancel safe.
+    pub async fn follow(&self, client: &Client, election: &Election) {
+        let _: Result<(), Client> = self.known.session.set(client.clone());
+        let mut observer = election.observe();
+        while let Ok(leader) = observer.next().await {
+            self.leader.send(leader.map_or(Value::Null, |leader| super::elect::json(&leader)));
+        }
+        self.leader.send(Value::Null);
+        std::future::pending().await
+    }
+
+    /// This process leads, until that is lost or given back.
+    pub fn leads(&self, leadership: &Leadership, client: &Client, value: &str) {
+        let document = json!({
+            "value": value,
+            "token": leadership.token().0,
+            "session": client.session_id().to_string(),
+            "key": leadership.path(),
+        });
+        let _: Result<(), (Loss, Value)> = self.known.lead.set((leadership.loss(), document));
+    }
+}
+
+impl Known {
+    /// Whether this process leads, and what is known of the leader.
+    fn answer(&self) -> (bool, Value) {
+        if let Some((_, ourselves)) = self.lead.get().filter(|(loss, _)| loss.reason().is_none()) {
+            return (true, ourselves.clone());
+        }
+        // Cut off, we would not be told of another leader.
+        let hears = self.session.get().is_some_and(|client| client.state() == SessionState::Connected);
+        let leader = if hears { self.leader.borrow().clone() } else { Value::Null };
+        // Our lead is over; that the cluster does not know this yet makes us no leader.
+        let was_ours = self.lead.get().is_some_and(|(_, ourselves)| ourselves["key"] == leader["key"]);
+        (false, if was_ours { Value::Null } else { leader })
+    }
+}
+
+async fn serve(listener: Listener, known: Arc<Known>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let place = places.clone().acquire_owned().await.expect("Invariant: nobody closes it");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let known = known.clone();
+                task::spawn("sign-connection", async move {
+                    // Who hangs up wants no answer.
+                    let _ = time::timeout(EXCHANGE_MAX, exchange(stream, &known)).await;
+                    drop(place);
+                });
+            }
+            Err(_) => time::sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+/// One request, one answer.
+async fn exchange(mut stream: Stream, known: &Known) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MAX_BYTES {
+        if stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    stream.write_all(answer(&head, known).as_bytes()).await?;
+    stream.shutdown().await?;
+    // A close with something unread would take the answer away from the client.
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+/// The same for all paths: what checks health has its own idea of them.
+fn answer(head: &[u8], known: &Known) -> String {
+    let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let (status, body) = match method {
+        b"GET" | b"HEAD" => {
+            let (leads, leader) = known.answer();
+            let status = if leads { "200 OK" } else { "503 Service Unavailable" };
+            (status, format!("{}\n", json!({ "leads": leads, "leader": leader })))
+        }
+        _ => ("405 Method Not Allowed\r\nAllow: GET, HEAD", String::new()),
+    };
+    let length = body.len();
+    let body = if method == b"HEAD" { "" } else { &body };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_this_machine_only() {
+        assert_eq!(address(":4040").as_deref(), Ok("127.0.0.1:4040"));
+        assert_eq!(address("0.0.0.0:4040").as_deref(), Ok("0.0.0.0:4040"));
+        assert_eq!(address("[::1]:4040").as_deref(), Ok("[::1]:4040"));
+        for wrong in ["4040", ":", ":70000", "host"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_knows_of_no_leader_answers_get_and_head_with_503_and_refuses_the_rest() {
+        let (_tell, leader) = watch::channel(Value::Null);
+        let known = Known { session: OnceLock::new(), lead: OnceLock::new(), leader };
+        let get = answer(b"GET /any HTTP/1.1\r\n\r\n", &known);
+        assert!(
+            get.starts_with("HTTP/1.1 503 ") && get.ends_with("{\"leader\":null,\"leads\":false}\n"),
+            "{get}"
+        );
+        let head = answer(b"HEAD / HTTP/1.1\r\n\r\n", &known);
+        assert!(head.starts_with("HTTP/1.1 503 ") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(answer(b"POST / HTTP/1.1\r\n\r\n", &known).starts_with("HTTP/1.1 405 "));
+    }
+}
