@@ -4,6 +4,7 @@
 //! path) and shows it; `-o json` prints the document itself. Text from other clients (labels, names) is
 //! sanitised before it reaches the terminal.
 
+mod follow;
 pub mod history;
 pub mod locks;
 pub mod queue;
@@ -57,6 +58,18 @@ enum Look {
     Dim,
 }
 
+impl Look {
+    /// A line in this style.
+    fn paint(self, paint: &Paint, line: &str) -> String {
+        match self {
+            Look::Plain => line.to_owned(),
+            Look::Good => paint.good(line),
+            Look::Bad => paint.bad(line),
+            Look::Dim => paint.dim(line),
+        }
+    }
+}
+
 /// Prints lines as a table, or with tabs.
 ///
 /// `spare`: columns that are left out at a terminal which is too narrow, the first one first.
@@ -78,12 +91,9 @@ fn show<const N: usize>(
     let cells: Vec<[String; N]> = lines.iter().map(|line| line.cells.clone()).collect();
     let (laid_out, left_out) = crate::table::fitted(head, &cells, spare, crate::table::terminal_width());
     for (at, line) in laid_out.lines().enumerate() {
-        let painted = match at.checked_sub(1).map(|row| lines[row].look) {
+        let painted = match at.checked_sub(1) {
             None => paint.bold(line),
-            Some(Look::Plain) => line.to_owned(),
-            Some(Look::Good) => paint.good(line),
-            Some(Look::Bad) => paint.bad(line),
-            Some(Look::Dim) => paint.dim(line),
+            Some(row) => lines[row].look.paint(&paint, line),
         };
         out.push_str(&painted);
         out.push('\n');

@@ -72,6 +72,7 @@ At a terminal that is too narrow some columns are left out. -o simple has them a
 pub const HISTORY: &str = "\
 Examples:
   rowlock history nightly --since 1h
+  rowlock history --follow -o json             Of all locks, a line for each entry as it happens
 
 At a terminal that is too narrow some columns are left out. -o simple has them all.";
 

@@ -209,3 +209,64 @@ async fn release_finds_the_place_that_is_meant_in_a_queue_of_any_length() {
     assert_eq!(said.code, REFUSED);
     assert!(said.err.contains(&format!("nobody in the queue has token {token}; \"")), "{}", said.err);
 }
+
+/// The entries that a follower of the history prints, one after the other.
+struct Followed {
+    running: Running,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Followed {
+    fn start(cluster: &Cluster, arguments: &[&str]) -> Followed {
+        let mut running = start(&cluster.folder, arguments);
+        let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
+        Followed { running, lines }
+    }
+
+    /// Event, label and change of the next ones.
+    fn next(&mut self, count: usize) -> Vec<(String, String, u64)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let lines = (&mut self.lines).take(count).map(|line| {
+            let entry: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            (text(&entry["event"]), text(&entry["label"]), entry["zxid"].as_u64().unwrap())
+        });
+        lines.collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_follows_the_history_sees_each_entry_once_though_its_node_dies() {
+    let mut cluster = Cluster::start(3, FAST).await;
+    let (first, others) = (cluster.ids()[0], cluster.ids()[1..].to_vec());
+    told(&cluster, &["lock", "--label", "before", "l", "true"]).await;
+    told(&cluster, &["lock", "--label", "else", "other", "true"]).await;
+    let arguments = ["history", "l", "--follow", "-o", "json", "--limit", "2"];
+    let mut of_all = Followed::start(&cluster, &["history", "-f", "-o", "json", "--limit", "1"]);
+    let mut of_one = Followed::start(&cluster, &arguments);
+    let (begun, rest) = (of_one.next(2), of_all.next(1));
+    assert_eq!(begun.iter().map(|entry| &*entry.0).collect::<Vec<_>>(), ["granted", "released"]);
+    assert_eq!((&*rest[0].0, &*rest[0].1), ("released", "else"));
+
+    // Each node dies once, so that the followers' do, too.
+    let mut zxids = vec![begun[1].2];
+    for (round, node) in std::iter::once(first).chain(others).enumerate() {
+        cluster.kill(node);
+        let label = format!("round-{round}");
+        told(&cluster, &["lock", "--label", &label, "l", "true"]).await;
+        for followed in [&mut of_one, &mut of_all] {
+            let seen = followed.next(3);
+            let (events, labels): (Vec<_>, Vec<_>) =
+                seen.iter().map(|(event, label, _)| (event.as_str(), label.as_str())).unzip();
+            assert_eq!((events, labels), (vec!["requested", "granted", "released"], vec![&*label; 3]));
+            zxids.push(seen[0].2);
+        }
+        cluster.start_node(node);
+        cluster.wait_until_serves(node).await;
+    }
+    assert!(zxids.is_sorted(), "{zxids:?}");
+    of_one.running.end_with_signal().await;
+    of_all.running.end_with_signal().await;
+    // Nobody can be asked.
+    let nowhere = ["history", "-f", "--endpoints", "127.0.0.1:1", "--connect-timeout", "0.2"];
+    assert_eq!(ask(&cluster, &nowhere).await.code, 69);
+}

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use rowlock_client::Client;
+use rowlock_client::{Client, Error};
 use rowlock_env::time;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
 use super::queue::mode;
-use super::{Form, Line, Look, ask, items, moment, show, text};
+use super::{Form, Line, Look, items, moment, read, show, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
@@ -18,7 +18,8 @@ use crate::znode::print_json;
 
 /// What a person misses least.
 const SPARE: [&str; 4] = ["address", "session", "mode", "token"];
-const HEAD: [&str; 9] = ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
+pub(super) const HEAD: [&str; 9] =
+    ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
 /// Asked for at once; a node gives no more than a thousand.
 const PAGE: usize = 1_000;
 
@@ -35,15 +36,18 @@ pub struct History {
     session: Option<String>,
     /// Nothing older: 10m ago (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<i64>,
+    pub(super) since: Option<i64>,
     /// Show at most this many entries, the last ones
     #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
-    /// Form of the answer
+    pub(super) limit: usize,
+    /// Then go on: print each entry when it happens, until a signal
+    #[arg(short, long)]
+    follow: bool,
+    /// Form of the answer; with --follow and json a document for each entry, on a line of its own
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    pub(super) output: Form,
     #[command(flatten)]
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
 }
 
 fn since(text: &str) -> Result<i64, String> {
@@ -53,6 +57,9 @@ fn since(text: &str) -> Result<i64, String> {
 impl History {
     /// Prints the newest last.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        if self.follow {
+            return self.follow().await;
+        }
         let client = self.cluster.connect().await?;
         let answer = self.collect(&client).await;
         leave(&client).await;
@@ -69,9 +76,19 @@ impl History {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The entries, oldest first, and whether there are more before.
+    /// What it is about, for messages.
+    pub(super) fn about(&self) -> &str {
+        self.name.as_deref().unwrap_or("history")
+    }
+
     async fn collect(&self, client: &Client) -> Result<(Vec<Value>, bool), Failure> {
-        let about = self.name.as_deref().unwrap_or("history");
+        let question = self.question(client, self.since)?;
+        let collected = self.pages(client, &question, self.limit).await?;
+        collected.map_err(|e| failed(self.about(), &e))
+    }
+
+    /// The parameters that say which entries are meant.
+    pub(super) fn question(&self, client: &Client, since_ms: Option<i64>) -> Result<String, Failure> {
         let mut question = String::new();
         if let Some(name) = &self.name {
             let mutex = mutex_of(client, name, self.path);
@@ -81,29 +98,42 @@ impl History {
         if let Some(session) = &self.session {
             question.push_str(&format!("&session={}", in_query(session)));
         }
-        if let Some(since) = self.since {
+        if let Some(since) = since_ms {
             question.push_str(&format!("&since_ms={since}"));
         }
+        Ok(question)
+    }
+
+    /// The last `limit` entries, oldest first, and whether there are more before.
+    pub(super) async fn pages(
+        &self,
+        client: &Client,
+        question: &str,
+        limit: usize,
+    ) -> Result<Result<(Vec<Value>, bool), Error>, Failure> {
         // Pages come newest first, entries of a page oldest first.
         let (mut pages, mut found, mut before) = (Vec::new(), 0, None);
         loop {
-            let limit = PAGE.min(self.limit - found);
+            let page_limit = PAGE.min(limit - found);
             let cursor = before.map(|before: String| format!("&before={}", in_query(&before)));
-            let page = format!("/v1/history?limit={limit}{question}{}", cursor.unwrap_or_default());
-            let document = ask(client, about, &page).await?;
+            let page = format!("/v1/history?limit={page_limit}{question}{}", cursor.unwrap_or_default());
+            let document = match client.report(&page).await {
+                Ok(document) => read(self.about(), &document)?,
+                Err(error) => return Ok(Err(error)),
+            };
             let entries: Vec<Value> = items(&document, "entries").cloned().collect();
             found += entries.len();
             pages.push(entries);
             before = document["before"].as_str().map(str::to_owned);
-            if before.is_none() || found >= self.limit {
+            if before.is_none() || found >= limit {
                 pages.reverse();
-                return Ok((pages.concat(), before.is_some()));
+                return Ok(Ok((pages.concat(), before.is_some())));
             }
         }
     }
 }
 
-fn line(form: Form, entry: &Value) -> Line<9> {
+pub(super) fn line(form: Form, entry: &Value) -> Line<9> {
     let is_gap = entry["event"] == "gap";
     Line {
         cells: [
