@@ -43,15 +43,32 @@ fn node() -> Option<Command> {
     Some(node)
 }
 
+/// Go 1.19 or newer, if there is one. It asks nothing of the network.
+fn go() -> Option<Command> {
+    let mut probe = Command::new("go");
+    let version = probe.args(["env", "GOVERSION"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let version = version.ok().and_then(|said| String::from_utf8(said.stdout).ok()).unwrap_or_default();
+    let minor = version.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    if minor.is_none_or(|minor: u32| minor < 19) {
+        println!("go is not installed, or older than 1.19: its client is not tried");
+        return None;
+    }
+    let mut go = Command::new("go");
+    go.envs([("GOFLAGS", "-mod=mod"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off")]);
+    go.current_dir(clients().join("go"));
+    go.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(go)
+}
+
 async fn run(mut command: Command) -> Said {
     tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
 }
 
 /// The runner of a language: the scenarios, and the example of its README.
-async fn conforms(mut command: Command, runner: &str) {
+async fn conforms(mut command: Command, runner: &[&str]) {
     let it = Cluster::start_with_api(3, FAST).await;
     let urls: Vec<String> = it.ids().into_iter().map(|id| format!("http://{}", it.api(id))).collect();
-    command.args([runner, &urls.join(",")]);
+    command.args(runner).arg(urls.join(","));
     let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.ends_with("9 scenarios\n"), "{}", said.out);
@@ -60,13 +77,13 @@ async fn conforms(mut command: Command, runner: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pythons_client_does_what_all_clients_must_do() {
     let Some(python) = python() else { return };
-    conforms(python, "tests/conformance.py").await;
+    conforms(python, &["tests/conformance.py"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_for_typescript_does_what_all_clients_must_do() {
     let Some(node) = node() else { return };
-    conforms(node, "tests/conformance.js").await;
+    conforms(node, &["tests/conformance.js"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,4 +102,28 @@ async fn pythons_client_passes_its_own_tests() {
     let said = run(python).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.err.contains("\nOK"), "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_for_go_does_what_all_clients_must_do() {
+    let Some(go) = go() else { return };
+    conforms(go, &["run", "./internal/conformance"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_for_go_passes_its_own_tests_and_is_written_as_go_is() {
+    for arguments in [&["vet", "./..."][..], &["test", "-count=1", "./..."]] {
+        let Some(mut go) = go() else { return };
+        go.args(arguments);
+        let said = run(go).await;
+        assert_eq!(said.code, 0, "{arguments:?}: {}{}", said.out, said.err);
+    }
+    let mut gofmt = Command::new("gofmt");
+    gofmt.args(["-l", "."]).current_dir(clients().join("go")).stdin(Stdio::null());
+    let said = run({
+        gofmt.stdout(Stdio::piped()).stderr(Stdio::piped());
+        gofmt
+    });
+    let said = said.await;
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
 }

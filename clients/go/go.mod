@@ -1,0 +1,3 @@
+module github.com/rowlock/rowlock/clients/go
+
+go 1.19

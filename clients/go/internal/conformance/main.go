@@ -1,0 +1,334 @@
+// Command conformance runs conformance.json and the README's example: conformance URL[,URL..]
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	rowlock "github.com/rowlock/rowlock/clients/go"
+)
+
+const (
+	version = 1
+	// Of a lease: short, but longer than the pauses of a busy machine.
+	ttl = 4 * time.Second
+	// For a step that must come true.
+	patience = time.Minute
+)
+
+type step struct {
+	Do, As, Lock string
+	Mode         rowlock.Mode
+	Permits      int
+	Limit        int
+	TimeoutMs    int64 `json:"timeout_ms"`
+	Expect       any
+	Leases       int64
+	Of           []string
+}
+
+type scenarios struct {
+	Version   int
+	Scenarios []struct {
+		Name  string
+		Steps []step
+	}
+}
+
+type attempt struct {
+	lock    *rowlock.Lock
+	abort   context.CancelFunc
+	waiting chan struct{}
+	done    chan struct{}
+	outcome string
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func client(urls string) *rowlock.Cluster {
+	cluster, err := rowlock.New(rowlock.Config{URLs: strings.Split(urls, ","), TTL: ttl})
+	check(err)
+	return cluster
+}
+
+// soon is whether it ends.
+func soon(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}
+
+func begin(urls, prefix string, s step) *attempt {
+	a := &attempt{waiting: make(chan struct{}), done: make(chan struct{})}
+	var once sync.Once
+	a.lock = client(urls).Lock(prefix+"/"+s.Lock, rowlock.Options{
+		Mode: s.Mode, Permits: s.Permits, Limit: s.Limit,
+		OnWaiting: func(int) { once.Do(func() { close(a.waiting) }) },
+	})
+	var ctx context.Context
+	take := a.lock.Lock
+	if s.TimeoutMs == 0 {
+		ctx, a.abort = context.WithCancel(context.Background())
+		take = a.lock.TryLock
+	} else {
+		ctx, a.abort = context.WithTimeout(context.Background(), time.Duration(s.TimeoutMs)*time.Millisecond)
+	}
+	go func() {
+		defer close(a.done)
+		a.outcome = outcome(take(ctx))
+	}()
+	return a
+}
+
+func outcome(err error) string {
+	var busy *rowlock.Busy
+	var refused *rowlock.Refused
+	switch {
+	case err == nil:
+		return "held"
+	case errors.As(err, &busy):
+		return "busy"
+	case errors.As(err, &refused) && refused.Status == 422:
+		return "refused"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "aborted"
+	}
+	return err.Error()
+}
+
+// perform does a step of an attempt; the result is what it found.
+func perform(a *attempt, s step, all map[string]*attempt) (any, error) {
+	switch s.Do {
+	case "start":
+	case "acquire", "finish":
+		if !soon(a.done) {
+			return nil, errors.New("it has not ended")
+		}
+		return a.outcome, nil
+	case "waiting":
+		if !soon(a.waiting) {
+			return nil, errors.New("it has no place in the queue")
+		}
+	case "pending":
+		select {
+		case <-a.done:
+			return nil, errors.New(a.outcome)
+		default:
+		}
+	case "abort":
+		a.abort()
+	case "verify":
+		return a.lock.Verify(context.Background())
+	case "release":
+		return a.lock.Unlock(), nil
+	case "silence":
+		a.lock.Silence()
+	case "lost":
+		if !soon(a.lock.Context().Done()) {
+			return nil, errors.New("it is not told")
+		}
+	case "pause":
+		time.Sleep(time.Duration(s.Leases) * ttl)
+	case "tokens_rise":
+		last := uint64(0)
+		for _, name := range s.Of {
+			if token := all[name].lock.Token(); token <= last {
+				return nil, fmt.Errorf("%d after %d", token, last)
+			} else {
+				last = token
+			}
+		}
+	default:
+		return nil, errors.New("unknown step: this runner is older than the scenarios")
+	}
+	return nil, nil
+}
+
+func run(urls, prefix, name string, steps []step) error {
+	all := map[string]*attempt{}
+	for _, s := range steps {
+		if s.Do == "acquire" || s.Do == "start" {
+			all[s.As] = begin(urls, prefix, s)
+		}
+		found, err := perform(all[s.As], s, all)
+		if err == nil && s.Expect != nil && found != s.Expect {
+			err = fmt.Errorf("%v", found)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %+v: %w", name, s, err)
+		}
+	}
+	return nil
+}
+
+func severalAreTakenTogether(urls, prefix string) error {
+	cluster, ctx := client(urls), context.Background()
+	second := cluster.Lock(prefix+"/second", rowlock.Options{})
+	if err := second.TryLock(ctx); err != nil {
+		return err
+	}
+	both := cluster.Locks([]rowlock.Part{{Name: prefix + "/first"}, {Name: prefix + "/second"}}, rowlock.Options{})
+	if said := outcome(both.TryLock(ctx)); said != "busy" {
+		return errors.New(said)
+	}
+	if !second.Unlock() {
+		return errors.New("the second was not held")
+	}
+	if err := both.TryLock(ctx); err != nil {
+		return err
+	}
+	if tokens := both.Tokens(); len(tokens) != 2 || tokens[1] <= second.Token() {
+		return fmt.Errorf("tokens %v after %d", tokens, second.Token())
+	}
+	if held, err := both.Verify(ctx); err != nil || !held {
+		return fmt.Errorf("held: %v, %v", held, err)
+	}
+	if !both.Unlock() || both.Context().Err() == nil {
+		return errors.New("they were not given back")
+	}
+	return nil
+}
+
+func leadersFollowEachOther(urls, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	election := client(urls).Election(name + "/b")
+	if leader, err := election.Leader(ctx); leader != nil || err != nil {
+		return fmt.Errorf("%v leads, %v", leader, err)
+	}
+	first := election.Candidate("first", rowlock.Options{})
+	if err := first.Lock(ctx); err != nil {
+		return err
+	}
+	if held, err := first.Verify(ctx); err != nil || !held {
+		return fmt.Errorf("leads: %v, %v", held, err)
+	}
+	ended := make(chan error, 1)
+	waiting := make(chan struct{}, 100)
+	second := election.Candidate("second", rowlock.Options{OnWaiting: func(int) { waiting <- struct{}{} }})
+	go func() { ended <- second.Lock(ctx) }()
+	<-waiting
+	seen := []string{}
+	enough := errors.New("enough")
+	err := election.Observe(ctx, func(leader *rowlock.Leader) error {
+		if leader == nil {
+			return nil
+		}
+		if seen = append(seen, leader.Value); leader.Value == "second" {
+			if err := <-ended; err != nil || second.Token() != leader.Token {
+				return fmt.Errorf("%v, %d is not %d", err, second.Token(), leader.Token)
+			}
+			return enough
+		}
+		if !first.Unlock() {
+			return errors.New("the first did not lead")
+		}
+		return nil
+	})
+	if err != enough || strings.Join(seen, " ") != "first second" || !second.Unlock() {
+		return fmt.Errorf("%v, %v", seen, err)
+	}
+	return nil
+}
+
+func aWatchGoesOnWhereItEnded(urls, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cluster := client(urls)
+	lock := cluster.Lock(name, rowlock.Options{})
+	after, enough := "0", errors.New("enough")
+	for round := 0; round < 2; round++ {
+		if err := lock.Lock(ctx); err != nil {
+			return err
+		}
+		lock.Unlock()
+		told := false
+		err := cluster.Watch(ctx, rowlock.WatchOptions{Lock: "/locks/" + name, After: after}, func(e rowlock.Event) error {
+			var data struct{ Token uint64 }
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				return err
+			}
+			if e.ID != "" {
+				after = e.ID
+			}
+			if told = told || e.Event == "granted" && data.Token == lock.Token(); told && e.Event == "released" {
+				return enough
+			}
+			return nil
+		})
+		if err != enough {
+			return err
+		}
+	}
+	return nil
+}
+
+// theReadmesExampleRuns as a program that has the package from elsewhere.
+func theReadmesExampleRuns(urls, folder string) error {
+	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	check(err)
+	_, rest, _ := strings.Cut(string(readme), "```go\n")
+	example, _, _ := strings.Cut(rest, "```")
+	place, err := os.MkdirTemp("", "rowlock-example")
+	check(err)
+	defer os.RemoveAll(place)
+	const module = "github.com/rowlock/rowlock/clients/go"
+	text := fmt.Sprintf("module example\n\ngo 1.19\n\nrequire %s v0.0.0\n\nreplace %s => %s\n", module, module, folder)
+	check(os.WriteFile(filepath.Join(place, "go.mod"), []byte(text), 0o600))
+	check(os.WriteFile(filepath.Join(place, "main.go"), []byte(example), 0o600))
+	command := exec.Command("go", "run", ".")
+	command.Dir = place
+	command.Env = append(os.Environ(), "ROWLOCK_API="+urls)
+	said, err := command.CombinedOutput()
+	if err != nil || !regexp.MustCompile(`^token \d+\n`).Match(said) {
+		return fmt.Errorf("%w: %s", err, said)
+	}
+	return nil
+}
+
+func main() {
+	urls := os.Args[1]
+	_, file, _, _ := runtime.Caller(0)
+	folder := filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	text, err := os.ReadFile(filepath.Join(folder, "..", "conformance.json"))
+	check(err)
+	var document scenarios
+	check(json.Unmarshal(text, &document))
+	if document.Version != version {
+		check(errors.New("the scenarios are of another version"))
+	}
+	var random [4]byte
+	_, err = rand.Read(random[:])
+	check(err)
+	prefix := fmt.Sprintf("conformance/%x", random)
+	for _, scenario := range document.Scenarios {
+		check(run(urls, prefix, scenario.Name, scenario.Steps))
+		fmt.Println("ok", scenario.Name)
+	}
+	check(severalAreTakenTogether(urls, prefix))
+	check(leadersFollowEachOther(urls, fmt.Sprintf("election-%x", random)))
+	check(aWatchGoesOnWhereItEnded(urls, prefix+"/watched"))
+	check(theReadmesExampleRuns(urls, folder))
+	fmt.Println(len(document.Scenarios), "scenarios")
+}

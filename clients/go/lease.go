@@ -1,0 +1,139 @@
+package rowlock
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// How long the end of an attempt waits for the cluster; it goes on in the background.
+	endMax = 2 * time.Second
+	// Timers stand still while the machine sleeps: so long at most is the loss of a lease not noticed then.
+	lookEvery = time.Second
+)
+
+// lease is a session at the cluster. Its goroutine asks for keep-alive at a third of its time.
+type lease struct {
+	transport *transport
+	secret    string
+	path      string
+	ttl       time.Duration
+
+	mutex sync.Mutex
+	// A moment of now from which nothing of this lease may be relied on.
+	deadline time.Duration
+	// ended is cancelled when it is over, or must be taken to be.
+	ended context.Context
+	end   context.CancelFunc
+	// stopped is cancelled when no keep-alive is to be asked for any more.
+	stopped context.Context
+	stop    context.CancelFunc
+}
+
+// reliable is what its client counts on of a time that the cluster promised: clocks do not run equally fast.
+func reliable(promised time.Duration) time.Duration {
+	return promised - promised/10
+}
+
+func openLease(ctx context.Context, t *transport, ttl, until time.Duration) (*lease, error) {
+	body := map[string]any{"ttl_ms": ttl.Milliseconds()}
+	// The moment from which the answer counts is taken before the call, so retries only shorten it.
+	sent := now()
+	found, err := t.call(ctx, http.MethodPost, "/v1/leases", body, until, ttl/3)
+	if err != nil {
+		return nil, err
+	}
+	if found.Status != http.StatusCreated || found.TTLMs <= 0 {
+		return nil, fmt.Errorf("rowlock: not an answer of this API: %d", found.Status)
+	}
+	given := time.Duration(found.TTLMs) * time.Millisecond
+	l := &lease{transport: t, secret: found.Secret, path: "/v1/leases/" + found.Lease, ttl: given}
+	l.deadline = sent + reliable(given)
+	l.ended, l.end = context.WithCancel(context.Background())
+	l.stopped, l.stop = context.WithCancel(l.ended)
+	go l.keepAlive()
+	return l, nil
+}
+
+func (l *lease) until() time.Duration {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.deadline
+}
+
+// lost looks at the clock, so it is right also when the goroutine had no time to run.
+func (l *lease) lost() bool {
+	if now() >= l.until() {
+		l.end()
+	}
+	return l.ended.Err() != nil
+}
+
+// giveBack frees everything of it. When no node answers, it ends by itself.
+func (l *lease) giveBack() {
+	until := l.until()
+	l.end()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		body := map[string]any{"secret": l.secret}
+		// Nobody can do anything about an error.
+		_, _ = l.transport.call(context.Background(), http.MethodDelete, l.path, body, until, l.ttl/3)
+	}()
+	select {
+	case <-done:
+	case <-time.After(endMax):
+	}
+}
+
+func (l *lease) keepAlive() {
+	due := now() + l.ttl/3
+	for !l.lost() {
+		// Silenced, it only waits for its end.
+		ctx, wake := l.stopped, due
+		if l.stopped.Err() != nil {
+			ctx, wake = l.ended, l.until()
+		}
+		if left := shortest(wake, l.until()) - now(); left > 0 {
+			pause(ctx, shortest(left, lookEvery))
+			continue
+		}
+		// Invariant: nothing is sent past the deadline, and a node that is silent leaves time for others.
+		sent := now()
+		due = sent + l.ttl/3
+		l.ask(sent)
+	}
+}
+
+func (l *lease) ask(sent time.Duration) {
+	body := map[string]any{"secret": l.secret}
+	found, err := l.transport.call(l.stopped, http.MethodPost, l.path+"/keepalive", body, l.until(), l.ttl/6)
+	if err != nil {
+		// No node, a refusal, or the end: what is known of the lease holds until its deadline.
+		return
+	}
+	if found.Status == http.StatusNotFound {
+		l.end()
+		return
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	// Invariant: a deadline that has passed is never moved.
+	if now() < l.deadline {
+		l.deadline = sent + reliable(time.Duration(found.ValidForMs)*time.Millisecond)
+	}
+}
+
+// lockContext is cancelled when the lease ends. Its Err looks at the clock.
+type lockContext struct {
+	context.Context
+	lease *lease
+}
+
+func (ctx lockContext) Err() error {
+	ctx.lease.lost()
+	return ctx.Context.Err()
+}

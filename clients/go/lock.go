@@ -1,0 +1,343 @@
+package rowlock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// One request waits so long at most; the node itself answers after half of the lease's time.
+	waitMax = 30 * time.Second
+	// TryLock takes no place in the queue, but a node has to answer.
+	atOnce = 15 * time.Second
+)
+
+// Lock is a lock, several of them, or the lead of an election. It can be taken again after it was given back
+// or lost. It is safe for concurrent use, but one goroutine at a time can take it.
+type Lock struct {
+	cluster *Cluster
+	// Where it is asked for.
+	ask  string
+	body map[string]any
+	// Addresses below which each is released and verified, in the order of the tokens.
+	free, verify []string
+	// A place that was taken away is asked for again.
+	again     bool
+	onWaiting func(int)
+	err       error
+
+	mutex sync.Mutex
+	inUse bool
+	held  *held
+}
+
+type held struct {
+	lease  *lease
+	tokens []string
+}
+
+// Lock makes a handle of the lock /locks/NAME. Nothing is sent.
+func (c *Cluster) Lock(name string, options Options) *Lock {
+	part := Part{Name: name, Mode: options.Mode, Permits: options.Permits, Limit: options.Limit}
+	l := c.locks([]Part{part}, options)
+	for key, value := range part.body() {
+		if key != "lock" {
+			l.body[key] = value
+		}
+	}
+	path, err := address(name)
+	l.ask, l.err = "/v1/locks/"+path+"/acquire", err
+	return l
+}
+
+// Locks makes a handle of several locks, of which all places are taken by one change, or none. Mode, Permits
+// and Limit of the options do not count.
+func (c *Cluster) Locks(parts []Part, options Options) *Lock {
+	l := c.locks(parts, options)
+	var list []map[string]any
+	for _, part := range parts {
+		list = append(list, part.body())
+	}
+	l.body["locks"] = list
+	l.ask = "/v1/locks/acquire"
+	return l
+}
+
+func (c *Cluster) locks(parts []Part, options Options) *Lock {
+	l := &Lock{cluster: c, body: map[string]any{}, onWaiting: options.OnWaiting}
+	for _, part := range parts {
+		path, err := address(part.Name)
+		if err != nil {
+			l.err = err
+		}
+		l.free = append(l.free, "/v1/locks/"+path+"/release")
+		l.verify = append(l.verify, "/v1/locks/"+path+"/verify")
+	}
+	put(l.body, "owner", options.Owner)
+	put(l.body, "label", options.Label)
+	return l
+}
+
+func (part Part) body() map[string]any {
+	body := map[string]any{"lock": part.Name}
+	put(body, "mode", string(part.Mode))
+	if part.Permits != 0 {
+		body["permits"] = part.Permits
+	}
+	if part.Limit != 0 {
+		body["limit"] = part.Limit
+	}
+	return body
+}
+
+func put(body map[string]any, name, value string) {
+	if value != "" {
+		body[name] = value
+	}
+}
+
+// Lock waits for the lock until ctx ends. On an error no place in the queue is left behind: that of ctx,
+// ErrLost, ErrHeld or a *Refused.
+func (l *Lock) Lock(ctx context.Context) error {
+	return l.take(ctx, true)
+}
+
+// TryLock takes the lock if it is free; otherwise the error is a *Busy. It takes no place in the queue.
+func (l *Lock) TryLock(ctx context.Context) error {
+	return l.take(ctx, false)
+}
+
+func (l *Lock) take(ctx context.Context, waits bool) error {
+	if l.err != nil {
+		return l.err
+	}
+	l.mutex.Lock()
+	if l.inUse || (l.held != nil && !l.held.lease.lost()) {
+		l.mutex.Unlock()
+		return ErrHeld
+	}
+	l.inUse, l.held = true, nil
+	l.mutex.Unlock()
+	taken, err := l.attempt(ctx, waits)
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.inUse, l.held = false, taken
+	return err
+}
+
+func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
+	until := forever
+	if !waits {
+		until = now() + atOnce
+	}
+	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := l.await(ctx, lease, waits, until)
+	if err != nil {
+		lease.giveBack()
+	}
+	return taken, err
+}
+
+func (l *Lock) await(ctx context.Context, lease *lease, waits bool, until time.Duration) (*held, error) {
+	body := map[string]any{"secret": lease.secret, "request_id": requestID()}
+	for key, value := range l.body {
+		body[key] = value
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if lease.lost() {
+			return nil, ErrLost
+		}
+		// Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
+		wait := time.Duration(0)
+		if waits {
+			wait = shortest(waitMax, lease.ttl/2)
+			if deadline, ok := ctx.Deadline(); ok {
+				wait = shortest(wait, time.Until(deadline))
+			}
+			if wait < time.Millisecond {
+				wait = time.Millisecond
+			}
+		}
+		body["wait_ms"] = wait.Milliseconds()
+		bound := shortest(until, lease.until())
+		each := wait + shortest(answerMax, lease.ttl/3)
+		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.ask, body, bound, each)
+		if errors.Is(err, errTimedOut) && now() < until {
+			// The lease's own goroutine may have moved its deadline meanwhile.
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if found.State == "gone" && l.again {
+			body["request_id"] = requestID()
+			pause(ctx, roundPause)
+			continue
+		}
+		if done, err := l.judge(lease, found); done != nil || err != nil {
+			if err == nil {
+				err = ctx.Err()
+			}
+			return done, err
+		}
+	}
+}
+
+// judge says what an answer means; nothing yet, if both results are nil.
+func (l *Lock) judge(lease *lease, found *answer) (*held, error) {
+	switch {
+	case found.Status == http.StatusNotFound || found.State == "gone":
+		return nil, fmt.Errorf("the place in the queue was taken away: %w", ErrLost)
+	case found.State == "busy":
+		holder := found.Holder
+		for _, part := range found.Locks {
+			if part.State == "busy" {
+				holder = part.Holder
+			}
+		}
+		return nil, &Busy{holder}
+	case found.State == "held":
+		if lease.lost() {
+			return nil, ErrLost
+		}
+		tokens := []string{found.Token}
+		if len(found.Locks) > 0 {
+			tokens = nil
+		}
+		for _, part := range found.Locks {
+			tokens = append(tokens, part.Token)
+		}
+		if len(tokens) != len(l.free) {
+			return nil, fmt.Errorf("rowlock: not an answer of this API: %d tokens", len(tokens))
+		}
+		return &held{lease, tokens}, nil
+	case found.State == "waiting":
+		if l.onWaiting != nil {
+			l.onWaiting(found.Position)
+		}
+		return nil, nil
+	}
+	return nil, fmt.Errorf("rowlock: not an answer of this API: %d %q", found.Status, found.State)
+}
+
+func (l *Lock) current() *held {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.held
+}
+
+// Context is cancelled when the lock is lost or given back; it is that already when the lock was not taken.
+// Its Err looks at the clock, so it is right also at once after the program or the machine stood still. Work
+// under the lock should end with it.
+func (l *Lock) Context() context.Context {
+	held := l.current()
+	if held == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ctx
+	}
+	return lockContext{held.lease.ended, held.lease}
+}
+
+// Token is the fencing token: give it to what you write to. Tokens of a lock rise. It is that of
+// the last time after the lock was given back or lost, and 0 before it was taken.
+func (l *Lock) Token() uint64 {
+	tokens := l.Tokens()
+	if len(tokens) == 0 {
+		return 0
+	}
+	return tokens[0]
+}
+
+// Tokens has one token for each of several locks, in their order.
+func (l *Lock) Tokens() []uint64 {
+	held := l.current()
+	if held == nil {
+		return nil
+	}
+	var tokens []uint64
+	for _, text := range held.tokens {
+		token, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil
+		}
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// Verify asks the cluster whether all of it was held at a moment of this call.
+func (l *Lock) Verify(ctx context.Context) (bool, error) {
+	held := l.current()
+	if held == nil {
+		return false, nil
+	}
+	for at, token := range held.tokens {
+		body := map[string]any{"token": token}
+		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.verify[at], body, now()+answerMax, answerMax)
+		if err != nil || !found.Held {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Unlock gives the lock back; whether it was still held, as far as is known. It may be repeated. It returns
+// when a node has answered, or when the lease has ended by itself.
+func (l *Lock) Unlock() bool {
+	l.mutex.Lock()
+	held := l.held
+	if held == nil {
+		l.mutex.Unlock()
+		return false
+	}
+	lost := held.lease.lost()
+	held.lease.stop()
+	until := held.lease.until()
+	// Nobody may go on relying on it from here on.
+	held.lease.end()
+	l.mutex.Unlock()
+	if lost {
+		return false
+	}
+	each := (until - now()) / 3
+	if each < 500*time.Millisecond {
+		each = 500 * time.Millisecond
+	}
+	released := true
+	for at, token := range held.tokens {
+		body := map[string]any{"secret": held.lease.secret, "token": token}
+		found, err := l.cluster.transport.call(context.Background(), http.MethodPost, l.free[at], body, until, each)
+		released = released && err == nil && found.Released
+	}
+	held.lease.giveBack()
+	return released
+}
+
+// Silence stops keep-alive, so that the lock is lost: for tests of what happens then.
+func (l *Lock) Silence() {
+	if held := l.current(); held != nil {
+		held.lease.stop()
+	}
+}
+
+func requestID() string {
+	var bytes [16]byte
+	if _, err := rand.Read(bytes[:]); err != nil {
+		panic("rowlock: the machine has no random numbers: " + err.Error())
+	}
+	return hex.EncodeToString(bytes[:])
+}

@@ -1,0 +1,129 @@
+// Package rowlock takes locks of a Rowlock cluster by HTTP, with nothing but the standard library.
+//
+// A Lock has a lease of its own at the cluster, which a goroutine keeps alive. When that fails for the time of
+// the lease, the lock is lost: Lock.Context is cancelled before somebody else can be granted it.
+package rowlock
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Config says where a cluster is.
+type Config struct {
+	// URLs of the nodes' api listeners. Name all of them, so that the next one is asked when one fails.
+	URLs []string
+	// Token goes into Authorization: Bearer, if it is not empty.
+	Token string
+	// TTL is the time of leases: the locks of a program that has died are free after it. 10 s if it is zero.
+	TTL time.Duration
+	// HTTP makes the requests; nil: one that keeps connections. It must not follow redirects, nor have a
+	// timeout of less than a minute.
+	HTTP *http.Client
+}
+
+// Cluster is a cluster as its client sees it. It is safe for concurrent use.
+type Cluster struct {
+	transport *transport
+	ttl       time.Duration
+}
+
+// New makes a client. Nothing is sent before a lock is asked for.
+func New(config Config) (*Cluster, error) {
+	transport, err := newTransport(config)
+	if err != nil {
+		return nil, err
+	}
+	ttl := config.TTL
+	if ttl == 0 {
+		ttl = 10 * time.Second
+	}
+	return &Cluster{transport: transport, ttl: ttl}, nil
+}
+
+// Mode says with whom a lock is shared.
+type Mode string
+
+const (
+	// Exclusive is for one holder. It is the mode of an empty string, too.
+	Exclusive Mode = "exclusive"
+	// Shared is for all who ask for Shared.
+	Shared Mode = "shared"
+	// Permits is for holders of at most Options.Limit permits together.
+	Permits Mode = "permits"
+)
+
+// Options of a lock. The zero value is an exclusive lock.
+type Options struct {
+	Mode Mode
+	// Permits that are wanted, of Limit that the lock has.
+	Permits, Limit int
+	// Owner is for deadlock detection: attempts of one owner are one program's that does one thing at a time.
+	Owner string
+	// Label is what people see in the queue.
+	Label string
+	// OnWaiting is called with the position in the queue each time the cluster tells it.
+	OnWaiting func(position int)
+}
+
+// Part is one of several locks that are taken together.
+type Part struct {
+	Name           string
+	Mode           Mode
+	Permits, Limit int
+}
+
+// ErrLost means that the lease has ended: what it held is free, and its place in the queue is gone.
+var ErrLost = errors.New("rowlock: the lease is over")
+
+// ErrHeld means that this Lock is held already, or asked for by another goroutine.
+var ErrHeld = errors.New("rowlock: this Lock is in use")
+
+// Holder is who holds a lock, as far as the cluster says it.
+type Holder struct {
+	Token   string `json:"token"`
+	Place   string `json:"place"`
+	Label   string `json:"label"`
+	SinceMs int64  `json:"since_ms"`
+}
+
+// Busy means that TryLock found the lock taken.
+type Busy struct {
+	// Holder may be nil.
+	Holder *Holder
+}
+
+func (busy *Busy) Error() string {
+	if busy.Holder == nil {
+		return "rowlock: somebody else has the lock"
+	}
+	return fmt.Sprintf("rowlock: %q has the lock with token %s", busy.Holder.Label, busy.Holder.Token)
+}
+
+// Refused means that the cluster does not allow it.
+type Refused struct {
+	// Status is that of HTTP.
+	Status int
+	// Title and Detail are those of the problem document (RFC 9457).
+	Title, Detail string
+}
+
+func (refused *Refused) Error() string {
+	return fmt.Sprintf("rowlock: %d %s: %s", refused.Status, refused.Title, refused.Detail)
+}
+
+// address is a name as a part of an address; its slashes stay.
+func address(name string) (string, error) {
+	parts := strings.Split(name, "/")
+	for at, part := range parts {
+		if part == "" || part == "." || part == ".." {
+			return "", fmt.Errorf("rowlock: not a name: %q", name)
+		}
+		parts[at] = url.PathEscape(part)
+	}
+	return strings.Join(parts, "/"), nil
+}

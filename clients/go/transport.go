@@ -1,0 +1,205 @@
+package rowlock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// How long a node may take for an answer, on top of the time for which it was asked to wait.
+	answerMax = 10 * time.Second
+	// Between two rounds through all nodes.
+	roundPause = 200 * time.Millisecond
+	// Of an answer.
+	bodyMax = 1 << 20
+	forever = time.Duration(1<<63 - 1)
+)
+
+// errTimedOut is for what has a bound beside its context.
+var errTimedOut = errors.New("rowlock: no node has answered in time")
+
+// answer has the fields of all answers.
+type answer struct {
+	Status     int     `json:"-"`
+	Lease      string  `json:"lease"`
+	Secret     string  `json:"secret"`
+	TTLMs      int64   `json:"ttl_ms"`
+	ValidForMs int64   `json:"valid_for_ms"`
+	State      string  `json:"state"`
+	Token      string  `json:"token"`
+	Position   int     `json:"position"`
+	Holder     *Holder `json:"holder"`
+	Locks      []struct {
+		State  string  `json:"state"`
+		Token  string  `json:"token"`
+		Holder *Holder `json:"holder"`
+	} `json:"locks"`
+	Released bool   `json:"released"`
+	Held     bool   `json:"held"`
+	Zxid     string `json:"zxid"`
+	Leader   *struct {
+		Value   string `json:"value"`
+		Token   string `json:"token"`
+		SinceMs int64  `json:"since_ms"`
+	} `json:"leader"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+}
+
+// transport asks one node after another until one answers. It knows no locks.
+type transport struct {
+	nodes []string
+	token string
+	http  *http.Client
+	// The node that is asked next.
+	at atomic.Uint32
+}
+
+func newTransport(config Config) (*transport, error) {
+	if len(config.URLs) == 0 {
+		return nil, errors.New("rowlock: no URL of a node")
+	}
+	t := &transport{token: config.Token, http: config.HTTP}
+	for _, text := range config.URLs {
+		node, err := url.Parse(text)
+		if err != nil || (node.Scheme != "http" && node.Scheme != "https") || node.Host == "" {
+			return nil, fmt.Errorf("rowlock: not the URL of a node: %q", text)
+		}
+		t.nodes = append(t.nodes, node.Scheme+"://"+node.Host)
+	}
+	if t.http == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		own.MaxIdleConnsPerHost = 64
+		t.http = &http.Client{Transport: own, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
+	}
+	return t, nil
+}
+
+// next goes on to another node, unless another request has done so.
+func (t *transport) next(at uint32) {
+	t.at.CompareAndSwap(at, (at+1)%uint32(len(t.nodes)))
+}
+
+// call makes a request that may be repeated. Nothing is sent after until, a moment of now; each bounds one
+// node's answer. The error is that of ctx, a *Refused for all refusals but 404, or errTimedOut.
+func (t *transport) call(
+	ctx context.Context, method, path string, body any, until, each time.Duration,
+) (*answer, error) {
+	failed := errors.New("no node was asked")
+	for tried := 1; ; tried++ {
+		left := until - now()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if left <= 0 {
+			return nil, fmt.Errorf("%w; the last one: %v", errTimedOut, failed)
+		}
+		at := t.at.Load()
+		found, err := t.once(ctx, at, method, path, body, shortest(left, each))
+		switch {
+		case err != nil:
+			failed = err
+		case found.Status >= 500 || found.Status >= 300 && found.Status < 400:
+			failed = fmt.Errorf("%d %s", found.Status, found.Detail)
+		case found.Status >= 400 && found.Status != http.StatusNotFound:
+			return nil, &Refused{found.Status, found.Title, found.Detail}
+		default:
+			return found, nil
+		}
+		if ctx.Err() != nil {
+			continue
+		}
+		t.next(at)
+		if tried%len(t.nodes) == 0 {
+			pause(ctx, shortest(roundPause, until-now()))
+		}
+	}
+}
+
+func (t *transport) once(
+	ctx context.Context, at uint32, method, path string, body any, bound time.Duration,
+) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	response, err := t.send(ctx, at, method, path, body, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return read(response)
+}
+
+// send makes one request. Whoever calls it closes the body of the answer.
+func (t *transport) send(
+	ctx context.Context, at uint32, method, path string, body any, more http.Header,
+) (*http.Response, error) {
+	var text io.Reader
+	if body != nil {
+		document, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		text = bytes.NewReader(document)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, t.nodes[at]+path, text)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range more {
+		request.Header[name] = values
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if t.token != "" {
+		request.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	return t.http.Do(request)
+}
+
+// read reads an answer to its end, so that its connection can carry the next request.
+func read(response *http.Response) (*answer, error) {
+	text, err := io.ReadAll(io.LimitReader(response.Body, bodyMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > bodyMax {
+		return nil, errors.New("the answer is too large")
+	}
+	found := &answer{}
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, found); err != nil {
+			return nil, fmt.Errorf("not an answer of this API: %w", err)
+		}
+	}
+	found.Status = response.StatusCode
+	return found, nil
+}
+
+// pause ends after the time, or with ctx.
+func pause(ctx context.Context, length time.Duration) {
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func shortest(all ...time.Duration) time.Duration {
+	least := all[0]
+	for _, one := range all[1:] {
+		if one < least {
+			least = one
+		}
+	}
+	return least
+}
