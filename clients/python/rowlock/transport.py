@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import os
 import ssl
+import threading
 import time
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from urllib.parse import urlsplit
 
 from .errors import Refused, TimedOut
@@ -15,6 +17,12 @@ Answer = Tuple[int, Json]
 ANSWER_MAX = 10.0
 # Seconds between two rounds through all nodes.
 PAUSE = 0.2
+# Seconds after which a connection that rests is not used any more: nodes close it after 120.
+REST_MAX = 60.0
+# Connections that are kept.
+KEPT_MAX = 32
+# How a request ends on a connection that the node has closed.
+CLOSED = (ConnectionError, http.client.RemoteDisconnected)
 # Bytes of an answer that are read at most.
 BODY_MAX = 1 << 20
 
@@ -38,6 +46,7 @@ class Transport:
         self._token = token
         self._tls = tls
         self._at = 0
+        self._idle = Idle()
 
     def call(self, method: str, path: str, body: Json, until: float, each: float = ANSWER_MAX) -> Answer:
         """Asks one node after another until one answers. The request must be one that may be repeated.
@@ -70,23 +79,96 @@ class Transport:
         return status, answer
 
     def _once(self, at: int, method: str, path: str, body: Json, timeout: float) -> Answer:
+        deadline = now() + timeout
+        while True:
+            connection, is_kept = self._idle.take(at) or (self._connect(at), False)
+            try:
+                # A socket's timeout is that of one step; the whole answer comes in one or two.
+                connection.timeout = max(0.001, deadline - now())
+                if connection.sock is not None:
+                    connection.sock.settimeout(connection.timeout)
+                answer = self._ask(connection, method, path, body)
+            except BaseException as error:
+                connection.close()
+                # The node has closed a connection that rested. The request may be repeated.
+                if is_kept and isinstance(error, CLOSED) and now() < deadline:
+                    continue
+                raise
+            self._idle.give(at, connection)
+            return answer
+
+    def _connect(self, at: int) -> http.client.HTTPConnection:
         node = self._nodes[at]
         host = node.hostname or ""
-        connection: http.client.HTTPConnection
         if node.scheme == "https":
-            connection = http.client.HTTPSConnection(host, node.port, timeout=timeout, context=self._tls)
-        else:
-            connection = http.client.HTTPConnection(host, node.port, timeout=timeout)
+            return http.client.HTTPSConnection(host, node.port, context=self._tls)
+        return http.client.HTTPConnection(host, node.port)
+
+    def _ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: Json) -> Answer:
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            connection.request(method, path, json.dumps(body), headers)
-            response = connection.getresponse()
-            text = response.read(BODY_MAX)
-            answer = json.loads(text) if text else {}
-            if not isinstance(answer, dict):
-                raise ValueError("the answer is no JSON object")
-            return response.status, answer
-        finally:
+        connection.request(method, path, json.dumps(body), headers)
+        response = connection.getresponse()
+        text = response.read(BODY_MAX)
+        if not response.isclosed():
+            # Invariant: no connection is kept whose answer was not read to its end.
             connection.close()
+        answer = json.loads(text) if text else {}
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is no JSON object")
+        return response.status, answer
+
+    def close(self) -> None:
+        """Closes the connections that rest. The transport can be used on."""
+        self._idle.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_idle"):
+            self._idle.close()
+
+
+class Idle:
+    """Connections that carry no request at the moment. Safe for threads and for programs that fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        # Each with the node and the moment of its last answer, the newest last.
+        self._kept: List[Tuple[int, float, http.client.HTTPConnection]] = []
+
+    def take(self, at: int) -> Optional[Tuple[http.client.HTTPConnection, bool]]:
+        """A connection to this node, and that it was kept; None: there is none."""
+        self._check()
+        with self._lock:
+            old = [kept for kept in self._kept if now() - kept[1] > REST_MAX]
+            self._kept = [kept for kept in self._kept if kept not in old]
+            found = next((kept for kept in reversed(self._kept) if kept[0] == at), None)
+            if found is not None:
+                self._kept.remove(found)
+        for _, _, connection in old:
+            connection.close()
+        return None if found is None else (found[2], True)
+
+    def give(self, at: int, connection: http.client.HTTPConnection) -> None:
+        """Keeps a connection that is not closed."""
+        if connection.sock is None:
+            return
+        with self._lock:
+            if len(self._kept) < KEPT_MAX:
+                self._kept.append((at, now(), connection))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for _, _, connection in kept:
+            connection.close()
+
+    def _check(self) -> None:
+        """A fork shares the sockets of its parent: one would read the answers of the other."""
+        if self._pid != os.getpid():
+            # Another thread of the parent may have had the lock.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+            self.close()
