@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::mixed_queue::kazoo;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish};
 
@@ -126,4 +127,20 @@ async fn the_client_for_go_passes_its_own_tests_and_is_written_as_go_is() {
     });
     let said = said.await;
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kazoos_shared_lock_stands_in_one_queue_with_its_own_locks_and_with_clients_by_http() {
+    let Some(mut kazoo) = kazoo() else { return };
+    let it = Cluster::start_with_api(3, "").await;
+    let urls: Vec<String> = it.ids().into_iter().map(|id| format!("http://{}", it.api(id))).collect();
+    kazoo.current_dir(clients().join("python")).args([
+        "tests/kazoo_queue.py",
+        &it.endpoints(),
+        &urls.join(","),
+    ]);
+    kazoo.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = run(kazoo).await;
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    println!("{}", said.out);
 }
