@@ -28,6 +28,7 @@ mod containers_and_quotas;
 mod dependencies;
 mod deploy;
 mod discovery;
+mod drills;
 mod exactly_counts;
 mod files;
 mod hazards_crashes;

@@ -21,8 +21,8 @@ use crate::support::command::{Said, finish_within};
 use crate::support::raw::{Raw, SESSION_MS};
 use crate::support::{eventually, secs};
 
-const LOCK: &str = "/locks/nightly";
-const WITNESS: &str = "/witness";
+pub const LOCK: &str = "/locks/nightly";
+pub const WITNESS: &str = "/witness";
 const GRANTS: usize = 1_000;
 /// Clients of each kind; each has a session of its own.
 const CLIENTS: usize = 3;
@@ -31,12 +31,13 @@ const ROUNDS: usize = 100;
 /// Fifteen seconds of it on a quiet machine.
 const TIME_MAX: std::time::Duration = secs(300);
 
+/// One turn of a client.
 #[derive(Debug)]
-struct Grant {
-    who: String,
-    token: i64,
+pub struct Grant {
+    pub who: String,
+    pub token: i64,
     /// The token of the last writer.
-    before: i64,
+    pub before: i64,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +63,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     }
     for n in 0..CLIENTS {
         clients += 1;
-        contenders.spawn(rowlock(cluster.client().await, n));
+        contenders.spawn(contender(cluster.client().await, n, ROUNDS));
     }
     let left = GRANTS - clients * ROUNDS;
     let rounds = |n| left / CLIENTS + usize::from(n < left % CLIENTS);
@@ -85,15 +86,15 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     }
     let took = started.elapsed();
     assert!(took < TIME_MAX, "{took:?}");
-    check(grants, client.get(WITNESS).await.unwrap().stat.version);
+    check(grants, GRANTS, client.get(WITNESS).await.unwrap().stat.version);
     println!("{GRANTS} grants to {clients} clients in {took:.1?}");
     gate.close().await;
 }
 
 /// The chain of grants is the order of the queue.
-fn check(mut grants: Vec<Grant>, writes: Version) {
-    assert_eq!(grants.len(), GRANTS);
-    assert_eq!(writes, Version(GRANTS as i32), "every holder wrote once");
+pub fn check(mut grants: Vec<Grant>, count: usize, writes: Version) {
+    assert_eq!(grants.len(), count);
+    assert_eq!(writes, Version(count as i32), "every holder wrote once");
     grants.sort_by_key(|grant| grant.token);
     let mut before = 0;
     for grant in &grants {
@@ -103,10 +104,12 @@ fn check(mut grants: Vec<Grant>, writes: Version) {
     }
 }
 
-async fn rowlock(client: Client, n: usize) -> Vec<Grant> {
+/// Our client; each wait ends with its first wake-up.
+pub async fn contender(client: Client, n: usize, rounds: usize) -> Vec<Grant> {
     let mut grants = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let guard = client.mutex("nightly").lock().await.unwrap();
+        assert!(guard.wait_stats().wakeups <= 1, "{:?}", guard.wait_stats());
         let token = guard.token().0;
         let Znode { data, stat } = client.get(WITNESS).await.unwrap();
         client.set(WITNESS, Some(token.to_string().into()), Some(stat.version)).await.unwrap();
@@ -150,7 +153,7 @@ async fn predecessor(raw: &mut Raw, own: &str) -> Option<String> {
     before.map(|name| format!("{LOCK}/{name}"))
 }
 
-fn grants_of(said: Said) -> Vec<Grant> {
+pub fn grants_of(said: Said) -> Vec<Grant> {
     assert_eq!(said.code, 0, "{}", said.err);
     let grant = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
