@@ -246,6 +246,19 @@ func TestAnAttemptThatIsAbortedOrTooLateEndsItsLeaseBeforeItReturns(t *testing.T
 	if err != context.Canceled || !n.ended() {
 		t.Error(err)
 	}
+	// Granted, but nobody waits for it any more.
+	ctx, cancel = context.WithCancel(context.Background())
+	n = start(t, func(r request, count int) (int, string) {
+		if strings.HasSuffix(r.path, "/acquire") {
+			cancel()
+		}
+		return works(r, count)
+	})
+	l := cluster(t, n).Lock("a", Options{})
+	if err := l.Lock(ctx); err != context.Canceled || l.Token() != 0 || l.Context().Err() == nil || !n.ended() {
+		t.Error(err, l.Token())
+	}
+	n = start(t, but("/acquire", 202, `{"state": "waiting", "position": 1}`))
 	late, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	if err := cluster(t, n).Lock("a", Options{}).Lock(late); err != context.DeadlineExceeded {

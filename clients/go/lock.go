@@ -144,8 +144,9 @@ func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
 	taken, err := l.await(ctx, lease, waits, until)
 	if err != nil {
 		lease.giveBack()
+		return nil, err
 	}
-	return taken, err
+	return taken, nil
 }
 
 func (l *Lock) await(ctx context.Context, lease *lease, waits bool, until time.Duration) (*held, error) {
