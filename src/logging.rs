@@ -1,7 +1,14 @@
-//! Structured logs of a node on stderr: level by flag, environment or file, as text or JSON lines.
+//! Structured logs of a node on stderr: level by flag, environment, file or an operator's wish, as text or
+//! JSON lines.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_coordinator::LogSwitch;
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::{Failure, USAGE};
@@ -41,19 +48,65 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
     directives.parse().map_err(|e| wrong(&format!("{e}")))
 }
 
+/// The filter of this process, which can be changed while it runs.
+pub struct Switch {
+    handle: Handle<Targets, Registry>,
+    filters: Mutex<Filters>,
+}
+
+struct Filters {
+    /// By flag, environment or file.
+    usual: String,
+    /// What an operator has put in its place.
+    wished: Option<String>,
+}
+
+impl Switch {
+    /// The file says something else now. What an operator has put in its place stays.
+    pub fn set_usual(&self, filter: &str) -> Result<(), Failure> {
+        let targets = check(filter)?;
+        let mut filters = self.filters.lock();
+        filter.clone_into(&mut filters.usual);
+        if filters.wished.is_none() {
+            self.reload(targets);
+        }
+        Ok(())
+    }
+
+    fn reload(&self, targets: Targets) {
+        self.handle.reload(targets).expect("Invariant: the subscriber lives as long as the process");
+    }
+}
+
+impl LogSwitch for Switch {
+    fn set(&self, filter: Option<&str>) -> Result<(), String> {
+        let mut filters = self.filters.lock();
+        let targets = check(filter.unwrap_or(&filters.usual)).map_err(|refused| refused.message)?;
+        filters.wished = filter.map(str::to_owned);
+        self.reload(targets);
+        Ok(())
+    }
+
+    fn current(&self) -> String {
+        let filters = self.filters.lock();
+        filters.wished.clone().unwrap_or_else(|| filters.usual.clone())
+    }
+}
+
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
-pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = check(filter)?;
+pub fn start(filter: &str, format: LogFormat) -> Result<Arc<Switch>, Failure> {
+    let (targets, handle) = reload::Layer::new(check(filter)?);
     // The log's reader may go: the node goes on, and cannot report it anywhere.
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
-    Ok(())
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
+    let filters = Mutex::new(Filters { usual: filter.to_owned(), wished: None });
+    Ok(Arc::new(Switch { handle, filters }))
 }
 
 #[cfg(test)]

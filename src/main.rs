@@ -18,6 +18,7 @@ mod help;
 mod http_get;
 mod import;
 mod lock;
+mod log_level;
 mod logging;
 mod manuals;
 mod member;
@@ -107,6 +108,7 @@ enum Command {
     Upgrade(upgrade::Upgrade),
     Drain(operate::Drain),
     Rebalance(operate::Rebalance),
+    LogLevel(log_level::LogLevel),
     Tls(tls::Tls),
     Token(token::TokenCommand),
     Sim(sim::Sim),
@@ -199,6 +201,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Wal(wal) => wal.run(),
             Command::Drain(drain) => drain.run().await,
             Command::Rebalance(rebalance) => rebalance.run().await,
+            Command::LogLevel(log_level) => log_level.run().await,
             Command::Member(member) => member.run().await,
             Command::Upgrade(upgrade) => upgrade.run().await,
             Command::Tls(tls) => tls.run(),

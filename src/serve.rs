@@ -1,5 +1,5 @@
 //! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM. SIGHUP has
-//! certificates and tokens looked at.
+//! certificates and tokens looked at, and the filter of the log read again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::SignalKind;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
-use crate::logging::{self, LogFormat};
+use crate::logging::{self, LogFormat, Switch};
 use crate::open_files;
 use crate::signals::{Stop, hear_unless_ignored, next};
 use crate::systemd::Manager;
@@ -65,7 +65,7 @@ impl Serve {
         }
         let (mut config, warnings, level) = self.node_config()?;
         let started = logging::start(self.log.as_deref().unwrap_or(&level), self.log_format);
-        started.map_err(|e| match self.log {
+        let log = started.map_err(|e| match self.log {
             Some(_) => e,
             None => Failure::new(CONFIG, format!("{}: {e}", self.config.display())),
         })?;
@@ -80,6 +80,7 @@ impl Serve {
         let mut hangup = hear_unless_ignored(SignalKind::hangup())?;
         let mut manager = Manager::from_env();
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
+        node.log_is_switched_by(log.clone());
         manager.ready();
         loop {
             tokio::select! {
@@ -92,8 +93,7 @@ impl Serve {
                 // A closed terminal, or a request to read files again: no reason to stop serving.
                 () = next(hangup.as_mut()) => {
                     manager.reloading();
-                    let looks = if node.look_at_files() { "looking at certificates and tokens" } else { "there are no certificates and no tokens" };
-                    tracing::info!("SIGHUP: {looks}; nothing else is read again, restart the node for that");
+                    self.hang_up(&node, &log);
                     manager.ready();
                 }
                 () = manager.accompany(&node) => {}
@@ -101,6 +101,25 @@ impl Serve {
                     node.shutdown().await;
                     return Err(stopped_by_itself(&error));
                 }
+            }
+        }
+    }
+
+    /// What SIGHUP is for.
+    fn hang_up(&self, node: &Node, log: &Switch) {
+        let looks = if node.look_at_files() {
+            "looking at certificates and tokens"
+        } else {
+            "there are no certificates and no tokens"
+        };
+        tracing::info!(
+            "SIGHUP: {looks}; of the file only `log` is read again, restart the node for the rest"
+        );
+        // What was said at the start goes before the file.
+        if self.log.is_none() {
+            let file = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e));
+            if let Err(error) = file.and_then(|file| log.set_usual(&file.log)) {
+                tracing::warn!(%error, file = %self.config.display(), "the filter of the log stays as it was");
             }
         }
     }

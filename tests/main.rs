@@ -40,6 +40,7 @@ mod import;
 mod largest_frames;
 mod leader_kill_rounds;
 mod log_bound;
+mod log_level;
 mod members;
 mod mixed_queue;
 mod operations;

@@ -91,7 +91,9 @@ pub mod upgrade;
 pub mod zk;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};
-pub use node::{Addresses, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals};
+pub use node::{
+    Addresses, LogSwitch, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals,
+};
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
 pub use rowlock_types::node_hook::{Ballot, NodeHook, Position};

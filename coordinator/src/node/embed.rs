@@ -3,6 +3,7 @@
 //! of the crate.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rowlock_consensus::raft::compaction::take_snapshot;
@@ -12,7 +13,7 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
-use super::{Addresses, Node, NodeError};
+use super::{Addresses, LogSwitch, Node, NodeError};
 use crate::config::{
     AuditConfig, AutopilotConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig,
     HttpConfig, LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig,
@@ -120,6 +121,12 @@ impl NodeConfig {
 }
 
 impl Node {
+    /// Lets operators change what this program logs (`rowlock log-level`). Without it, or before it, they are
+    /// refused. The first switch stays.
+    pub fn log_is_switched_by(&self, switch: Arc<dyn LogSwitch>) {
+        self.log_level.is_switched_by(switch);
+    }
+
     /// Whether the node makes progress, with or without a quorum. Never waits.
     pub fn vitals(&self) -> Vitals {
         let status = self.status.borrow();

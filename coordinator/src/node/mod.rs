@@ -39,6 +39,8 @@ use crate::config::NodeConfig;
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 pub use crate::operations::end_session::NotExpired;
+use crate::operations::log_level::LogLevel;
+pub use crate::operations::log_level::LogSwitch;
 use crate::proposer::Proposer;
 use crate::replica::Replica;
 pub use addresses::Addresses;
@@ -134,6 +136,7 @@ pub struct Node {
     failure: watch::Receiver<Option<NodeError>>,
     proposer: Proposer,
     metrics: Arc<Metrics>,
+    log_level: Arc<LogLevel>,
     tls: Tls,
     tokens: Tokens,
 }

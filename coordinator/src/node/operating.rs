@@ -14,6 +14,7 @@ use super::parts::Parts;
 use crate::config::UpgradeConfig;
 use crate::operations::end_session::EndSession;
 use crate::operations::hand_over::HandOver;
+use crate::operations::log_level::LogLevel;
 use crate::operations::{OperationDoor, Operations, Operator};
 use crate::proposer::Proposer;
 use crate::upgrade::Upgrades;
@@ -52,6 +53,7 @@ impl Parts {
             upgrades: Arc::new(upgrades),
             registry: self.registry.clone(),
             ending,
+            log_level: Arc::new(LogLevel::of(me)),
             drained: drain,
         };
         let leave = Leave { hand_over, pending: self.pending.clone(), leaving: leaving_tx };
@@ -66,6 +68,7 @@ impl Parts {
         here: &Arc<Operator>,
     ) -> OperationDoor {
         let (door, queue) = mpsc::channel(OPERATIONS_QUEUE_MAX);
+        self.tasks.spawn("log-level", here.log_level.clone().run(self.tasks.shutdown().clone()));
         let (leadership, peers) = (leadership.clone(), self.peers.clone());
         let operations = Operations { me, queue, leadership, here: here.clone(), peers };
         self.tasks.spawn("operations", operations.run(self.tasks.shutdown().clone()));

@@ -156,6 +156,7 @@ impl Parts {
             failure: self.failure.1,
             proposer: wires.proposer,
             metrics: self.metrics,
+            log_level: wires.operator.log_level.clone(),
             tls: self.trust.tls,
             tokens: self.trust.tokens,
         }

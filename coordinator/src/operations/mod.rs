@@ -1,4 +1,5 @@
-//! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients.
+//! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients,
+//! log more.
 //!
 //! In the flow: a superuser's request comes from its connection through [`OperationDoor`] to the one task of
 //! this node that passes it on to the node that it is meant for, and tells the connection what has come of
@@ -8,6 +9,7 @@
 
 pub mod end_session;
 pub mod hand_over;
+pub mod log_level;
 mod operator;
 
 use std::sync::Arc;
@@ -27,6 +29,9 @@ pub use operator::Operator;
 
 /// An operation that takes longer may still happen, and its operator is told so.
 const DEADLINE: Duration = Duration::from_secs(15);
+/// The same for what is done at once. Whoever asks hears nothing else meanwhile, not even that the connection
+/// lives: a client would give it up, and ask the next node.
+const DEADLINE_AT_ONCE: Duration = Duration::from_secs(3);
 /// Pause before a leader is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How often a drained node looks whether it leads.
@@ -93,10 +98,14 @@ impl Operations {
                     None => return,
                 },
             };
+            let deadline = match &ask.operation {
+                Operation::Rebalance { .. } | Operation::LogLevel { .. } => DEADLINE_AT_ONCE,
+                _ => DEADLINE,
+            };
             let result = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                done = time::timeout(DEADLINE, self.pass_on(&ask.operation)) => {
+                done = time::timeout(deadline, self.pass_on(&ask.operation)) => {
                     done.unwrap_or(Err(ErrorCode::OperationTimeout))
                 }
             };

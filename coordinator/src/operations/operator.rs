@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::end_session::{EndSession, NotExpired};
 use super::hand_over::HandOver;
+use super::log_level::LogLevel;
 use crate::delivery::registry::Registry;
 use crate::upgrade::Upgrades;
 
@@ -36,14 +37,16 @@ pub struct Operator {
     pub registry: Arc<Registry>,
     /// Sessions of the cluster.
     pub ending: EndSession,
+    /// The node's log.
+    pub log_level: Arc<LogLevel>,
     /// Heard by the status publisher, which ends serving.
     pub drained: watch::Sender<bool>,
 }
 
 impl Operator {
     /// Does it, within a few seconds. The document says what has come of it; the code, why nothing has:
-    /// `BadArguments` (no such voter), `NewConfigNoQuorum` (no other node could take over), or
-    /// `OperationTimeout` (it may still happen).
+    /// `BadArguments` (no such voter, no filter), `NewConfigNoQuorum` (no other node could take over),
+    /// `Unimplemented` (this program cannot), or `OperationTimeout` (it may still happen).
     ///
     /// # Errors
     /// [`Refusal::NotLeader`]: it is for the leader.
@@ -60,6 +63,7 @@ impl Operator {
             Operation::Upgrade(step) => self.upgrades.carry_out(*step).await,
             Operation::Drain { on, .. } => self.drain(*on).await,
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
+            Operation::LogLevel { wish, .. } => self.log_level.carry_out(wish),
             Operation::EndSession { session } => self.end_session(*session).await,
         };
         Ok(done.map(|document| document.to_string()))

@@ -36,7 +36,35 @@ pub enum Operation {
     },
     /// `/v1/upgrade`: about the version that the cluster writes.
     Upgrade(UpgradeStep),
+    /// `/v1/log-level`: what the node writes into its log.
+    LogLevel {
+        /// Which one.
+        node: NodeId,
+        /// What is wished.
+        wish: LogWish,
+    },
 }
+
+/// What a node does about its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogWish {
+    /// It says how it logs.
+    Look,
+    /// `reset=true`: it logs as its configuration says.
+    Reset,
+    /// `filter=debug`: it logs so.
+    Set {
+        /// A level, or directives: as the key `log` of `cluster.toml`.
+        filter: String,
+        /// `for_ms=600000`: for so long, 1 to [`LOG_LEVEL_MAX_MS`]. `None`: until another wish or a restart.
+        for_ms: Option<u64>,
+    },
+}
+
+/// The longest time for which a filter can be set: a week.
+pub const LOG_LEVEL_MAX_MS: u64 = 7 * 86_400_000;
+/// Bytes of a filter.
+pub const LOG_FILTER_MAX_BYTES: usize = 1_024;
 
 /// What the leader does about the version of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +109,16 @@ impl Operation {
                 "hold" => UpgradeStep::Hold,
                 _ => return None,
             }),
+            "/v1/log-level" => {
+                let node = node(take("node")?)?;
+                let wish = match (take("filter"), take("for_ms"), take("reset")) {
+                    (None, None, None) => LogWish::Look,
+                    (None, None, Some("true")) => LogWish::Reset,
+                    (Some(filter), for_ms, None) => log_filter(filter, for_ms)?,
+                    _ => return None,
+                };
+                Operation::LogLevel { node, wish }
+            }
             _ => return None,
         };
         // What is left over, or given twice.
@@ -99,13 +137,25 @@ impl Operation {
         match self {
             Operation::EndSession { .. } => Some(me),
             Operation::HandOver { .. } | Operation::Upgrade(_) => leader,
-            Operation::Drain { node, .. } | Operation::Rebalance { node, .. } => Some(*node),
+            Operation::Drain { node, .. }
+            | Operation::Rebalance { node, .. }
+            | Operation::LogLevel { node, .. } => Some(*node),
         }
     }
 }
 
 fn node(text: &str) -> Option<NodeId> {
     text.parse().ok().map(NodeId)
+}
+
+/// Whether the filter means something is known to whoever logs.
+fn log_filter(filter: &str, for_ms: Option<&str>) -> Option<LogWish> {
+    let for_ms = match for_ms {
+        Some(text) => Some(text.parse().ok().filter(|ms| (1..=LOG_LEVEL_MAX_MS).contains(ms))?),
+        None => None,
+    };
+    let is_short = !filter.is_empty() && filter.len() <= LOG_FILTER_MAX_BYTES;
+    is_short.then(|| LogWish::Set { filter: filter.to_owned(), for_ms })
 }
 
 /// Hexadecimal, with or without `0x`; all 64 bits.
@@ -128,6 +178,20 @@ mod tests {
             ("/v1/drain?on=true&node=2", Operation::Drain { node: two, on: true }, Some(two)),
             ("/v1/upgrade?do=hold", Operation::Upgrade(UpgradeStep::Hold), Some(NodeId(7))),
             ("/v1/rebalance?node=2&percent=100", Operation::Rebalance { node: two, percent: 100 }, Some(two)),
+            ("/v1/log-level?node=2", Operation::LogLevel { node: two, wish: LogWish::Look }, Some(two)),
+            (
+                "/v1/log-level?node=2&reset=true",
+                Operation::LogLevel { node: two, wish: LogWish::Reset },
+                Some(two),
+            ),
+            (
+                "/v1/log-level?node=2&filter=info,a::b=debug&for_ms=5",
+                Operation::LogLevel {
+                    node: two,
+                    wish: LogWish::Set { filter: "info,a::b=debug".to_owned(), for_ms: Some(5) },
+                },
+                Some(two),
+            ),
             (
                 "/v1/end-session?session=0x1f",
                 Operation::EndSession { session: SessionId(31) },
@@ -159,6 +223,13 @@ mod tests {
             "/v1/rebalance?node=1&percent=0",
             "/v1/rebalance?node=1&percent=101",
             "/v1/rebalance?node=1&percent=5&speed=2",
+            "/v1/log-level?filter=debug",
+            "/v1/log-level?node=1&filter=",
+            "/v1/log-level?node=1&for_ms=5",
+            "/v1/log-level?node=1&filter=debug&for_ms=0",
+            "/v1/log-level?node=1&filter=debug&for_ms=604800001",
+            "/v1/log-level?node=1&filter=debug&reset=true",
+            "/v1/log-level?node=1&reset=false",
         ] {
             assert_eq!(Operation::parse(text), None, "{text}");
         }

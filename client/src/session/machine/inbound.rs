@@ -213,7 +213,7 @@ impl Machine {
     }
 
     fn call_answered(&mut self, mut asked: Asked, answer: Answer, now: Instant) {
-        if answer.as_ref().is_err_and(|code| is_passing(*code)) && self.is_to_be_repeated(&asked) {
+        if answer.as_ref().is_err_and(|code| self.is_to_be_repeated(&asked, *code)) {
             return self.repeat(Job::Call(asked), now);
         }
         if let Some(watch) = asked.call.watch.take() {
@@ -249,8 +249,13 @@ impl Machine {
         }
     }
 
-    /// Asked again, it has no second effect.
-    fn is_to_be_repeated(&self, asked: &Asked) -> bool {
+    /// Asked again, it has no second effect, and will be answered.
+    fn is_to_be_repeated(&self, asked: &Asked, code: ErrorCode) -> bool {
+        // The node that it is meant for may be down for long, and its operator wants to hear of that.
+        let is_given_up = matches!(asked.call.request, Request::Operate(_)) && code != ErrorCode::ThrottledOp;
+        if is_given_up || !is_passing(code) {
+            return false;
+        }
         let exactly_once = self.extensions.is_some_and(|extensions| extensions.tagged > 0);
         exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
     }

@@ -14,7 +14,7 @@ use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::znode_removal::ZnodeRemoval;
 use rowlock_proto::{ErrorCode, Response};
 
-const ALL: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\n";
+const ALL: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
 
 fn rowlock() -> Rig {
     let mut it = Rig::new();
@@ -167,6 +167,17 @@ fn a_refusal_for_the_moment_is_repeated_after_a_pause_with_its_id_and_in_order()
     it.reply(3, 5, Ok(Response::Stat(Stat::default()))).unwrap();
     it.settle();
     assert!(ok(&mut calls[0]));
+}
+
+#[test]
+fn an_operation_that_a_node_did_not_do_in_time_is_refused_and_not_asked_for_again() {
+    let mut it = rowlock();
+    let mut call = it.call(Request::Operate("/v1/rebalance?node=3&percent=5".to_owned()));
+    it.sent(0);
+    it.reply(1, 0, Err(ErrorCode::OperationTimeout)).unwrap();
+    it.settle();
+    assert!(matches!(it.error(&mut call), Error::Rejected(ErrorCode::OperationTimeout)));
+    assert_eq!(it.sent(1), []);
 }
 
 #[test]

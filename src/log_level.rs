@@ -1,0 +1,156 @@
+//! `rowlock log-level`: what the nodes write into their logs, changed while they run.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_client::Client;
+use rowlock_proto::ErrorCode;
+use rowlock_types::operation::{LOG_FILTER_MAX_BYTES, LOG_LEVEL_MAX_MS};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, leave};
+use crate::exit::{Failure, LOST, REFUSED, USAGE};
+use crate::logging;
+use crate::member::membership;
+use crate::moment::{duration, span};
+use crate::operate::{Refusal, operate};
+use crate::print::{errln, print};
+use crate::znode::{Output, print_json};
+
+/// Show what the nodes write into their logs, or change it while they run
+///
+/// A restart ends a change. Needs a superuser.
+#[derive(clap::Args)]
+pub struct LogLevel {
+    /// error, warn, info, debug, trace, off, or directives such as info,rowlock_consensus::raft=debug
+    filter: Option<String>,
+    /// Go back after this time (s, m, h, d; at most 7d). Without it the filter stays until --reset
+    #[arg(long = "for", value_name = "TIME", value_parser = period, requires = "filter")]
+    period: Option<Duration>,
+    /// Log as --log, ROWLOCK_LOG or cluster.toml says
+    #[arg(long, conflicts_with = "filter")]
+    reset: bool,
+    /// Only this node; without it, all members
+    #[arg(long, value_name = "ID")]
+    node: Option<u64>,
+    /// Form of the answer
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    let most = Duration::from_millis(LOG_LEVEL_MAX_MS);
+    let fits = duration(text).filter(|time| *time >= Duration::from_millis(1) && *time <= most);
+    fits.ok_or_else(|| "use 10m (s, m, h, d), at most 7d".to_owned())
+}
+
+impl LogLevel {
+    /// Nodes that do not answer are named, with exit code 75; the others are asked all the same.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(filter) = &self.filter {
+            // The nodes check it themselves. But here it can be said what is wrong.
+            logging::check(filter)?;
+            if filter.len() > LOG_FILTER_MAX_BYTES {
+                return Err(Failure::new(
+                    USAGE,
+                    format!("a filter has at most {LOG_FILTER_MAX_BYTES} bytes"),
+                ));
+            }
+        }
+        let client = self.cluster.connect().await?;
+        let asked = self.ask_all(&client).await;
+        leave(&client).await;
+        let (nodes, failed) = asked?;
+        match self.output {
+            Output::Json => print_json(&json!({ "nodes": nodes }))?,
+            Output::Simple => print(nodes.iter().map(line).collect::<String>().as_bytes())?,
+        }
+        let Some((last, others)) = failed.split_last() else { return Ok(ExitCode::SUCCESS) };
+        others.iter().for_each(|failure| errln!("rowlock: {failure}"));
+        Err(Failure::new(last.code, &last.message))
+    }
+
+    async fn ask_all(&self, client: &Client) -> Result<(Vec<Value>, Vec<Failure>), Failure> {
+        let nodes = match self.node {
+            Some(node) => vec![node],
+            None => membership(client).await?.servers.into_keys().collect(),
+        };
+        let (mut documents, mut failed) = (Vec::new(), Vec::new());
+        for node in nodes {
+            match operate(client, &self.wish(node)).await {
+                Ok(document) => documents.push(document),
+                Err(Refusal::Code(code @ (ErrorCode::NoAuth | ErrorCode::ThrottledOp))) => {
+                    return Err(Refusal::Code(code).into());
+                }
+                Err(refusal) => failed.push(refused(node, refusal)),
+            }
+        }
+        Ok((documents, failed))
+    }
+
+    fn wish(&self, node: u64) -> String {
+        let mut what = format!("/v1/log-level?node={node}");
+        if let Some(filter) = &self.filter {
+            // It has no space in it that means anything, and no character that a query could not have.
+            what += &format!("&filter={}", filter.replace(' ', ""));
+        }
+        if let Some(period) = self.period {
+            what += &format!("&for_ms={}", period.as_millis());
+        }
+        if self.reset {
+            what += "&reset=true";
+        }
+        what
+    }
+}
+
+fn refused(node: u64, refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Code(ErrorCode::NoNode) => {
+            Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
+        }
+        Refusal::Code(ErrorCode::OperationTimeout) => {
+            Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
+        }
+        Refusal::Code(ErrorCode::BadArguments) => {
+            let what = format!("node {node} does not understand this; its log says why");
+            Failure::new(REFUSED, what)
+        }
+        Refusal::Code(ErrorCode::Unimplemented) => Failure::new(
+            REFUSED,
+            format!("the program that runs node {node} does not let its log be changed"),
+        ),
+        other => other.into(),
+    }
+}
+
+/// `node 2 logs debug, for 9 min 58 s`
+fn line(document: &Value) -> String {
+    let filter = document["filter"].as_str().unwrap_or("unknown");
+    let rest = document["ends_in_ms"].as_i64().map_or(String::new(), |ms| format!(", for {}", span(ms)));
+    format!("node {} logs {filter}{rest}\n", document["node"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_at_least_a_millisecond_and_at_most_a_week() {
+        assert_eq!(period("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(period("7d"), Ok(Duration::from_millis(LOG_LEVEL_MAX_MS)));
+        for wrong in ["", "10", "0s", "8d", "-1s", "x"] {
+            assert!(period(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_node_logs_is_a_line_with_the_time_that_is_left() {
+        let document = json!({ "node": 2, "filter": "debug", "ends_in_ms": 598_000 });
+        assert_eq!(line(&document), "node 2 logs debug, for 9 min 58 s\n");
+        let usual = json!({ "node": 2, "filter": "info", "ends_in_ms": null });
+        assert_eq!(line(&usual), "node 2 logs info\n");
+    }
+}
