@@ -185,6 +185,7 @@ pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
         ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
+        ConnectError::OtherCluster => Failure::new(REFUSED, format!("{e}; see ROWLOCK_CLUSTER_ID")),
         // It is there, and one side refuses the other.
         _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
         _ => Failure::new(

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use rowlock_client::Client;
 
 use self::server::Membership;
-use crate::cluster::failed;
-use crate::exit::{Failure, LOST};
+use crate::cluster::{Cluster, failed, leave, open};
+use crate::exit::{Failure, LOST, REFUSED};
 
 /// Show the members of the cluster, and change them while it serves
 ///
@@ -65,4 +65,20 @@ pub async fn membership(client: &Client) -> Result<Membership, Failure> {
     let found = client.get(PATH).await.map_err(|e| failed("members", &e))?;
     let text = found.data.map(|data| String::from_utf8_lossy(&data).into_owned()).unwrap_or_default();
     Membership::parse(&text).ok_or_else(|| Failure::new(LOST, format!("{PATH} cannot be read: {text:?}")))
+}
+
+/// Opens a session with this member, and with no other one.
+///
+/// # Errors
+/// The cluster or that member cannot be reached, or there is no such member.
+pub async fn connect_to(cluster: &Cluster, node: u64) -> Result<Client, Failure> {
+    let client = cluster.connect().await?;
+    let found = membership(&client).await;
+    leave(&client).await;
+    let found = found?;
+    let server = found.servers.get(&node).ok_or_else(|| {
+        let ids: Vec<String> = found.servers.keys().map(u64::to_string).collect();
+        Failure::new(REFUSED, format!("node {node} is no member; there are {}", ids.join(", ")))
+    })?;
+    open(cluster.client()?.endpoints(&server.client)).await
 }

@@ -138,6 +138,8 @@ async fn the_last_node_becomes_a_cluster_of_one_that_has_all_it_had_and_grants_n
     let recover = ["recover", "--node", "3", "--others-are-gone"];
     let said = run(&cluster, &recover, None).await;
     assert!(said.code == 64 && said.err.contains("must be the only voter"), "{}", said.err);
+    let old_disk = cluster.folder.join("old-disk");
+    fs::rename(cluster.data(1), &old_disk).unwrap();
     cluster.lose(1);
     cluster.lose(2);
     let said = run(&cluster, &recover[..3], None).await;
@@ -158,5 +160,12 @@ async fn the_last_node_becomes_a_cluster_of_one_that_has_all_it_had_and_grants_n
     for number in 0..20 {
         assert!(next.exists(&format!("/w{number}")).await.unwrap().is_some(), "/w{number}");
     }
+    // A node that was thought gone comes back with its disk: it is none of this cluster.
+    cluster.add_learner(1);
+    fs::rename(&old_disk, cluster.data(1)).unwrap();
+    cluster.start_node(1);
+    let refused = || async { cluster.log(1).contains("another cluster of the same name").then_some(()) };
+    eventually("the old node is refused", secs(30), refused).await;
+    assert!(cluster.status(1).await.is_none_or(|status| status["serving"] == false));
     granted.release().await.unwrap();
 }

@@ -1,8 +1,14 @@
 //! Members come and go by `rowlock member` while clients take and release locks, and no session is lost.
 
+use std::time::{Duration, Instant};
+
+use rowlock_client::{Acl, Bytes, Client, CreateMode, Transaction};
+
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish, rowlock};
+use crate::support::eventually;
 use crate::support::load::Cycling;
+use crate::support::ports;
 
 const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
 
@@ -10,6 +16,23 @@ async fn member(cluster: &Cluster, arguments: &[&str]) -> Said {
     let mut command = rowlock(&cluster.folder, &[&["member"], arguments].concat());
     command.env("ROWLOCK_ENDPOINTS", cluster.endpoints()).env("ROWLOCK_AUTH", "digest:super:test");
     tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
+}
+
+/// How much of it there is; figures for the docs are taken with more.
+fn size(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// So many znodes of 100 bytes.
+async fn grow(client: &Client, znodes: usize) {
+    let data = Bytes::from(vec![b'x'; 100]);
+    for first in (0..znodes).step_by(500) {
+        let mut all = Transaction::new();
+        for n in first..znodes.min(first + 500) {
+            all = all.create(format!("/z{n}"), Some(data.clone()), CreateMode::Persistent, Acl::open());
+        }
+        client.commit(all).await.unwrap();
+    }
 }
 
 async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
@@ -51,8 +74,13 @@ async fn a_cluster_of_three_grows_to_five_and_shrinks_to_three_under_load() {
     for id in [leader, other] {
         done(&cluster, &["remove", &id.to_string()]).await;
         cluster.stop(id).await;
-        cluster.lose(id);
     }
+    cluster.start_node(other);
+    let says = || async { cluster.log(other).contains("it was removed. It serves no clients").then_some(()) };
+    eventually("a removed node says so at its next start", Duration::from_secs(30), says).await;
+    cluster.stop(other).await;
+    cluster.lose(leader);
+    cluster.lose(other);
     let listed = done(&cluster, &["ls"]).await;
     assert!(listed.ends_with("tolerates 1 failure\n") && listed.lines().count() == 5, "{listed}");
     let last = cluster.ids()[0];
@@ -69,6 +97,7 @@ async fn a_killed_and_wiped_node_is_replaced_by_one_command_under_load() {
     for _ in 0..4 {
         clients.push(cluster.client().await);
     }
+    grow(&clients[0], size("ROWLOCK_TEST_ZNODES", 5_000)).await;
     let cycling = Cycling::start(clients, 2);
     let dead = cluster.leader().await;
     cluster.kill(dead);
@@ -79,11 +108,13 @@ async fn a_killed_and_wiped_node_is_replaced_by_one_command_under_load() {
     let mut command =
         rowlock(&cluster.folder, &["member", "replace", &old, "4", "--peer", &peer, "--client", &client]);
     command.env("ROWLOCK_ENDPOINTS", cluster.endpoints()).env("ROWLOCK_AUTH", "digest:super:test");
+    let begun = Instant::now();
     let replacing = tokio::task::spawn_blocking(move || finish(command.spawn().unwrap()));
     // As an operator does, who reads what the command says.
     cluster.start_node(4);
     let said = replacing.await.unwrap();
     assert!(said.code == 0 && said.err.contains("learner = true"), "{} {}", said.code, said.err);
+    println!("replaced after {:?}", begun.elapsed());
     cluster.lose(dead);
     let listed = done(&cluster, &["ls"]).await;
     assert!(listed.ends_with("tolerates 1 failure\n") && !listed.contains("learner"), "{listed}");
@@ -128,4 +159,30 @@ async fn a_change_of_members_needs_a_superuser_a_member_and_an_address() {
     command.env("ROWLOCK_ENDPOINTS", cluster.endpoints());
     let said = tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap();
     assert!(said.code == 1 && said.err.contains("only superusers"), "{} {}", said.code, said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_nodes_get_other_addresses_one_after_the_other_under_load() {
+    let mut cluster = Cluster::start(3, &format!("{FAST}{SUPER}")).await;
+    let before = cluster.endpoints();
+    let after: Vec<String> = (1..=3).map(|_| ports::address()).collect();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        // Clients know the places to which nodes are going to move, as DNS would say them.
+        clients.push(cluster.client_of(&format!("{before},{}", after.join(","))).await);
+    }
+    let cycling = Cycling::start(clients, 2);
+    for (id, client) in (1..=3).zip(&after) {
+        cluster.stop(id).await;
+        cluster.move_node(id, client);
+        let (number, peer) = (id.to_string(), cluster.peer(id).to_owned());
+        done(&cluster, &["set", &number, "--peer", &peer, "--client", client]).await;
+        cluster.start_node(id);
+        cluster.wait_until_serves(id).await;
+        done(&cluster, &["wait", "--timeout", "30"]).await;
+    }
+    let listed = done(&cluster, &["ls"]).await;
+    assert!(listed.ends_with("tolerates 1 failure\n"), "{listed}");
+    assert!(after.iter().all(|client| listed.contains(client)), "{listed}");
+    cycling.end(&cluster).await;
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_proto::ClusterId;
 use rowlock_proto::path::{self, PathError};
 
 use crate::client::Client;
@@ -60,6 +61,7 @@ pub struct ClientBuilder {
     pub(crate) queue_names: QueueNames,
     pub(crate) prefer_leader: PreferLeader,
     pub(crate) allow_plaintext_passwords: bool,
+    pub(crate) cluster_id: Option<ClusterId>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
 }
@@ -107,6 +109,7 @@ impl Default for ClientBuilder {
             queue_names: QueueNames::Curator,
             prefer_leader: PreferLeader::default(),
             allow_plaintext_passwords: false,
+            cluster_id: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -221,6 +224,16 @@ impl ClientBuilder {
         self
     }
 
+    /// Takes only servers of this cluster (default: of any, and from then on of the one that opened the
+    /// session). A restore makes a cluster with another id, so a program that must not go on with restored
+    /// data says it here. The id is in `rowlock status`. Apache's servers, and releases before 0.2, do not
+    /// say theirs and are taken.
+    #[must_use]
+    pub fn cluster_id(mut self, id: ClusterId) -> Self {
+        self.cluster_id = Some(id);
+        self
+    }
+
     /// Connects by TLS (default: no). The endpoints are then those for TLS: `secure_client` of each node in
     /// `cluster.toml`.
     #[cfg(feature = "tls")]
@@ -234,7 +247,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout,
-    /// [`ConnectError::AuthFailed`], [`ConnectError::PlaintextPassword`].
+    /// [`ConnectError::AuthFailed`], [`ConnectError::PlaintextPassword`], [`ConnectError::OtherCluster`].
     /// # Cancel safety
     /// Dropping the future closes what was opened.
     pub async fn connect(self) -> Result<Client, ConnectError> {

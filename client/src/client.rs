@@ -126,6 +126,7 @@ impl Client {
         };
         let shared = Shared::new();
         let machine = Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone());
+        let machine = machine.of_cluster(config.cluster_id);
         let core = Core::new(machine, shared.clone());
         let admission = Arc::new(Semaphore::new(OUTSTANDING_REQUESTS));
         let connection = Connection {
@@ -154,6 +155,7 @@ impl Client {
             Some(Ending::AuthFailed) => Err(ConnectError::AuthFailed),
             Some(Ending::AuthRequired) => Err(ConnectError::AuthRequired),
             Some(Ending::PlaintextPassword) => Err(ConnectError::PlaintextPassword),
+            Some(Ending::OtherCluster) => Err(ConnectError::OtherCluster),
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),

@@ -11,6 +11,10 @@ use rowlock_proto::path::PathError;
 pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another machine over a plain connection; \
     use TLS, or allow it (ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=true, or allow_plaintext_passwords of the builder)";
 
+/// The same.
+pub(crate) const OTHER_CLUSTER: &str = "the servers belong to another cluster than the one that was asked for, or \
+    than before (it was restored from a backup, or the addresses are another cluster's now)";
+
 /// Why no session could be opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -38,6 +42,9 @@ pub enum ConnectError {
     /// machines. Nothing was sent.
     #[error("{}", PLAINTEXT_PASSWORD)]
     PlaintextPassword,
+    /// The servers belong to another cluster than [`crate::ClientBuilder::cluster_id`] says.
+    #[error("{}", OTHER_CLUSTER)]
+    OtherCluster,
     /// The system gave no thread to a blocking client.
     #[error("no thread for the client: {0}")]
     Thread(#[source] Arc<io::Error>),

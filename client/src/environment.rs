@@ -16,7 +16,7 @@ impl ClientBuilder {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
     /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
     /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`),
-    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`) and
+    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`), `ROWLOCK_CLUSTER_ID` and
     /// `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). With `ROWLOCK_TLS_CA` (a file) connections
     /// are by TLS: `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are our own certificate and its key,
     /// `ROWLOCK_TLS_SERVER_NAME` is the name of all servers. What is not set, or empty where TLS is
@@ -89,6 +89,14 @@ impl ClientBuilder {
             Some("always") => it = it.prefer_leader(PreferLeader::Always),
             Some(value) => return other("ROWLOCK_PREFER_LEADER", value, "never, when-waiting or always"),
         }
+        if let Some(id) = var("ROWLOCK_CLUSTER_ID").filter(|id| !id.is_empty()) {
+            match id.parse() {
+                Ok(id) => it = it.cluster_id(id),
+                Err(_) => {
+                    return other("ROWLOCK_CLUSTER_ID", &id, "what `rowlock status` calls the cluster id");
+                }
+            }
+        }
         match var("ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS").as_deref() {
             None => {}
             Some("true" | "1") => it = it.allow_plaintext_passwords(true),
@@ -158,6 +166,7 @@ mod tests {
                     "ROWLOCK_QUEUE_NAMES" => "kazoo",
                     "ROWLOCK_PREFER_LEADER" => "always",
                     "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS" => "true",
+                    "ROWLOCK_CLUSTER_ID" => "c1",
                     "ROWLOCK_TLS_CA" if cfg!(feature = "tls") => "ca.pem",
                     "ROWLOCK_TLS_CERT" if cfg!(feature = "tls") => "a.pem",
                     "ROWLOCK_TLS_KEY" if cfg!(feature = "tls") => "a.key",
@@ -178,7 +187,7 @@ mod tests {
         );
         assert_eq!(it.prefer_leader, PreferLeader::Always);
         assert_eq!((it.disconnect_grace, it.queue_names), (Duration::from_millis(700), QueueNames::Kazoo));
-        assert!(it.allow_plaintext_passwords);
+        assert!(it.allow_plaintext_passwords && it.cluster_id == Some(rowlock_proto::ClusterId(0xc1)));
         #[cfg(feature = "tls")]
         {
             let [ca, cert, key] =
@@ -194,6 +203,7 @@ mod tests {
             ("ROWLOCK_SESSION_TIMEOUT_MS", "10s"),
             ("ROWLOCK_AUTH", "hunter2"),
             ("ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS", "maybe"),
+            ("ROWLOCK_CLUSTER_ID", "production"),
         ] {
             let wrong = ClientBuilder::from_vars(|asked| (asked == name).then(|| value.to_owned()));
             assert!(wrong.is_err() && !format!("{wrong:?}").contains("hunter2"), "{wrong:?}");

@@ -6,7 +6,7 @@
 use rowlock_proto::ErrorCode;
 use rowlock_proto::path::PathError;
 
-use crate::connect_error::PLAINTEXT_PASSWORD;
+use crate::connect_error::{OTHER_CLUSTER, PLAINTEXT_PASSWORD};
 use crate::party::Party;
 
 /// Why a call on a [`crate::Client`] or a lock failed.
@@ -46,6 +46,10 @@ pub enum Error {
     /// [`crate::ClientBuilder::allow_plaintext_passwords`]. The session goes on without it.
     #[error("{}", PLAINTEXT_PASSWORD)]
     PlaintextPassword,
+    /// The servers belong to another cluster than those on which the session was opened, or than
+    /// [`crate::ClientBuilder::cluster_id`] says; the session is closed. The request had no effect.
+    #[error("{OTHER_CLUSTER}")]
+    OtherCluster,
     /// The runtime on which [`crate::ClientBuilder::connect`] ran has ended, or the session's task panicked:
     /// the session, its locks and ephemeral znodes are given up. The request was not sent.
     /// [`crate::Client::renew`] opens a new session, on the runtime where it is called.
@@ -184,6 +188,7 @@ impl Error {
                 | Error::Closed
                 | Error::AuthFailed
                 | Error::AuthRequired
+                | Error::OtherCluster
                 | Error::Stopped
                 | Error::Forked
         )
@@ -377,9 +382,14 @@ mod tests {
 
     #[test]
     fn the_end_of_a_session_is_not_retryable() {
-        for end in
-            [Error::SessionExpired, Error::Closed, Error::AuthFailed, Error::AuthRequired, Error::Stopped]
-        {
+        for end in [
+            Error::SessionExpired,
+            Error::Closed,
+            Error::AuthFailed,
+            Error::AuthRequired,
+            Error::OtherCluster,
+            Error::Stopped,
+        ] {
             assert!(end.is_session_end() && !end.is_retryable());
         }
         assert!(Error::ConnectionLoss.is_retryable());

@@ -147,6 +147,6 @@ pub use rowlock_proto::lock::{Claim, Owner};
 pub use rowlock_proto::path::PathError;
 pub use rowlock_proto::report;
 pub use rowlock_proto::{
-    Acl, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version, WatchedEvent,
-    Zxid, perms,
+    Acl, ClusterId, CreateMode, ErrorCode, EventType, FencingToken, Id, NodeId, SessionId, Stat, Version,
+    WatchedEvent, Zxid, perms,
 };

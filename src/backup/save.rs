@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::{document, told};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{DATA_FOLDER, Failure, IO, LOST, REFUSED};
+use crate::member::connect_to;
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
@@ -29,6 +30,9 @@ pub struct Save {
     /// Replace the file if it is there
     #[arg(long)]
     force: bool,
+    /// Have this node send it, for example one that does not lead; otherwise the one that is reached first
+    #[arg(long, value_name = "ID")]
+    from: Option<u64>,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -46,7 +50,10 @@ impl Save {
             };
             Failure::new(DATA_FOLDER, format!("{}: {e}{hint}", self.file.display()))
         })?;
-        let client = self.cluster.connect().await?;
+        let client = match self.from {
+            None => self.cluster.connect().await?,
+            Some(node) => connect_to(&self.cluster, node).await?,
+        };
         let saved = save(&client, target).await;
         leave(&client).await;
         let header = saved?;

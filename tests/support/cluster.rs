@@ -154,8 +154,9 @@ impl Cluster {
     /// `count` voters that find each other by the addresses of all, and none is started.
     pub async fn of_strangers(count: u64, settings: &str) -> Cluster {
         let mut cluster = Cluster::prepare(count, settings, false).await;
-        let seeds: Vec<String> = cluster.nodes.values().map(|node| with_a_name(&node.peer)).collect();
-        let seeds = seeds.join(", ");
+        // By names that must be looked up.
+        let names = cluster.nodes.values().map(|node| node.peer.replace("127.0.0.1", "localhost"));
+        let seeds = names.collect::<Vec<_>>().join(", ");
         cluster.settings = format!("{settings}[cluster]\nexpect = {count}\nseeds = \"{seeds}\"\n");
         cluster
     }
@@ -170,8 +171,7 @@ impl Cluster {
     fn add(&mut self, id: u64, learner: bool, switchable: bool) {
         let peer_listen = switchable.then(ports::address);
         let (client, peer, http) = (ports::address(), ports::address(), ports::address());
-        let secure = self.settings.contains("client_ca").then(ports::address);
-        let api = None;
+        let (secure, api) = (self.settings.contains("client_ca").then(ports::address), None);
         self.nodes.insert(id, Node { client, peer, peer_listen, http, api, secure, learner, process: None });
     }
 
@@ -339,6 +339,11 @@ impl Cluster {
         self.nodes[&id].process.as_ref().expect("the node runs").id()
     }
 
+    /// Its addresses in files that are written from now on: for clients this one, for nodes a free one.
+    pub fn move_node(&mut self, id: u64, client: &str) {
+        (self.node_mut(id).client, self.node_mut(id).peer) = (client.to_owned(), ports::address());
+    }
+
     fn node_mut(&mut self, id: u64) -> &mut Node {
         self.nodes.get_mut(&id).expect("a node of this cluster")
     }
@@ -492,9 +497,4 @@ impl Drop for Cluster {
             eprintln!("kept: {}", temp.keep().display());
         }
     }
-}
-
-/// The same place by a name that must be looked up.
-fn with_a_name(address: &str) -> String {
-    address.replace("127.0.0.1", "localhost")
 }

@@ -4,12 +4,18 @@
 //! Apache's servers have no such znode, and close the connection of whoever sends them an unknown opcode:
 //! nothing but the protocol's own requests may be sent before the answer is there.
 
-use rowlock_proto::Request;
+use rowlock_proto::{ClusterId, Request};
 
 /// Where the leader listens for clients, if the announcement says so.
 pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(announcement);
     text.lines().find_map(|line| line.strip_prefix("leader ")).map(|address| address.trim().to_owned())
+}
+
+/// To which cluster the server belongs, if the announcement says so.
+pub(crate) fn cluster_of(announcement: &[u8]) -> Option<ClusterId> {
+    let text = String::from_utf8_lossy(announcement);
+    text.lines().find_map(|line| line.strip_prefix("cluster ")?.trim().parse().ok())
 }
 
 /// The versions of Rowlock's extensions that a server announces; 0: it has none (Apache ZooKeeper).

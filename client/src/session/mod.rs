@@ -143,6 +143,8 @@ pub(crate) enum Ending {
     /// No server was reached over a connection on which a credential may be sent. Only before the session is
     /// opened.
     PlaintextPassword,
+    /// The servers are another cluster's than those before, or than the one that was asked for.
+    OtherCluster,
     /// The task that served it is gone: its runtime has ended, or it panicked.
     Stopped,
 }
@@ -155,6 +157,7 @@ impl Ending {
             Ending::AuthFailed => Error::AuthFailed,
             Ending::AuthRequired => Error::AuthRequired,
             Ending::PlaintextPassword => Error::PlaintextPassword,
+            Ending::OtherCluster => Error::OtherCluster,
             Ending::Stopped => Error::Stopped,
         }
     }
@@ -167,7 +170,7 @@ impl Ending {
             | Ending::AuthFailed
             | Ending::AuthRequired
             | Ending::PlaintextPassword => Ok(()),
-            Ending::DeadlinePassed | Ending::Stopped => Err(self.error()),
+            Ending::DeadlinePassed | Ending::OtherCluster | Ending::Stopped => Err(self.error()),
         }
     }
 
@@ -178,6 +181,7 @@ impl Ending {
             | Ending::AuthFailed
             | Ending::AuthRequired
             | Ending::PlaintextPassword
+            | Ending::OtherCluster
             | Ending::Stopped => SessionState::Closed,
         }
     }
@@ -186,9 +190,11 @@ impl Ending {
         match self {
             Ending::Expired => LostReason::Expired,
             Ending::DeadlinePassed => LostReason::Unreachable,
-            Ending::Closed | Ending::AuthFailed | Ending::AuthRequired | Ending::PlaintextPassword => {
-                LostReason::Closed
-            }
+            Ending::Closed
+            | Ending::AuthFailed
+            | Ending::AuthRequired
+            | Ending::PlaintextPassword
+            | Ending::OtherCluster => LostReason::Closed,
             Ending::Stopped => LostReason::Stopped,
         }
     }

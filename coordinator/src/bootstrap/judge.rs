@@ -159,6 +159,15 @@ pub(super) fn check_membership(us: &Us, answers: &Answers) -> Result<(), Bootstr
     }
 }
 
+/// Whether others know a later membership than this node, and it is not in it.
+pub(super) fn was_removed(us: &Us, answers: &Answers) -> bool {
+    newest(answers).is_some_and(|known| {
+        known.members_at >= us.members_at
+            && !known.voters.contains(&us.node)
+            && !known.learners.contains(&us.node)
+    })
+}
+
 /// A leader that has this node's word for more than it has.
 pub(super) fn check_log(us: &Us, leader: NodeId, answer: &Introduction) -> Result<(), BootstrapError> {
     let Some(acknowledged) = answer.acknowledged else { return Ok(()) };

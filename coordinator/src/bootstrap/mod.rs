@@ -269,10 +269,15 @@ impl Bootstrap {
     /// A leader may not have been there to be asked at the start. The first one that is says whether it has
     /// this node's word for more than it has.
     async fn hear_the_leader(&self) -> Result<(), BootstrapError> {
+        let mut said: Option<Instant> = None;
         loop {
             let us = self.us().await?;
             let leader = facts::leader(&self.raft);
             let joined = facts::has_joined(&self.raft, us.node);
+            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                self.say_if_removed(&us).await?;
+                said = Some(time::now());
+            }
             if joined {
                 let rising = self.peers.folder().rise_to(FolderState::Member).await;
                 rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
@@ -294,6 +299,23 @@ impl Bootstrap {
             }
             time::sleep(LEADER_EVERY).await;
         }
+    }
+
+    /// Nobody sends its log to a node that was removed, so it hears of its removal from the others only.
+    async fn say_if_removed(&self, us: &Us) -> Result<(), BootstrapError> {
+        if us.state != FolderState::Member {
+            return Ok(());
+        }
+        let (answers, _) = self.introduce(us).await?;
+        if judge::was_removed(us, &answers) {
+            tracing::warn!(
+                "node {} is no member of its cluster any more: it was removed. It serves no clients and does not come \
+                 back under this number. Stop it, and start it with an empty folder under a new id with `learner = true` \
+                 in cluster.toml if it is to join again",
+                us.node
+            );
+        }
+        Ok(())
     }
 
     async fn form(&self) -> Result<(), BootstrapError> {

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use rowlock_env::sync::watch;
-use rowlock_proto::Stat;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
+use rowlock_proto::{ClusterId, Stat};
 use rowlock_state::Machine;
 use rowlock_types::status::Status;
 
@@ -42,14 +42,17 @@ impl<'a> Whereabouts<'a> {
 }
 
 /// Data and Stat, if the path is the announcement's.
-pub(super) fn shown(path: &str, whereabouts: Whereabouts<'_>) -> Option<(Bytes, Stat)> {
+pub(super) fn shown(
+    path: &str,
+    whereabouts: Whereabouts<'_>,
+    cluster: Option<ClusterId>,
+) -> Option<(Bytes, Stat)> {
     if path != ANNOUNCEMENT {
         return None;
     }
-    let data = match whereabouts.leader() {
-        Some(address) => Bytes::from(format!("{TEXT}leader {address}\n")),
-        None => Bytes::from_static(TEXT.as_bytes()),
-    };
+    let cluster = cluster.map(|id| format!("cluster {id}\n")).unwrap_or_default();
+    let leader = whereabouts.leader().map(|address| format!("leader {address}\n")).unwrap_or_default();
+    let data = Bytes::from(format!("{TEXT}{cluster}{leader}"));
     let stat = Stat { data_length: data.len() as i32, ..Stat::default() };
     Some((data, stat))
 }
@@ -87,7 +90,7 @@ mod tests {
         let by = |door: Door, leader: Option<u64>| {
             let (_, status) = watch::channel(Status { leader: leader.map(NodeId), ..Status::default() });
             let (data, stat) =
-                shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config, door }).unwrap();
+                shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config, door }, None).unwrap();
             assert_eq!(stat.data_length as usize, data.len());
             String::from_utf8(data.to_vec()).unwrap()
         };
@@ -97,5 +100,9 @@ mod tests {
         assert_eq!(text(Some(3)), TEXT, "added later, and unknown here");
         assert_eq!(by(Door::Secure, Some(2)), format!("{TEXT}leader 10.0.0.2:2182\n"));
         assert_eq!(by(Door::Secure, Some(1)), TEXT, "it has no such listener");
+        let (_, status) = watch::channel(Status::default());
+        let whereabouts = Whereabouts { status: &status, config: &config, door: Door::Plain };
+        let (data, _) = shown(ANNOUNCEMENT, whereabouts, Some(ClusterId(0xc1))).unwrap();
+        assert_eq!(data, format!("{TEXT}cluster {}\n", ClusterId(0xc1)));
     }
 }

@@ -98,7 +98,7 @@ impl Reader<'_> {
                 found.map(|(names, stat)| Response::Children2(names, stat))
             }
             Request::GetAcl(path) => self.acl(&path).map(|(acl, stat)| Response::Acl(acl, stat)),
-            Request::GetAllChildrenNumber(path) => match announcement::shown(&path, self.whereabouts) {
+            Request::GetAllChildrenNumber(path) => match self.announced(&path) {
                 Some(_) => Ok(Response::Number(0)),
                 None => machine.all_children_number(&path, self.identities).map(Response::Number),
             },
@@ -137,22 +137,27 @@ impl Reader<'_> {
         }))
     }
 
+    /// What this node announces of itself, if the path is the announcement's.
+    fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
+        announcement::shown(path, self.whereabouts, self.machine.cluster())
+    }
+
     fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {
-        match announcement::shown(path, self.whereabouts) {
+        match self.announced(path) {
             Some((data, stat)) => Ok((Some(data), stat)),
             None => self.machine.get_data(path, self.identities),
         }
     }
 
     fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ErrorCode> {
-        match announcement::shown(path, self.whereabouts) {
+        match self.announced(path) {
             Some((_, stat)) => Ok((Vec::new(), stat)),
             None => self.machine.get_children(path, self.identities),
         }
     }
 
     fn acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), ErrorCode> {
-        match announcement::shown(path, self.whereabouts) {
+        match self.announced(path) {
             Some((_, stat)) => Ok((announcement::acl(), stat)),
             None => self.machine.get_acl(path, self.identities),
         }
@@ -160,7 +165,7 @@ impl Reader<'_> {
 
     /// Leaves a watch also where there is no znode: it hears of the creation.
     fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
-        let found = match announcement::shown(&of.path, self.whereabouts) {
+        let found = match self.announced(&of.path) {
             Some((_, stat)) => Ok(stat),
             None => self.machine.exists(&of.path, self.identities),
         };

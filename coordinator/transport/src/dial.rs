@@ -20,7 +20,35 @@ use super::security::Security;
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Where a node is; changed when the membership says so, used from the next attempt on.
-pub(super) type Address = Arc<Mutex<String>>;
+pub(super) type Address = Arc<Mutex<Places>>;
+
+/// Where a node is said to be, and where it was said to be before. `cluster.toml` and the membership may
+/// differ while a node moves, and either may be the newer one: a node that must hear from the moved one
+/// before it takes part cannot be told by the log. Trying both is safe, since the handshake asks who is
+/// there.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    now: String,
+    before: Option<String>,
+}
+
+impl Places {
+    /// The node is said to be there.
+    pub(super) fn set(&mut self, address: &str) {
+        if self.now != address {
+            let before = std::mem::replace(&mut self.now, address.to_owned());
+            self.before = (!before.is_empty()).then_some(before);
+        }
+    }
+
+    /// Where to try after so many failures in a row, and whether it was said there last.
+    fn after(&self, failures: u32) -> (String, bool) {
+        match &self.before {
+            Some(before) if failures % 2 == 1 => (before.clone(), false),
+            _ => (self.now.clone(), true),
+        }
+    }
+}
 
 /// Opens one lane's connections to one node.
 #[derive(Clone)]
@@ -43,11 +71,14 @@ impl Dialer {
     /// A connection that has passed the handshake. Waits for the pause after earlier failures first. Cancel
     /// safe: the attempt is given up.
     pub(super) async fn dial(&self) -> Result<(Inbox, Outbox), PeerError> {
-        let not_before = self.backoff.lock().not_before;
+        let (not_before, failures) = {
+            let backoff = self.backoff.lock();
+            (backoff.not_before, backoff.failures)
+        };
         if let Some(not_before) = not_before {
             time::sleep_until(not_before).await;
         }
-        let address = self.address.lock().clone();
+        let (address, is_newest) = self.address.lock().after(failures);
         let dialed = self.attempt(&address).await;
         let mut backoff = self.backoff.lock();
         match &dialed {
@@ -59,7 +90,7 @@ impl Dialer {
             Err(error) => {
                 // A refusal stays until a person has changed something; asking often only fills the other
                 // side's log.
-                let refused = matches!(error, PeerError::Refused { .. });
+                let refused = is_newest && matches!(error, PeerError::Refused { .. });
                 let longest = if refused { PEER_BACKOFF_REFUSED } else { PEER_BACKOFF_MAX };
                 if backoff.failed(time::now(), longest) == 1 && !self.is_guess {
                     tracing::warn!(node = %self.to, lane = %self.lane, address, %error, "node is not reachable, trying on");
@@ -133,6 +164,18 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_not_where_it_is_said_to_be_is_looked_for_where_it_was_said_to_be_before() {
+        let mut places = Places::default();
+        places.set("a:1");
+        places.set("a:1");
+        assert_eq!(places.after(1), ("a:1".to_owned(), true), "there is no other place");
+        places.set("b:1");
+        assert_eq!(places.after(0), ("b:1".to_owned(), true));
+        assert_eq!(places.after(1), ("a:1".to_owned(), false));
+        assert_eq!(places.after(2), ("b:1".to_owned(), true));
+    }
 
     #[test]
     fn pauses_grow_to_a_bound_and_end_with_a_success() {

@@ -70,7 +70,7 @@ impl Pool {
         let mut peers = self.peers.lock();
         let new = || Peer::new(node, self, false);
         let peer = peers.entry(node).or_insert_with(new);
-        address.clone_into(&mut peer.inner.address.lock());
+        peer.inner.address.lock().set(address);
         peer.clone()
     }
 
@@ -78,7 +78,7 @@ impl Pool {
     /// connections end with it.
     pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
         let peer = Peer::new(node, self, true);
-        address.clone_into(&mut peer.inner.address.lock());
+        peer.inner.address.lock().set(address);
         peer
     }
 

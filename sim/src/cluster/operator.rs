@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -92,18 +94,28 @@ impl fmt::Display for Job {
 pub struct Desk {
     jobs: UnboundedSender<Job>,
     trouble: Arc<Mutex<Option<String>>>,
+    /// How many jobs are neither done nor given up.
+    open: Arc<AtomicUsize>,
 }
 
 impl Desk {
     /// A queue, and the end from which the operator takes jobs.
     pub fn new() -> (Desk, UnboundedReceiver<Job>) {
         let (jobs, asked) = mpsc::unbounded_channel();
-        (Desk { jobs, trouble: Arc::default() }, asked)
+        (Desk { jobs, trouble: Arc::default(), open: Arc::default() }, asked)
     }
 
     /// Adds a job after the earlier ones.
     pub fn ask(&self, job: Job) {
-        let _ = self.jobs.send(job); // the operator has gone home at the end of a run
+        // Otherwise the operator has gone home at the end of a run.
+        if self.jobs.send(job).is_ok() {
+            self.open.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_idle(&self) -> bool {
+        self.open.load(Relaxed) == 0
     }
 
     /// The current job, and why it is not done yet.
@@ -153,6 +165,7 @@ impl Operator {
             let mut session = None;
             let outcome = self.carry_out(job, &mut session).await;
             *self.desk.trouble.lock() = None;
+            self.desk.open.fetch_sub(1, Relaxed);
             self.note(
                 outcome
                     .map_or_else(|why| format!("not to be done: {job}: {why}"), |()| format!("done: {job}")),
@@ -204,7 +217,10 @@ impl Operator {
     }
 
     fn settle(&self, job: Job, part: Part) {
-        self.membership.set_part(job.place(), part);
+        // One that is being taken in again is a learner for a while: what it becomes was not asked.
+        if !matches!(job, Job::Address(_)) {
+            self.membership.set_part(job.place(), part);
+        }
         if let Job::Replace { old, .. } = job {
             self.membership.set_part(old, Part::Stranger);
         }

@@ -12,7 +12,7 @@ use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
 use super::super::attachment::{Asked, Attachment, InFlight, Job};
 use super::super::deadline::Deadline;
-use super::super::extensions::{Extensions, leader_of};
+use super::super::extensions::{Extensions, cluster_of, leader_of};
 use super::super::znode_removal::{NextStep, ZnodeRemoval};
 use super::super::{Ending, Reply};
 use super::{Done, Fault, Link, Machine, Session, put};
@@ -286,6 +286,12 @@ impl Machine {
         match answer {
             Ok(Response::Data(data, _)) => {
                 let data = data.unwrap_or_default();
+                let cluster = cluster_of(&data);
+                if cluster.is_some() && self.cluster.is_some_and(|ours| cluster != Some(ours)) {
+                    self.end(Ending::OtherCluster);
+                    return Ok(());
+                }
+                self.cluster = self.cluster.or(cluster);
                 self.leader = leader_of(&data).filter(|leader| self.elsewhere.endpoints.contains(leader));
                 if self.elsewhere.at_once
                     && let Some(leader) = self.leader.take()

@@ -20,7 +20,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time::Instant;
 use rowlock_proto::frame::FrameError;
-use rowlock_proto::{DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode};
+use rowlock_proto::{
+    ClusterId, DecodeError, Request, RequestFrame, SessionId, WatchedEvent, Xid, Zxid, encode,
+};
 use tokio::sync::oneshot;
 
 use super::attachment::{Asked, Attachment, Job};
@@ -163,6 +165,8 @@ pub(crate) struct Machine {
     was_of_use: bool,
     attachments: u64,
     extensions: Option<Extensions>,
+    /// Servers of another cluster are refused. `None`: none has said its cluster yet.
+    cluster: Option<ClusterId>,
     ending: Option<Ending>,
     pub effects: Effects,
 }
@@ -190,9 +194,16 @@ impl Machine {
             was_of_use: false,
             attachments: 0,
             extensions: None,
+            cluster: None,
             ending: None,
             effects: Effects::default(),
         }
+    }
+
+    /// With servers of this cluster only.
+    pub(crate) fn of_cluster(mut self, cluster: Option<ClusterId>) -> Self {
+        self.cluster = cluster;
+        self
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {
@@ -326,7 +337,8 @@ impl Machine {
     /// The session is over: everybody is told.
     fn end(&mut self, ending: Ending) {
         assert!(self.ending.is_none(), "a session ends once");
-        let unasked = matches!(ending, Ending::DeadlinePassed | Ending::Stopped) && self.is_up();
+        let unasked =
+            matches!(ending, Ending::DeadlinePassed | Ending::OtherCluster | Ending::Stopped) && self.is_up();
         let unsent = unasked.then(|| std::mem::take(&mut self.effects.out));
         self.cut();
         self.ending = Some(ending);

@@ -181,6 +181,26 @@ fn an_operation_that_a_node_did_not_do_in_time_is_refused_and_not_asked_for_agai
 }
 
 #[test]
+fn a_server_of_another_cluster_ends_the_session_and_nothing_is_sent_to_it() {
+    let mut it = Rig::up_to("acquire 1\ntagged 1\ncluster c1\n");
+    it.cut();
+    it.attach(1);
+    assert_eq!(it.machine.ending(), None, "the same cluster");
+    it.cut();
+    let mut unsent = it.call(set("/a"));
+    it.announced = Some("acquire 1\ntagged 1\ncluster c2\n");
+    it.attach(2);
+    assert_eq!(it.machine.ending(), Some(Ending::OtherCluster));
+    assert_eq!(it.error(&mut unsent), Error::OtherCluster);
+    let mut pinned = Rig::with(
+        Machine::new(super::tests::TIMEOUT, Duration::ZERO, Vec::new()).of_cluster(Some(ClusterId(7))),
+    );
+    pinned.announced = Some("acquire 1\ncluster c1\n");
+    pinned.attach(0);
+    assert_eq!(pinned.machine.ending(), Some(Ending::OtherCluster));
+}
+
+#[test]
 fn a_server_that_takes_us_for_an_older_connection_is_left_and_the_calls_are_kept() {
     let mut it = rowlock();
     let mut call = it.call(set("/a"));

@@ -76,8 +76,13 @@ impl Injector {
         Ok(())
     }
 
-    /// They start again at another port, and the operator says so.
+    /// They start again at another port, and the operator says so. An operator moves no node while another
+    /// one is still looked for at its old place, or a new one looks for this one: nobody would find them.
     fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
+        if !self.patients.desk.is_idle() {
+            self.note("the operator is not done with earlier changes: no node moves".to_owned());
+            return Ok(());
+        }
         for place in self.places(target) {
             self.patients.membership.move_to_another_port(place);
             self.sim.kill(self.patients.nodes[place])?;

@@ -205,7 +205,7 @@ impl Injector {
         Ok(())
     }
 
-    fn note(&self, text: String) {
+    pub(super) fn note(&self, text: String) {
         let host = Some(self.patients.operator);
         self.sim.trace().note(self.sim.now(), || What::Note { host, text });
     }
