@@ -118,7 +118,7 @@ impl Serve {
         // What was said at the start goes before the file.
         if self.log.is_none() {
             let file = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e));
-            if let Err(error) = file.and_then(|file| log.set_usual(&file.log)) {
+            if let Err(error) = file.and_then(|file| log.set_usual(&file.log.level)) {
                 tracing::warn!(%error, file = %self.config.display(), "the filter of the log stays as it was");
             }
         }
@@ -138,7 +138,7 @@ impl Serve {
         if let Some(own) = &self.data {
             node.data_dir = own.clone();
         }
-        Ok((node, cluster.warnings, cluster.log))
+        Ok((node, cluster.warnings, cluster.log.level))
     }
 }
 

@@ -51,6 +51,7 @@ mod readmission;
 mod reconfig;
 mod rest;
 mod sim;
+mod slow_requests;
 mod snapshot_rejoin;
 mod systemd;
 mod thin_clients;

@@ -253,10 +253,10 @@ impl Driver {
             timeout(PATIENCE, self.inbox.ready()).await?;
             self.inbox.take(&mut messages)?;
             for message in messages.drain(..) {
-                let Message::Applied { applied, .. } = message else {
+                let Message::Applied { answer, .. } = message else {
                     return Err(format!("{message:?}").into());
                 };
-                applied.result?;
+                answer.applied.result?;
                 let end = now();
                 let begin = begun.pop_front().ok_or("an answer without a question")?;
                 if (count_from..until).contains(&end) {
@@ -273,7 +273,7 @@ impl Driver {
         let mut messages = VecDeque::new();
         self.inbox.take(&mut messages)?;
         match messages.pop_front() {
-            Some(Message::Applied { applied, .. }) => Ok(applied.result?),
+            Some(Message::Applied { answer, .. }) => Ok(answer.applied.result?),
             other => Err(format!("{other:?}").into()),
         }
     }
@@ -282,8 +282,8 @@ impl Driver {
         self.sent += 1;
         let (session, attachment) = (self.session, self.attachment);
         let (reply_to, tag) = (self.outbox.clone(), self.sent);
-        let submission =
-            Submission { session, attachment, identities: Default::default(), command, reply_to, tag };
+        let (identities, received) = (Default::default(), now());
+        let submission = Submission { session, attachment, identities, command, reply_to, tag, received };
         Ok(self.proposer.submit(submission).await?)
     }
 }

@@ -4,18 +4,20 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::entry_times::EntryStages;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::state_machine::Apply;
 use rowlock_consensus::raft_types::EntryOutcome;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::{rng, time};
+use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
 use rowlock_history::{HistorySink, Off};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, SessionEnd};
-use rowlock_types::metrics::Metrics;
+use rowlock_types::metrics::{Metrics, Stage};
 
 use crate::comparison::Marks;
 use crate::delivery::events::Dispatcher;
@@ -25,7 +27,11 @@ use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
+use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
+
+/// The clock is read after one command of so many: a command takes microseconds.
+const CLOCK_EVERY: usize = 16;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {
@@ -45,6 +51,8 @@ pub struct Applier {
     pub lock_alarm: LockAlarm,
     /// Keeps what happens to locks.
     pub history: Arc<dyn HistorySink>,
+    /// Tells of entries that took long.
+    pub slow: Arc<SlowRequests>,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -104,8 +112,30 @@ impl EventSink for Sink<'_> {
     }
 }
 
+impl Applier {
+    /// Notes the stages of an entry that is applied. `first_taken`: when this node's router had taken the
+    /// first of its own commands in it.
+    fn measure(&self, entry: &EntryStages, first_taken: Option<Instant>, commands: usize) {
+        if !entry.known {
+            return;
+        }
+        let (ended, stages) = (time::now(), &self.metrics.stage_seconds);
+        debug_assert!(entry.appended <= entry.begun && entry.begun <= ended, "a clock does not go back");
+        debug_assert!(commands > 0 || first_taken.is_none(), "who waits waits for a command");
+        if let Some(taken) = first_taken {
+            stages.record(Stage::Forward, entry.appended.saturating_since(taken));
+        }
+        if let Some(flush) = entry.flush() {
+            stages.record(Stage::Flush, flush);
+        }
+        stages.record(Stage::Quorum, entry.quorum());
+        stages.record(Stage::Apply, ended.saturating_since(entry.begun));
+        self.slow.entry(entry, commands, ended);
+    }
+}
+
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> EntryOutcome {
+    fn apply(&self, machine: &mut Machine, entry: EntryStages, mut batch: Batch) -> EntryOutcome {
         if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
@@ -123,17 +153,23 @@ impl Apply for Applier {
         if mutant::is(Mutant::GateByRelease) {
             machine.gate_by(self.replica.versions.most);
         }
-        for proposal in &batch.proposals {
+        let (mut now, mut first_taken) = (entry.begun, None);
+        for (nth, proposal) in batch.proposals.iter_mut().enumerate() {
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
+            if nth % CLOCK_EVERY == 0 {
+                now = time::now();
+            }
             // Behind the events of the same command, in front of those of the next: per connection in zxid
             // order.
-            self.pending.answer(applied);
+            let taken = self.pending.answer(applied, &mut proposal.command, (entry, now));
+            first_taken = first_taken.or(taken);
         }
         self.replica.memory.set_state(machine);
-        self.marks.applied(index, &batch.proposals, machine);
+        self.marks.applied(entry.index, &batch.proposals, machine);
         self.clock.observe(machine.time_ms());
         self.history.applied();
         self.lock_alarm.look(machine);
+        self.measure(&entry, first_taken, batch.proposals.len());
         EntryOutcome::Applied
     }
 

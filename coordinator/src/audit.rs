@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use crate::complaints::Complaints;
 use crate::moment;
-pub(crate) use note::Note;
+pub(crate) use note::{Note, paths};
 pub(crate) use subject::{Client, text};
 pub use writer::{Settings, Writer};
 

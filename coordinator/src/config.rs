@@ -8,16 +8,18 @@
 //! found at the worst moment.
 
 mod api;
+mod audit;
 mod autopilot;
 mod backup;
 mod check;
 mod discovery;
+mod log;
 mod parse;
 mod secrets;
 mod security;
 mod upgrade;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,10 +33,11 @@ use rowlock_proto::NodeId;
 use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 
-use crate::audit::{Event, Settings};
+pub use audit::AuditConfig;
 pub use autopilot::AutopilotConfig;
 pub use backup::BackupConfig;
 pub use discovery::Discovery;
+pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
@@ -43,8 +46,8 @@ pub use upgrade::{Finalize, UpgradeConfig};
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
-    /// Log level or filter of the nodes (`--log` and ROWLOCK_LOG go before it).
-    pub log: String,
+    /// What the nodes log.
+    pub log: LogConfig,
     /// The nodes, in the order of the file.
     pub nodes: Vec<NodeEntry>,
     /// Bounds of session timeouts.
@@ -203,35 +206,6 @@ impl HttpConfig {
     }
 }
 
-/// `[audit]`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditConfig {
-    /// The file, by a name in the node's data folder or an absolute path; `{id}` stands for the number of the
-    /// node. `None`: nothing is recorded.
-    pub file: Option<PathBuf>,
-    /// What is recorded.
-    pub events: BTreeSet<Event>,
-    /// Bytes of a file. Beyond: a new one is begun.
-    pub max_bytes: u64,
-    /// Older files that are kept.
-    pub keep: u32,
-}
-
-impl Default for AuditConfig {
-    fn default() -> Self {
-        let events = [Event::Auth, Event::Acl, Event::Admin, Event::Denied].into();
-        AuditConfig { file: None, events, max_bytes: 64 << 20, keep: 8 }
-    }
-}
-
-impl AuditConfig {
-    /// Where this node writes, if it does.
-    pub fn settings(&self, id: NodeId, data_dir: &Path) -> Option<Settings> {
-        let file = data_dir.join(security::numbered(self.file.as_deref()?, id));
-        Some(Settings { file, max_bytes: self.max_bytes, keep: self.keep })
-    }
-}
-
 /// `[limits]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -294,6 +268,8 @@ pub struct NodeConfig {
     pub discovery: Option<Discovery>,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
+    /// A request that takes so many milliseconds is told of. `None`: none is.
+    pub slow_request_ms: Option<u64>,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
     /// clusters have a reason to take less.
     pub log_segment_bytes: u64,
@@ -477,6 +453,7 @@ impl ClusterConfig {
             autopilot: self.autopilot,
             discovery: self.discovery.clone(),
             limits: self.limits,
+            slow_request_ms: self.log.slow_request_ms,
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),
         })

@@ -84,10 +84,13 @@ pub mod reconfig;
 pub mod replica;
 pub mod report;
 pub mod service;
+pub mod slow;
 pub mod status_publisher;
 pub mod sweep;
 pub mod tokens;
+pub mod trace;
 pub mod upgrade;
+pub mod way;
 pub mod zk;
 
 pub use config::{ClusterConfig, ConfigError, NodeConfig};

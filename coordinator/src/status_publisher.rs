@@ -182,6 +182,9 @@ impl StatusPublisher {
             self.registry.close_read_only();
             tracing::info!(role = ?status.role, term = status.term, "serving clients");
         }
+        if let Some(leader) = status.leader {
+            self.metrics.leaderships_total.begins(self.me, leader, status.term);
+        }
         if before.role != status.role || before.leader != status.leader {
             self.metrics.leader_changes_total.add(u64::from(before.leader != status.leader));
             let leader = status.leader.map_or(0, |node| node.0);

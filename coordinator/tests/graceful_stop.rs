@@ -29,6 +29,7 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
             command: Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 60_000 },
             reply_to: reply_to.clone(),
             tag,
+            received: begun,
         };
         in_time("a place in the queue", proposer.submit(submission)).await.expect("the node runs");
         in_time("an answer", inbox.ready()).await;

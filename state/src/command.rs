@@ -242,6 +242,81 @@ impl Command {
         }
     }
 
+    /// What it does, as the audit log and other pages call it; a tagged one like the one in it.
+    pub fn name(&self) -> &'static str {
+        match self.untagged() {
+            Command::Noop => "sync",
+            Command::OpenSession { .. } => "openSession",
+            Command::Reattach { .. } => "reattach",
+            Command::CloseSession => "closeSession",
+            Command::ExpireSession { .. } => "expireSession",
+            Command::Create { .. } => "create",
+            Command::Delete { .. } => "delete",
+            Command::SetData(_) => "setData",
+            Command::SetAcl(_) => "setACL",
+            Command::Multi(_) => "multi",
+            Command::Reap { .. } => "reap",
+            Command::Configure { .. } => "configure",
+            Command::Tagged { .. } => "tagged",
+            Command::Acquire(_) => "acquire",
+            Command::Release(_) => "release",
+            Command::Abandon(_) => "abandon",
+            Command::Verify(_) => "verify",
+            Command::Convert { .. } => "convert",
+            Command::ForceRelease(_) => "forceRelease",
+            Command::LockDue { .. } => "lockDue",
+            Command::CompareDigests => "compareDigests",
+            Command::DigestAt { .. } => "digestAt",
+            Command::Refused(_) => "refused",
+            Command::Found { .. } => "found",
+            Command::EndGrace => "endGrace",
+            Command::RaiseVersion { .. } => "raiseVersion",
+            Command::HoldVersion { .. } => "holdVersion",
+        }
+    }
+
+    /// Takes out the path that the command is about, or the first of them, for a log line. To be called when
+    /// the command has been applied: it is not the same afterwards.
+    pub fn take_path(&mut self) -> Option<String> {
+        let of = match self {
+            Command::Tagged { command, .. } => {
+                assert!(!matches!(**command, Command::Tagged { .. }), "no tag stands in another one");
+                return command.take_path();
+            }
+            Command::Create { create, .. } => &mut create.path,
+            Command::Delete { path, .. } | Command::Reap { path } => path,
+            Command::SetData(set) => &mut set.path,
+            Command::SetAcl(set) => &mut set.path,
+            Command::Multi(ops) => match ops.first_mut()? {
+                Op::Create(create)
+                | Op::Create2(create)
+                | Op::CreateContainer(create)
+                | Op::CreateTtl(create, _) => &mut create.path,
+                Op::SetData(set) => &mut set.path,
+                Op::Delete { path, .. } | Op::Check { path, .. } => path,
+            },
+            Command::Acquire(all) => &mut all.first_mut()?.lock,
+            Command::Abandon(all) => &mut all.first_mut()?.lock,
+            Command::Release(claims) | Command::Verify(claims) => &mut claims.first_mut()?.path,
+            Command::Convert { claim, .. } | Command::ForceRelease(claim) => &mut claim.path,
+            Command::LockDue { lock } => lock,
+            Command::Noop
+            | Command::OpenSession { .. }
+            | Command::Reattach { .. }
+            | Command::CloseSession
+            | Command::ExpireSession { .. }
+            | Command::Configure { .. }
+            | Command::CompareDigests
+            | Command::DigestAt { .. }
+            | Command::Refused(_)
+            | Command::Found { .. }
+            | Command::EndGrace
+            | Command::RaiseVersion { .. }
+            | Command::HoldVersion { .. } => return None,
+        };
+        Some(std::mem::take(of))
+    }
+
     /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this
     /// one too.
     #[must_use]

@@ -3,8 +3,8 @@
 //! Invariant: the lock of the state is not held across an await.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -13,6 +13,8 @@ use rowlock_state::{BatchError, ClusterVersion, Machine, upgrade};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::memory::Memory;
 use rowlock_types::versions::{OtherRelease, Versions};
+
+use crate::entry_times::EntryTimes;
 
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]
@@ -23,6 +25,8 @@ pub struct AppliedState {
     pub memory: Memory,
     /// Decoded batches that this node has made itself, or has read of another leader.
     pub batch_cache: BatchCache,
+    /// When the entries came that are not applied yet.
+    pub entry_times: Arc<EntryTimes>,
     /// Those that this node knows.
     pub versions: Versions,
     applied_index: AtomicU64,

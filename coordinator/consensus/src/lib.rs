@@ -9,6 +9,7 @@
 //! | [`peer`] | what nodes say to each other, on the connections of `rowlock_transport` |
 //! | [`batching`] | the leader's side of proposals: many commands become one log entry |
 //! | [`applied_state`] | the state that the log has led to on this node |
+//! | [`entry_times`] | when the newest entries came to this node and were flushed |
 //! | [`log_clock`] | the time in the log, which follows no jumps of the wall clock |
 //!
 //! # What it promises
@@ -35,6 +36,7 @@
 pub mod applied_state;
 pub mod batching;
 pub mod config;
+pub mod entry_times;
 pub mod log_clock;
 pub mod peer;
 pub mod raft;

@@ -15,10 +15,11 @@ use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::page::{self, Entry};
 use super::{Api, Caller, Lease, Refusal, Secret};
-use crate::delivery::outbox::{self, CloseReason, Inbox, Message, Outbox};
+use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
 use crate::delivery::registry::{Door, Most};
 use crate::delivery::watch::ConnectionId;
 use crate::proposer::{NotTaken, Submission};
+use crate::slow::Answered;
 use crate::zk::ClientContext;
 
 /// Pause before the leader is asked again for its word on a sign of life.
@@ -53,7 +54,7 @@ enum Sign {
 
 /// What the node has to say.
 enum Heard {
-    Applied(Box<Applied>),
+    Applied(Box<Answer>),
     Notice(Notice),
     Sign,
 }
@@ -206,6 +207,7 @@ impl<'a> Call<'a> {
         attachment: Attachment,
         command: Command,
     ) -> Result<Applied, Refusal> {
+        let (op, received) = (command.name(), time::now());
         let submission = Submission {
             session,
             attachment,
@@ -213,6 +215,7 @@ impl<'a> Call<'a> {
             command,
             reply_to: self.outbox.clone(),
             tag: 0,
+            received,
         };
         self.context.proposer.try_submit(submission).map_err(|refused| match refused {
             NotTaken::Full(_) => Refusal::Full("too many writes wait at this node"),
@@ -220,10 +223,24 @@ impl<'a> Call<'a> {
         })?;
         loop {
             match self.hear(self.deadline).await? {
-                Some(Heard::Applied(applied)) => return Ok(*applied),
+                Some(Heard::Applied(answer)) => {
+                    self.note_slow(op, session, (received, &answer));
+                    return Ok(answer.applied);
+                }
                 Some(Heard::Notice(_) | Heard::Sign) => {}
                 None => return Err(Refusal::Unknown),
             }
+        }
+    }
+
+    fn note_slow(&self, op: &'static str, session: SessionId, (received, answer): (Instant, &Answer)) {
+        let replied = time::now();
+        if self.context.slow.is_slow(replied.saturating_since(received)) {
+            let way = answer.way.as_ref();
+            let path = way.and_then(|way| way.path.as_deref());
+            let (client, trace) = (self.caller.address, self.caller.trace.as_ref());
+            let answered = Answered { op, path, way, session, client, trace, received, replied };
+            self.context.slow.tell(&answered);
         }
     }
 
@@ -289,7 +306,7 @@ impl<'a> Call<'a> {
 
     fn understand(&mut self, message: Message) -> Result<Option<Heard>, Refusal> {
         match message {
-            Message::Applied { applied, .. } => Ok(Some(Heard::Applied(applied))),
+            Message::Applied { answer, .. } => Ok(Some(Heard::Applied(answer))),
             Message::Event(frame) => Ok(notice_of(frame).map(Heard::Notice)),
             Message::Touched => {
                 self.sign = Sign::Noted;

@@ -26,6 +26,7 @@ use rowlock_proto::acl::Id;
 use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
+use crate::trace::TraceParent;
 use crate::zk::ClientContext;
 pub use election::{Led, election};
 pub use lease::{Lease, Opened, Secret};
@@ -50,6 +51,8 @@ pub struct Caller {
     pub address: SocketAddr,
     /// What is proven, for ACLs.
     pub identities: Arc<[Id]>,
+    /// The trace that the request belongs to, for what is told of it.
+    pub trace: Option<TraceParent>,
 }
 
 impl Api {

@@ -18,7 +18,7 @@ use super::*;
 use crate::zk::tests::node::{Log, Node, config};
 
 fn caller() -> Caller {
-    Caller { address: SocketAddr::from(([127, 0, 0, 1], 7)), identities: Arc::default() }
+    Caller { address: SocketAddr::from(([127, 0, 0, 1], 7)), identities: Arc::default(), trace: None }
 }
 
 fn lock() -> LockName {

@@ -113,7 +113,8 @@ fn event(request: &Request) -> Option<Event> {
     }
 }
 
-fn paths(request: &Request) -> Vec<&str> {
+/// The paths that a request is about.
+pub(crate) fn paths(request: &Request) -> Vec<&str> {
     match request {
         Request::Create(create)
         | Request::Create2(create)

@@ -6,6 +6,8 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use serde::Serialize;
 
+use crate::trace::TraceParent;
+
 /// Bytes of a text of a client that are recorded. Beyond: it is cut, and ends in `…`.
 const TEXT_MAX_BYTES: usize = 1_024;
 /// Identities that are recorded. Beyond: the last one is `…`.
@@ -25,13 +27,21 @@ pub(crate) struct Client {
     /// From where.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
+    /// The trace that its request belongs to, if it has said so by HTTP.
+    #[serde(rename = "traceparent", skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 impl Client {
     /// A client with these identities.
     pub fn new(identities: &[Id], session: SessionId, address: SocketAddr) -> Client {
         let session = (session != SessionId::NONE).then(|| session.to_string());
-        Client { who: who(identities), session, address: Some(address) }
+        Client { who: who(identities), session, address: Some(address), trace: None }
+    }
+
+    /// As it is, with the trace of its request.
+    pub fn traced(self, trace: Option<&TraceParent>) -> Client {
+        Client { trace: trace.map(ToString::to_string), ..self }
     }
 
     /// Whether it comes from somewhere and has no identity but its address.

@@ -106,6 +106,7 @@ impl Comparison {
             // It is read from the log, like that of the others.
             reply_to: outbox::channel().0,
             tag: 0,
+            received: time::now(),
         };
         let _ = self.proposer.try_submit(submission);
     }

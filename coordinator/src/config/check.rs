@@ -81,6 +81,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     raw.backup.check(source)?;
     raw.upgrade.check(source)?;
     raw.autopilot.check(source)?;
+    raw.log.check(source)?;
     check_limits(source, &raw.limits)
 }
 

@@ -13,6 +13,7 @@ use super::autopilot::{self, RawAutopilot};
 use super::backup::{self, RawBackup};
 use super::check::{self, Source};
 use super::discovery::{self, RawDiscovery};
+use super::log::{self, RawLog};
 use super::secrets;
 use super::upgrade::{self, RawUpgrade};
 use super::{
@@ -28,7 +29,8 @@ use crate::audit::Event;
 pub(super) struct RawCluster {
     pub name: Option<Spanned<String>>,
     pub data: Option<PathBuf>,
-    pub log: Option<String>,
+    #[serde(default)]
+    pub log: RawLog,
     #[serde(default)]
     pub node: Vec<Spanned<RawNode>>,
     #[serde(default)]
@@ -74,6 +76,13 @@ pub(super) struct RawNode {
     pub data: Option<PathBuf>,
     #[serde(default)]
     pub learner: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLogTable {
+    pub level: Option<String>,
+    pub slow_request: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -172,20 +181,19 @@ pub(super) struct RawLimits {
 }
 
 /// Units of a duration, the longest first.
-const UNITS: [(&str, u64); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Milliseconds of a text like "7d", "12h", "30m" or "90s".
+/// Milliseconds of a text like "7d", "12h", "30m", "90s" or "100ms".
 pub(super) fn duration_ms(text: &str) -> Option<u64> {
-    let (unit, ms) = UNITS.iter().find(|(unit, _)| text.ends_with(unit))?;
-    let number = text.strip_suffix(unit)?;
-    let is_plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    is_plain.then(|| number.parse::<u64>().ok()?.checked_mul(*ms)).flatten()
+    let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+    let (_, ms) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*ms)
 }
 
-/// The text that [`duration_ms`] reads so. Milliseconds below a second are lost: none can be written.
+/// The text that [`duration_ms`] reads so.
 pub(super) fn duration_text(duration_ms: u64) -> String {
     let fits = |(_, ms): &&(&str, u64)| duration_ms.is_multiple_of(*ms);
-    let (unit, ms) = UNITS.iter().find(fits).unwrap_or(&("s", 1_000));
+    let (unit, ms) = UNITS.iter().find(fits).unwrap_or(&("ms", 1));
     format!("{}{unit}", duration_ms / ms)
 }
 
@@ -238,7 +246,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
     let max_age_ms = raw.history.max_age.and_then(|age| duration_ms(age.get_ref()));
     ClusterConfig {
         name: or(raw.name, "rowlock".to_owned()),
-        log: raw.log.unwrap_or_else(|| "info".to_owned()),
+        log: raw.log.config(),
         nodes,
         session: SessionConfig {
             min_timeout_ms: or(raw.session.min_timeout_ms, session.min_timeout_ms),
@@ -365,11 +373,10 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "name = {}\nlog = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
+        "name = {}\n\n[session]\nmin_timeout_ms = {}\nmax_timeout_ms = {}\n\n[raft]\nheartbeat_ms = {}\n\
          election_timeout_min_ms = {}\nelection_timeout_max_ms = {}\nsnapshot_every = {}\nkeep_logs = {}\nbusy_poll_us = {}\nspare_flushes = {}\n\n[client]\n\
          max_connections = {}\nmax_connections_per_address = {}\nnew_sessions_per_second = {}\nwords = [{}]\n",
         text(&config.name),
-        text(&config.log),
         config.session.min_timeout_ms,
         config.session.max_timeout_ms,
         config.raft.heartbeat_ms,
@@ -407,6 +414,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     let _ = write!(out, "\n[history]\nenabled = {enabled}\nmax_age = {max_age}\nmax_bytes = {max_bytes}\n");
     print_http(&mut out, &config.http);
     print_audit(&mut out, &config.audit);
+    log::print(&mut out, &config.log);
     backup::print(&mut out, &config.backup);
     upgrade::print(&mut out, config.upgrade);
     autopilot::print(&mut out, config.autopilot);

@@ -17,6 +17,8 @@ use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 
+use crate::way::Way;
+
 /// What a connection's task is told.
 #[derive(Debug)]
 pub enum Message {
@@ -27,7 +29,7 @@ pub enum Message {
         /// The submission's.
         tag: u64,
         /// The outcome; boxed, because messages are many and this one is large.
-        applied: Box<Applied>,
+        answer: Box<Answer>,
     },
     /// The outcome of this connection's outstanding submissions cannot be known (leader lost): close.
     Lost,
@@ -55,13 +57,27 @@ pub enum Message {
     Close(CloseReason),
 }
 
+/// What has become of a submission.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its outcome.
+    pub applied: Applied,
+    /// How it came to it, if that was seen.
+    pub way: Option<Way>,
+}
+
 impl Message {
+    /// The answer to the submission `tag`, whose way nobody has seen: for tests of what hears it.
+    pub fn applied(tag: u64, applied: Applied) -> Message {
+        Message::Applied { tag, answer: Box::new(Answer { applied, way: None }) }
+    }
+
     /// About how many bytes it takes. An event counts in full for each connection that hears it.
     fn weight(&self) -> usize {
         const BASE: usize = 64;
         BASE + match self {
             Message::Event(frame) => frame.len(),
-            Message::Applied { applied, .. } => applied.weight(),
+            Message::Applied { answer, .. } => answer.applied.weight(),
             Message::Reported { result, .. } => result.as_ref().map_or(0, String::len),
             Message::Lost
             | Message::Reconfigured { .. }
@@ -321,8 +337,8 @@ mod tests {
         }
         let path = "p".repeat(3_000);
         let result = Ok(Outcome::Created { path, stat: Default::default() });
-        let applied = Box::new(Applied { origin: Default::default(), zxid: Zxid(1), result });
-        outbox.push(Message::Applied { tag: 1, applied });
+        let applied = Applied { origin: Default::default(), zxid: Zxid(1), result };
+        outbox.push(Message::applied(1, applied));
         assert!(!outbox.has_lost(), "one that is too large by itself still passes");
         outbox.push(Message::Touched);
         assert!(outbox.has_lost());

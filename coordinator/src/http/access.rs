@@ -27,6 +27,7 @@ use crate::guesses::Guesses;
 use crate::report::Reader;
 use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
+use crate::trace::{self, TraceParent};
 
 /// What orchestrators and load balancers ask for.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/health"];
@@ -53,6 +54,8 @@ pub(super) struct Asker {
     who: Vec<Id>,
     /// Name of its token, for the audit log.
     token: Option<String>,
+    /// The trace that the request belongs to.
+    trace: Option<TraceParent>,
 }
 
 /// What an operator has done.
@@ -99,12 +102,12 @@ impl Access {
         if self.is_closed {
             return self.asker(request, visitor);
         }
-        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), token: None })
+        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), token: None, trace: None })
     }
 
     fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
         if !self.is_closed || PROBES.contains(&request.uri().path()) {
-            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), token: None });
+            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), token: None, trace: None });
         }
         let asker = self.asker(request, visitor)?;
         let may = asker.roles.iter().any(|role| role.covers(&Role::Read));
@@ -123,7 +126,7 @@ impl Access {
         let is_super = self.superusers.contains(&subject);
         let role = if is_super { Role::Operator } else { Role::Read };
         let who = superuser(is_super).chain([Id { scheme: "x509".to_owned(), id: subject }]);
-        Ok(Asker { roles: [role].into(), who: who.collect(), token: None })
+        Ok(Asker { roles: [role].into(), who: who.collect(), token: None, trace: None })
     }
 
     fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
@@ -145,12 +148,12 @@ impl Access {
             }
             Some(found) => {
                 let who = superuser(found.roles.contains(&Role::Operator)).collect();
-                Ok(Asker { roles: found.roles.clone(), who, token: Some(found.name.clone()) })
+                Ok(Asker { roles: found.roles.clone(), who, token: Some(found.name.clone()), trace: None })
             }
         }
     }
 
-    fn record(&self, refused: Refused, path: &str, visitor: &Visitor) {
+    fn record(&self, refused: Refused, path: &str, visitor: &Visitor, trace: Option<&TraceParent>) {
         let (event, result) = match refused {
             Refused::WrongToken => (Event::Auth, "WrongToken"),
             Refused::TooMany => (Event::Auth, "TooManyGuesses"),
@@ -162,7 +165,7 @@ impl Access {
         }
         let who: Vec<Id> =
             visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
-        let client = Client::new(&who, SessionId::NONE, visitor.address);
+        let client = Client::new(&who, SessionId::NONE, visitor.address).traced(trace);
         let paths = [crate::audit::text(path)];
         self.audit.record(&Record { event, op: "http", paths: &paths, detail: "", result, client });
     }
@@ -171,7 +174,7 @@ impl Access {
     pub(super) fn record_admin(&self, done: &Done<'_>, asker: &Asker, visitor: &Visitor) {
         let name = asker.token.iter().map(|name| Id { scheme: "token".to_owned(), id: name.clone() });
         let who: Vec<Id> = asker.who.iter().cloned().chain(name).collect();
-        let client = Client::new(&who, SessionId::NONE, visitor.address);
+        let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
         let Done { op, path, detail, result } = *done;
         let (event, paths) = (Event::Admin, [crate::audit::text(path)]);
         self.audit.record(&Record { event, op, paths: &paths, detail, result, client });
@@ -209,6 +212,11 @@ impl Asker {
     /// As whom it writes, beside its address.
     pub(super) fn who(&self) -> &[Id] {
         &self.who
+    }
+
+    /// The trace that the request belongs to.
+    pub(super) fn trace(&self) -> Option<&TraceParent> {
+        self.trace.as_ref()
     }
 
     /// Whether it may do what this role allows.
@@ -250,9 +258,9 @@ pub(super) async fn identify(
 }
 
 /// The handler of the API has found that the asker may not do this.
-pub(super) fn forbid(context: &HttpContext, path: &str, visitor: &Visitor) -> Response {
+pub(super) fn forbid(context: &HttpContext, path: &str, visitor: &Visitor, asker: &Asker) -> Response {
     context.access.count(Refused::Forbidden, visitor.address, &context.metrics);
-    context.access.record(Refused::Forbidden, path, visitor);
+    context.access.record(Refused::Forbidden, path, visitor, asker.trace());
     Refused::Forbidden.into_response()
 }
 
@@ -263,14 +271,16 @@ async fn pass(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let header = request.headers().get(trace::HEADER).and_then(|value| value.to_str().ok());
+    let trace = header.and_then(TraceParent::parse);
     match judged {
         Ok(asker) => {
-            request.extensions_mut().insert(asker);
+            request.extensions_mut().insert(Asker { trace, ..asker });
             next.run(request).await
         }
         Err(refused) => {
             context.access.count(refused, visitor.address, &context.metrics);
-            context.access.record(refused, request.uri().path(), visitor);
+            context.access.record(refused, request.uri().path(), visitor, trace.as_ref());
             refused.into_response()
         }
     }

@@ -149,11 +149,12 @@ impl Asked<'_> {
         let address = self.visitor.address;
         let ip = Id { scheme: "ip".to_owned(), id: address.ip().to_canonical().to_string() };
         let identities = [ip].into_iter().chain(self.asker.who().iter().cloned()).collect();
-        Caller { address, identities }
+        Caller { address, identities, trace: self.asker.trace().cloned() }
     }
 
     fn check(&self, may: bool) -> Result<(), Denied> {
-        if may { Ok(()) } else { Err(Box::new(access::forbid(&self.context.http, &self.path, self.visitor))) }
+        let denied = || access::forbid(&self.context.http, &self.path, self.visitor, self.asker);
+        if may { Ok(()) } else { Err(Box::new(denied())) }
     }
 
     fn check_lock(&self, name: &LockName) -> Result<(), Denied> {
@@ -235,7 +236,7 @@ async fn report(
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
     let scope = Question::parse(what).map_or(Scope::All, |question| question.scope());
     if !asker.may_see(&scope) {
-        return access::forbid(&context.http, uri.path(), &visitor);
+        return access::forbid(&context.http, uri.path(), &visitor, &asker);
     }
     report::answer(&context.http, &asker, uri).await
 }
@@ -247,7 +248,7 @@ async fn status(
     request: Request,
 ) -> Response {
     if !asker.may(&Role::Read) {
-        return access::forbid(&context.http, request.uri().path(), &visitor);
+        return access::forbid(&context.http, request.uri().path(), &visitor, &asker);
     }
     let Json(mut status) = super::status::status(State(context.http)).await;
     let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator) });

@@ -16,8 +16,8 @@ use rowlock_wal::SEGMENT_BYTES;
 use super::{Addresses, LogSwitch, Node, NodeError};
 use crate::config::{
     AuditConfig, AutopilotConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig,
-    HttpConfig, LimitsConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig, UpgradeConfig,
-    ZnodesConfig,
+    HttpConfig, LimitsConfig, LogConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig,
+    UpgradeConfig, ZnodesConfig,
 };
 use crate::operations::end_session::{EndSession, NotExpired};
 
@@ -98,6 +98,7 @@ impl NodeConfig {
             autopilot: AutopilotConfig::default(),
             discovery: None,
             limits: LimitsConfig::default(),
+            slow_request_ms: LogConfig::default().slow_request_ms,
             log_segment_bytes: SEGMENT_BYTES,
             versions: Versions::of_this_release(),
         }

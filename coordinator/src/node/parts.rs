@@ -2,6 +2,7 @@
 //! tasks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::peer::{self, PeerPool, Releases};
@@ -28,6 +29,7 @@ use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
+use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// What must be there before the first task runs.
@@ -40,6 +42,7 @@ pub(super) struct Parts {
     pub(super) founders: Founders,
     pub(super) replica: Arc<Replica>,
     pub(super) pending: Arc<Pending>,
+    pub(super) slow: Arc<SlowRequests>,
     pub(super) marks: Arc<Marks>,
     pub(super) registry: Arc<Registry>,
     pub(super) expiry_table: Arc<ExpiryTable>,
@@ -75,6 +78,8 @@ impl Parts {
         let registry = Arc::new(Registry::new());
         let expiry_table = Arc::new(ExpiryTable::default());
         let clock = Arc::new(LogClock::starting_now());
+        let slow =
+            Arc::new(SlowRequests::new(config.slow_request_ms.map(Duration::from_millis), metrics.clone()));
         let (lock_alarm, lock_rings) = LockAlarm::new();
         let (history, history_sink) = start_history(config, metrics.clone()).await;
         let applier = Arc::new(Applier {
@@ -86,6 +91,7 @@ impl Parts {
             marks: marks.clone(),
             lock_alarm,
             history: history_sink,
+            slow: slow.clone(),
             metrics: metrics.clone(),
         });
         let tasks = TaskGroup::new(Shutdown::new());
@@ -114,6 +120,7 @@ impl Parts {
             founders: Founders::default(),
             replica,
             pending,
+            slow,
             marks,
             registry,
             expiry_table,

@@ -297,6 +297,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             peer_disconnected: ended,
             ask_for: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
+            metrics: self.metrics.clone(),
         };
         self.tasks.spawn("fast-failover", fast_failover.run(self.shutdown_word()));
         let service = Service {
@@ -359,6 +360,7 @@ impl Parts {
             registry: self.registry.clone(),
             config: wires.config.clone(),
             audit: self.trust.audit.door.clone(),
+            slow: self.slow.clone(),
             metrics: self.metrics.clone(),
         };
         let shutdown = self.shutdown_word();

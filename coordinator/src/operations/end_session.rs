@@ -50,6 +50,7 @@ impl EndSession {
                 command: Command::ExpireSession { session, attachment },
                 reply_to,
                 tag: 0,
+                received: time::now(),
             };
             self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
             let applied = time::timeout_at(deadline, applied(inbox)).await;

@@ -91,6 +91,7 @@ impl HandOver {
             command: Command::Noop,
             reply_to,
             tag: 0,
+            received: time::now(),
         };
         if self.proposer.submit(submission).await.is_ok() {
             answer.ready().await;

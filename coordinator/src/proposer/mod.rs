@@ -6,6 +6,7 @@ mod yield_to_ready;
 
 use std::sync::Arc;
 
+use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
@@ -28,6 +29,8 @@ pub struct Submission {
     pub reply_to: Outbox,
     /// Given back with the answer.
     pub tag: u64,
+    /// When its client asked for it.
+    pub received: Instant,
 }
 
 /// The door to the proposer: clone it freely.

@@ -6,11 +6,14 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use rowlock_consensus::entry_times::EntryStages;
+use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
-use rowlock_state::command::{Origin, Proposal};
+use rowlock_state::command::{Command, Origin, Proposal};
 use rowlock_state::outcome::Applied;
 
-use crate::delivery::outbox::{Message, Outbox};
+use crate::delivery::outbox::{Answer, Message, Outbox};
+use crate::way::Way;
 
 /// What this node waits for. Shared by the router (registers, gives up) and apply (answers; gives up when a
 /// snapshot has skipped the answers).
@@ -26,19 +29,27 @@ struct Waiting {
     /// The request of the first of `answers`. They count up from 1.
     first: u64,
     /// Emptied when the answer is given.
-    answers: VecDeque<Option<(Outbox, u64)>>,
+    answers: VecDeque<Option<Waiter>>,
     /// Those that are there.
     count: usize,
 }
 
+/// Where an answer goes.
+struct Waiter {
+    outbox: Outbox,
+    tag: u64,
+    /// When the router took what is to be answered.
+    taken: Instant,
+}
+
 impl Waiting {
-    fn add(&mut self, outbox: Outbox, tag: u64) -> u64 {
-        self.answers.push_back(Some((outbox, tag)));
+    fn add(&mut self, waiter: Waiter) -> u64 {
+        self.answers.push_back(Some(waiter));
         self.count += 1;
         self.first + self.answers.len() as u64 - 1
     }
 
-    fn take(&mut self, request: u64) -> Option<(Outbox, u64)> {
+    fn take(&mut self, request: u64) -> Option<Waiter> {
         let at = usize::try_from(request.checked_sub(self.first)?).ok()?;
         let found = self.answers.get_mut(at)?.take()?;
         self.count -= 1;
@@ -54,7 +65,7 @@ impl Waiting {
         at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
-    fn take_all(&mut self) -> impl Iterator<Item = (Outbox, u64)> + use<> {
+    fn take_all(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         self.first += self.answers.len() as u64;
         self.count = 0;
         std::mem::take(&mut self.answers).into_iter().flatten()
@@ -69,28 +80,36 @@ impl Pending {
         Pending { node, incarnation, waiting: Mutex::new(waiting) }
     }
 
-    /// Notes where the answer goes, and gives the proposal its origin.
-    pub fn register(&self, outbox: Outbox, tag: u64) -> Origin {
-        let request = self.waiting.lock().add(outbox, tag);
+    /// Notes where the answer goes, and gives the proposal its origin. `taken`: now, within a batch.
+    pub fn register(&self, outbox: Outbox, tag: u64, taken: Instant) -> Origin {
+        let request = self.waiting.lock().add(Waiter { outbox, tag, taken });
         Origin { node: self.node, incarnation: self.incarnation, request }
     }
 
-    /// Sends the answer, if the proposal came from here and its outcome has not been given up.
-    pub fn answer(&self, applied: Applied) {
+    /// Sends the answer, if the proposal came from here and its outcome has not been given up. Gives when the
+    /// router had taken it, if so. Of `command`, which is what was applied, the path is taken out.
+    pub fn answer(
+        &self,
+        applied: Applied,
+        command: &mut Command,
+        (entry, answered): (EntryStages, Instant),
+    ) -> Option<Instant> {
         if applied.origin.node != self.node || applied.origin.incarnation != self.incarnation {
-            return;
+            return None;
         }
         let found = self.waiting.lock().take(applied.origin.request);
-        if let Some((outbox, tag)) = found {
-            outbox.push(Message::Applied { tag, applied: Box::new(applied) });
-        }
+        let Waiter { outbox, tag, taken } = found?;
+        debug_assert!(taken <= answered, "what is answered was taken before");
+        let way = Way { taken, entry, answered, path: command.take_path() };
+        outbox.push(Message::Applied { tag, answer: Box::new(Answer { applied, way: Some(way) }) });
+        Some(taken)
     }
 
     /// Tells everybody who waits that the outcome cannot be known. Returns how many proposals that were.
     pub fn give_up_all(&self) -> usize {
         let given_up = self.waiting.lock().take_all();
         let mut count = 0;
-        for (outbox, _) in given_up {
+        for Waiter { outbox, .. } in given_up {
             outbox.push(Message::Lost);
             count += 1;
         }
@@ -119,13 +138,18 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_env::time;
     use rowlock_proto::{ErrorCode, Zxid};
+
+    use rowlock_consensus::entry_times::EntryTimes;
 
     use super::*;
     use crate::delivery::outbox::{self, Inbox};
 
-    fn applied(origin: Origin) -> Applied {
-        Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) }
+    fn answer(pending: &Pending, origin: Origin) {
+        let applied = Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) };
+        let times = EntryTimes::default().take(1, time::now());
+        pending.answer(applied, &mut Command::Noop, (times, time::now()));
     }
 
     /// Tags of answers; 0 for each `Lost`.
@@ -144,15 +168,16 @@ mod tests {
     fn everybody_is_told_once_in_whatever_order_the_answers_come() {
         let (outbox, mut inbox) = outbox::channel();
         let pending = Pending::new(NodeId(1), 7);
-        let origins: Vec<Origin> = (1..=4).map(|tag| pending.register(outbox.clone(), tag)).collect();
+        let register = |tag| pending.register(outbox.clone(), tag, time::now());
+        let origins: Vec<Origin> = (1..=4).map(register).collect();
         assert_eq!(origins.iter().map(|origin| origin.request).collect::<Vec<_>>(), [1, 2, 3, 4]);
         for at in [2, 0, 0, 1, 2] {
-            pending.answer(applied(origins[at]));
+            answer(&pending, origins[at]);
         }
         assert_eq!(told(&mut inbox), [3, 1, 2]);
         assert_eq!(pending.len(), 1);
-        pending.answer(applied(Origin { incarnation: 8, ..origins[3] }));
-        pending.answer(applied(Origin { node: NodeId(2), ..origins[3] }));
+        answer(&pending, Origin { incarnation: 8, ..origins[3] });
+        answer(&pending, Origin { node: NodeId(2), ..origins[3] });
         assert!(told(&mut inbox).is_empty(), "that was somebody else's");
     }
 
@@ -160,14 +185,15 @@ mod tests {
     fn what_was_given_up_is_answered_no_more_and_what_comes_then_is() {
         let (outbox, mut inbox) = outbox::channel();
         let pending = Pending::new(NodeId(1), 7);
-        let before: Vec<Origin> = (1..=3).map(|tag| pending.register(outbox.clone(), tag)).collect();
-        pending.answer(applied(before[1]));
+        let register = |tag| pending.register(outbox.clone(), tag, time::now());
+        let before: Vec<Origin> = (1..=3).map(register).collect();
+        answer(&pending, before[1]);
         assert_eq!(pending.give_up_all(), 2);
         assert!(pending.is_empty());
-        let after = pending.register(outbox, 4);
+        let after = pending.register(outbox, 4, time::now());
         assert_eq!(after.request, 4, "a number is never given twice");
-        before.iter().for_each(|origin| pending.answer(applied(*origin)));
-        pending.answer(applied(after));
+        before.iter().for_each(|origin| answer(&pending, *origin));
+        answer(&pending, after);
         assert_eq!(told(&mut inbox), [2, 0, 0, 4]);
     }
 }

@@ -24,7 +24,7 @@ use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
-use rowlock_types::metrics::Metrics;
+use rowlock_types::metrics::{Metrics, Stage};
 use tokio::sync::mpsc;
 
 use super::Submission;
@@ -163,7 +163,8 @@ impl Router {
     /// Takes what is waiting, within a batch's bounds, and registers it for its answer.
     fn gather(&mut self, first: Submission) -> Vec<Proposal> {
         let mut batch = Vec::with_capacity(BATCH_MAX_COMMANDS.min(1 + self.submissions.len()));
-        let mut bytes = 0;
+        let (mut bytes, now) = (0, time::now());
+        self.metrics.stage_seconds.record(Stage::Queue, now.saturating_since(first.received));
         let mut next = Some(first);
         while let Some(submission) = next {
             // One that has lost an earlier write may not have a later one done: its client sends both again,
@@ -171,7 +172,7 @@ impl Router {
             if submission.reply_to.has_lost() {
                 rare::taken(Rare::WriterGone);
             } else if !is_attach_of_nobody(&submission) {
-                let origin = self.pending.register(submission.reply_to, submission.tag);
+                let origin = self.pending.register(submission.reply_to, submission.tag, now);
                 batch.push(Proposal {
                     origin,
                     session: submission.session,
@@ -298,7 +299,7 @@ mod tests {
         let one = |number| {
             let (reply_to, inbox) = outbox::channel();
             let proposal = Proposal {
-                origin: router.pending.register(reply_to, number),
+                origin: router.pending.register(reply_to, number, time::now()),
                 session: SessionId(1),
                 attachment: Attachment(1),
                 identities: Default::default(),

@@ -12,6 +12,7 @@ mod options;
 mod proof;
 mod replies;
 mod reports;
+mod slow;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use super::announcement::Whereabouts;
 use super::end_reason::EndReason;
 use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
-use super::pending::{Pending, Queue, What};
+use super::pending::{Pending, Queue, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{Answer, Reader, Then};
 use super::write::{Form, Route};
@@ -301,7 +302,7 @@ impl Conversation {
     /// The next write that is to be submitted. To be asked after frames were given and after answers were
     /// made, until there is none.
     pub(super) fn next_submission(&mut self) -> Option<Submission> {
-        let (tag, command, identities) = self.queue.release()?;
+        let Released { tag, command, identities, received } = self.queue.release()?;
         Some(Submission {
             session: self.attached.session,
             attachment: self.attached.attachment,
@@ -309,6 +310,7 @@ impl Conversation {
             command,
             reply_to: self.peer.outbox.clone(),
             tag,
+            received,
         })
     }
 
@@ -347,11 +349,13 @@ impl Conversation {
         if mutant::is(Mutant::EventAfterReply) {
             messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
         }
+        let mut is_first = true;
         for message in messages.drain(..) {
             match message {
                 Message::Event(frame) => self.put_event(&frame),
-                Message::Applied { tag, applied } => {
-                    self.queue.answered(tag, applied);
+                Message::Applied { tag, answer } => {
+                    self.measure_outbox(&answer, now, &mut is_first);
+                    self.queue.answered(tag, answer);
                     self.answer_settled(now);
                 }
                 Message::Reconfigured { tag, result } => self.queue.reconfigured(tag, result),
@@ -425,6 +429,7 @@ impl Conversation {
             identities: &self.identities,
             whereabouts: Whereabouts { status, config, door: self.peer.door },
         };
+        self.note_slow_read(&pending, &request, now);
         let Answer { events, result, then } = reader.answer(request);
         for event in events {
             self.put_event(&event);
@@ -442,17 +447,18 @@ impl Conversation {
     fn answer_settled(&mut self, now: Instant) -> usize {
         let mut answered = 0;
         while !matches!(self.phase, Phase::Over(_))
-            && let Some((pending, applied)) = self.queue.pop_settled()
+            && let Some((pending, answer)) = self.queue.pop_settled()
         {
             answered += 1;
-            match (&pending.what, applied) {
+            match (&pending.what, answer) {
                 (What::Refusal(code), _) => self.reply(&pending, Err(*code), now),
                 (What::Reported(document), _) => {
                     self.reply(&pending, Ok(Response::Report(document.clone())), now);
                 }
-                (What::Write { form, .. }, Some(applied)) => {
+                (What::Write { form, .. }, Some(answer)) => {
                     let form = form.clone();
-                    self.answer_write(&pending, form, *applied, now);
+                    self.note_slow_write(&pending, &answer, now);
+                    self.answer_write(&pending, form, answer.applied, now);
                 }
                 _ => unreachable!("pop_settled gives what is settled"),
             }

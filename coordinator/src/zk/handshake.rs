@@ -24,9 +24,10 @@ use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::read_only::{self, Admission};
 use super::wire::Wire;
-use crate::delivery::outbox::{CloseReason, Inbox, Message};
+use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
+use crate::slow::Answered;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
 const TAG: u64 = 0;
@@ -249,6 +250,7 @@ impl Handshake<'_> {
 
     /// Takes a command through the log.
     async fn submit(&mut self, command: Command) -> Result<Applied, EndReason> {
+        let (op, received) = (command.name(), time::now());
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
@@ -256,10 +258,14 @@ impl Handshake<'_> {
             command,
             reply_to: self.peer.outbox.clone(),
             tag: TAG,
+            received,
         };
         self.shared.context.proposer.submit(submission).await.map_err(|_| EndReason::Stopping)?;
         match next_message(self.inbox).await? {
-            Message::Applied { applied, .. } => Ok(*applied),
+            Message::Applied { answer, .. } => {
+                self.note_slow(op, (received, &answer));
+                Ok(answer.applied)
+            }
             Message::Close(reason) => Err(EndReason::Told(reason)),
             Message::Lost => Err(EndReason::Lost),
             Message::Event(_)
@@ -269,6 +275,15 @@ impl Handshake<'_> {
             | Message::Reported { .. } => {
                 unreachable!("asked for by nobody before the handshake is done")
             }
+        }
+    }
+
+    fn note_slow(&self, op: &'static str, (received, answer): (Instant, &Answer)) {
+        let (replied, slow) = (time::now(), &self.shared.context.slow);
+        if slow.is_slow(replied.saturating_since(received)) {
+            let (way, client, session) = (answer.way.as_ref(), self.peer.addr, SessionId::NONE);
+            let (path, trace) = (None, None);
+            slow.tell(&Answered { op, path, way, session, client, trace, received, replied });
         }
     }
 

@@ -49,6 +49,7 @@ use crate::proposer::Proposer;
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::Reports;
+use crate::slow::SlowRequests;
 use read_only::Isolation;
 use rowlock_sessions::SessionTouch;
 
@@ -79,6 +80,8 @@ pub struct ClientContext {
     pub config: Arc<NodeConfig>,
     /// Records who has done what.
     pub audit: Audit,
+    /// Tells of requests that took long.
+    pub slow: Arc<SlowRequests>,
     /// Counts what happens here.
     pub metrics: Arc<Metrics>,
 }

@@ -13,12 +13,12 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Applied;
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::write::Form;
 use crate::audit::Note;
+use crate::delivery::outbox::Answer;
 
 /// A request in its place.
 #[derive(Debug)]
@@ -58,6 +58,15 @@ pub(super) enum What {
     Refusal(ErrorCode),
 }
 
+/// A write that is to be submitted.
+pub(super) struct Released {
+    /// For its answer.
+    pub(super) tag: u64,
+    pub(super) command: Command,
+    pub(super) identities: Arc<[Id]>,
+    pub(super) received: Instant,
+}
+
 impl What {
     /// A request that is answered from the local state.
     pub(super) fn local(request: Request) -> What {
@@ -75,7 +84,7 @@ pub(super) struct Queue {
     /// Of the frames of `requests`.
     bytes: usize,
     /// By tag, in the order in which they came: mostly that of `requests`.
-    answers: VecDeque<(u64, Box<Applied>)>,
+    answers: VecDeque<(u64, Box<Answer>)>,
     last_tag: u64,
     /// So many requests from the front on are neither held nor behind a read.
     released: usize,
@@ -95,8 +104,8 @@ impl Queue {
         }
     }
 
-    /// The next held write that may be submitted, with the tag for its answer.
-    pub(super) fn release(&mut self) -> Option<(u64, Command, Arc<[Id]>)> {
+    /// The next held write that may be submitted.
+    pub(super) fn release(&mut self) -> Option<Released> {
         while let Some(pending) = self.requests.get_mut(self.released) {
             match &mut pending.what {
                 What::Read(_)
@@ -112,7 +121,8 @@ impl Queue {
                     let waiting = What::Write { tag: self.last_tag, form: form.clone() };
                     match std::mem::replace(&mut pending.what, waiting) {
                         What::Held { command, identities, .. } => {
-                            return Some((self.last_tag, command, identities));
+                            let (tag, received) = (self.last_tag, pending.received);
+                            return Some(Released { tag, command, identities, received });
                         }
                         _ => unreachable!("looked at above"),
                     }
@@ -123,13 +133,13 @@ impl Queue {
     }
 
     /// The answer to a submission.
-    pub(super) fn answered(&mut self, tag: u64, applied: Box<Applied>) {
-        self.answers.push_back((tag, applied));
+    pub(super) fn answered(&mut self, tag: u64, answer: Box<Answer>) {
+        self.answers.push_back((tag, answer));
     }
 
     /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on
     /// waiting, or it is a read, or there is none.
-    pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Applied>>)> {
+    pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Answer>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.take_answer(tag)?),
             What::Read(_)
@@ -144,9 +154,9 @@ impl Queue {
         Some((self.pop()?, answer))
     }
 
-    fn take_answer(&mut self, tag: u64) -> Option<Box<Applied>> {
+    fn take_answer(&mut self, tag: u64) -> Option<Box<Answer>> {
         let at = self.answers.iter().position(|(of, _)| *of == tag)?;
-        self.answers.remove(at).map(|(_, applied)| applied)
+        self.answers.remove(at).map(|(_, answer)| answer)
     }
 
     fn pop(&mut self) -> Option<Pending> {

@@ -7,12 +7,14 @@
 //! hears its leader, every such question is refused, and no term changes: a connection that broke by itself
 //! disturbs no other node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{rng, time};
 use rowlock_proto::NodeId;
+use rowlock_types::metrics::{LeaderEnd, Metrics};
 use tokio::sync::mpsc;
 
 use super::Raft;
@@ -32,6 +34,8 @@ pub struct FastFailover {
     pub peer_disconnected: mpsc::Receiver<NodeId>,
     /// How long to go on asking. It must be longer than the lease.
     pub ask_for: Duration,
+    /// Counts why leaders end.
+    pub metrics: Arc<Metrics>,
 }
 
 impl FastFailover {
@@ -55,6 +59,7 @@ impl FastFailover {
         if lost.leader != Some(disconnected) {
             return;
         }
+        self.metrics.leaderships_total.ends(lost.term, LeaderEnd::Disconnected);
         tracing::debug!(node = %disconnected, "the leader's connection has ended");
         let since = time::now();
         while since.elapsed() < self.ask_for {

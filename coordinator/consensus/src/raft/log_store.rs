@@ -7,6 +7,7 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
@@ -24,6 +25,7 @@ use rowlock_wal::{Done, Log};
 
 use super::lazy_flush::LazyFlush;
 use super::stored;
+use crate::entry_times::EntryTimes;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 // Entries that are read together fit into a frame.
@@ -36,6 +38,7 @@ pub struct LogStore {
     hook: Hook,
     poll: BusyPoll,
     lazy_flush: LazyFlush,
+    times: Arc<EntryTimes>,
 }
 
 /// Reads the log, from any task.
@@ -48,7 +51,12 @@ impl LogStore {
     /// For openraft.
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, hook: Hook::default(), poll, lazy_flush: LazyFlush::default() }
+        LogStore { log, hook: Hook::default(), poll, lazy_flush: LazyFlush::default(), times: Arc::default() }
+    }
+
+    /// As it is, and tells `times` when entries come and are on disk.
+    pub fn timed(self, times: Arc<EntryTimes>) -> Self {
+        LogStore { times, ..self }
     }
 
     /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
@@ -146,6 +154,11 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let follows = |two: &[rowlock_wal::Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
         assert!(entries.windows(2).all(follows), "openraft appends entries without gaps");
         let lazily = entries.last().is_some_and(|last| self.lazy_flush.is_lazy(last.log_id.index));
+        let Some((first, last)) = entries.first().zip(entries.last()) else {
+            return self.log.append(entries, lazily, flushed(callback)).await;
+        };
+        let (times, last) = (self.times.clone(), last.log_id.index);
+        times.appended(first.log_id.index, last);
         if lazily && mutant::is(Mutant::LazyAckBeforeFlush) {
             callback.io_completed(Ok(()));
             return self.log.append(entries, true, Done::Nobody).await;
@@ -153,7 +166,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         if lazily {
             rare::taken(Rare::LazyFlush);
         }
-        self.log.append(entries, lazily, flushed(callback)).await
+        let done = move |result: io::Result<()>| {
+            if result.is_ok() {
+                times.flushed(last);
+            }
+            callback.io_completed(result);
+        };
+        self.log.append(entries, lazily, Done::Callback(Box::new(done))).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

@@ -96,7 +96,8 @@ pub async fn open(
         hook.tell(|hook| hook.truncated(after.map(stored::position)));
     }
     let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
-    let (log, snapshots) = (polled.hooked(hook.clone()), opened.snapshots);
+    let timed = polled.timed(replica.entry_times.clone());
+    let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
     let acks = Acks::default();
     let network = Network::new(peers, log.lazy_flush().clone(), acks.clone());

@@ -19,7 +19,7 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::metrics::Metrics;
+use rowlock_types::metrics::{LeaderEnd, Metrics};
 use rowlock_types::node_hook::Hook;
 
 use super::admission::Admission;
@@ -183,11 +183,15 @@ where
                 let voted = |vote| judged(vote, Rare::PreVoteRefused);
                 async move { answer(raft.pre_vote(believed(request)).await, voted) }.boxed()
             }
-            RaftRequest::TransferLeader(request) => async move {
-                rare::taken(Rare::LeaderTransferred);
-                answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
+            RaftRequest::TransferLeader(request) => {
+                let term = request.from_leader().leader_id.term;
+                self.metrics.leaderships_total.ends(term, LeaderEnd::HandedOver);
+                async move {
+                    rare::taken(Rare::LeaderTransferred);
+                    answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
+                }
+                .boxed()
             }
-            .boxed(),
             RaftRequest::Snapshot(step) => {
                 let slot = self.receiving.clone();
                 let receiving = slot.lock().take();

@@ -14,7 +14,8 @@ use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::{task, time, worker};
+use rowlock_env::time::{self, Instant};
+use rowlock_env::{task, worker};
 use rowlock_state::command::{Batch, Command};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::APPLY_SLICE;
@@ -24,15 +25,16 @@ use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
 use super::stored;
 use crate::applied_state::AppliedState;
+use crate::entry_times::EntryStages;
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
 
 /// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
-    /// Applies every proposal of `batch`, the log entry at `index`, to `machine`, in order; or none, if it
-    /// does not follow the last entry of its term.
-    fn apply(&self, machine: &mut Machine, index: u64, batch: Batch) -> EntryOutcome;
+    /// Applies every proposal of `batch`, the log entry `entry`, to `machine`, in order; or none, if it does
+    /// not follow the last entry of its term.
+    fn apply(&self, machine: &mut Machine, entry: EntryStages, batch: Batch) -> EntryOutcome;
 
     /// A snapshot of this state is about to be written; when it is, the log before it may go.
     fn frozen(&self, machine: &Machine) {
@@ -114,7 +116,12 @@ impl StateMachine {
         }
     }
 
-    fn apply_entry(&mut self, log_id: LogId, payload: EntryPayload) -> io::Result<EntryOutcome> {
+    fn apply_entry(
+        &mut self,
+        log_id: LogId,
+        payload: EntryPayload,
+        begun: Instant,
+    ) -> io::Result<EntryOutcome> {
         assert!(self.last_applied < Some(log_id), "entries are applied in order, each once");
         let mut outcome = EntryOutcome::Applied;
         match payload {
@@ -133,8 +140,9 @@ impl StateMachine {
                 if mutant::is(Mutant::SkipEntryAfterSnapshot) && self.is_at_snapshot() {
                     batch.proposals.clear();
                 }
+                let stages = self.replica.entry_times.take(log_id.index, begun);
                 let mut machine = self.replica.state.write();
-                outcome = self.apply.apply(&mut machine, log_id.index, batch);
+                outcome = self.apply.apply(&mut machine, stages, batch);
                 self.hook.tell(|hook| hook.applied(position(log_id), Some(&bytes), &machine));
                 self.replica.set_version(machine.version().number);
                 self.replica.set_applied_index(log_id.index);
@@ -259,7 +267,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let mut at_work = Duration::ZERO;
         while let Some((entry, responder)) = entries.try_next().await? {
             let begun = time::now();
-            let outcome = self.apply_entry(entry.log_id, entry.payload)?;
+            let outcome = self.apply_entry(entry.log_id, entry.payload, begun)?;
             let took = begun.elapsed();
             self.metrics.apply_longest_seconds.raise_to(took);
             at_work += took;

@@ -35,6 +35,7 @@ use crate::proposer::{Proposer, Submission};
 use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
+use crate::slow::SlowRequests;
 use crate::zk::conversation::{Access, Attached, Conversation};
 use crate::zk::end_reason::EndReason;
 use crate::zk::read_only::Isolation;
@@ -70,6 +71,7 @@ impl Stage {
             registry: Arc::new(Registry::new()),
             config: Arc::new(config()),
             audit: Default::default(),
+            slow: Arc::new(SlowRequests::new(None, Arc::default())),
             metrics: Arc::new(Metrics::default()),
         };
         // Room for three paths of two bytes.
@@ -180,7 +182,7 @@ fn apply(
     let applied = state.apply(0, &proposal, &mut sink);
     let result = applied.result.clone();
     if let Some((outbox, tag)) = reply {
-        outbox.push(Message::Applied { tag, applied: Box::new(applied) });
+        outbox.push(Message::applied(tag, applied));
     }
     result
 }

@@ -143,7 +143,8 @@ async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_clo
 async fn submit(node: &Node, command: Command) -> Inbox {
     let (reply_to, answer) = outbox::channel();
     let (session, attachment, identities) = (SessionId::NONE, Attachment::default(), Default::default());
-    let submission = Submission { session, attachment, identities, command, reply_to, tag: 0 };
+    let submission =
+        Submission { session, attachment, identities, command, reply_to, tag: 0, received: time::now() };
     assert!(node.context.proposer.submit(submission).await.is_ok());
     answer
 }
@@ -161,8 +162,8 @@ async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_se
     answer.ready().await;
     let mut messages = VecDeque::new();
     answer.take(&mut messages).unwrap();
-    let Some(Message::Applied { applied, .. }) = messages.pop_front() else { panic!("{messages:?}") };
-    assert_eq!(applied.result, Err(ErrorCode::SessionMoved));
+    let Some(Message::Applied { answer, .. }) = messages.pop_front() else { panic!("{messages:?}") };
+    assert_eq!(answer.applied.result, Err(ErrorCode::SessionMoved));
     assert!(second.call(create("/e", CreateMode::Ephemeral)).await.is_ok());
     node.stop().await;
 }

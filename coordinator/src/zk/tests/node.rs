@@ -29,6 +29,7 @@ use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, ReconfigDoor};
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
+use crate::slow::SlowRequests;
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener, NewSessions};
 use rowlock_sessions::expiry_table::ExpiryTable;
@@ -89,6 +90,7 @@ pub fn config() -> NodeConfig {
         autopilot: Default::default(),
         discovery: None,
         limits: LimitsConfig::default(),
+        slow_request_ms: None,
         log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
         versions: rowlock_types::versions::Versions::of_this_release(),
         client: ClientConfig {
@@ -139,6 +141,7 @@ impl Node {
             registry,
             config: Arc::new(config),
             audit: Default::default(),
+            slow: Arc::new(SlowRequests::new(None, Arc::default())),
             metrics: Arc::new(Metrics::default()),
         };
         let (log, orders) = watch::channel(Log::Runs);
@@ -213,6 +216,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
                 command: Command::Configure { config },
                 reply_to: outbox,
                 tag: 0,
+                received: time::now(),
             };
             if context.proposer.submit(submission).await.is_err() {
                 return;
@@ -263,8 +267,8 @@ impl Applier {
                 identities: submission.identities,
                 command: submission.command,
             };
-            let applied = Box::new(state.apply(time::wall_ms(), &proposal, &mut sink));
-            submission.reply_to.push(Message::Applied { tag: submission.tag, applied });
+            let applied = state.apply(time::wall_ms(), &proposal, &mut sink);
+            submission.reply_to.push(Message::applied(submission.tag, applied));
         }
     }
 }
@@ -315,6 +319,7 @@ impl Leader {
             command,
             reply_to: crate::delivery::outbox::channel().0,
             tag: 0,
+            received: time::now(),
         };
         // Its outcome shows in the state.
         let _ = self.context.proposer.submit(submission).await;

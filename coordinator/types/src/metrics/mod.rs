@@ -2,12 +2,16 @@
 //! `mntr` render it. Nothing decides by a metric: they are written here and read by people.
 
 pub mod instrument;
+mod leaderships;
+mod stages;
 mod text;
 
 pub use instrument::{
     Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
     SizeHistogram, TlsListener,
 };
+pub use leaderships::{LeaderEnd, Leaderships};
+pub use stages::{Stage, StageHistograms};
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
@@ -126,6 +130,10 @@ metrics! {
     requests_outstanding: Gauge,
     /// From decoding a client request to encoding its reply.
     request_seconds: Histogram,
+    /// Parts of a request's way: queue, forward, flush, quorum, apply, outbox.
+    stage_seconds: StageHistograms,
+    /// Client requests that took longer than `slow_request` of `[log]`.
+    slow_requests_total: Counter,
 
     /// Events of locks that this node has written into its history.
     history_records_total: Counter,
@@ -198,6 +206,8 @@ metrics! {
     raft_snapshot_index: Gauge,
     /// Changes of the known leader, including to none.
     leader_changes_total: Counter,
+    /// Times that this node became the leader, by what had ended the leadership before.
+    leaderships_total: Leaderships,
     /// 1 while clients are served.
     serving: Gauge,
     /// HTTP connections accepted.
@@ -319,23 +329,29 @@ mod tests {
         for micros in [5, 12, 900, 900, 30_000_000] {
             metrics.wal_fsync_seconds.record(Duration::from_micros(micros));
         }
+        metrics.stage_seconds.record(Stage::Flush, Duration::from_micros(1_600));
         for size in [1, 512, 5_000] {
             metrics.batch_commands.record(size);
         }
         let text = metrics.render();
-        let mut last: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let mut last: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
         for (name, labels, count) in samples(&text) {
             let Some(name) = name.strip_suffix("_bucket") else { continue };
-            let le = labels.strip_prefix("le=\"").and_then(|l| l.strip_suffix('"')).unwrap();
+            let (others, le) = labels.rsplit_once("le=\"").unwrap();
+            let le = le.strip_suffix('"').unwrap();
             let le = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
-            if let Some((last_le, last_count)) = last.insert(name.to_owned(), (le, count)) {
+            let series = (name.to_owned(), others.trim_end_matches(',').to_owned());
+            if let Some((last_le, last_count)) = last.insert(series, (le, count)) {
                 assert!(last_le < le && last_count <= count, "{name} {labels}");
             }
         }
-        for (name, (le, count)) in last {
+        for ((name, labels), (le, count)) in last {
             assert_eq!(le, f64::INFINITY, "{name}");
-            assert_eq!(count, value(&text, &format!("{name}_count"), ""), "{name}");
+            assert_eq!(count, value(&text, &format!("{name}_count"), &labels), "{name}");
         }
+        assert_eq!(value(&text, "rowlock_stage_seconds_count", "stage=\"flush\""), 1.0);
+        assert_eq!(value(&text, "rowlock_stage_seconds_bucket", "stage=\"flush\",le=\"0.002\""), 1.0);
+        assert_eq!(value(&text, "rowlock_stage_seconds_sum", "stage=\"queue\""), 0.0);
         assert_eq!(value(&text, "rowlock_wal_fsync_seconds_bucket", "le=\"0.00001\""), 1.0);
         assert_eq!(value(&text, "rowlock_wal_fsync_seconds_bucket", "le=\"10\""), 4.0);
         assert_eq!(value(&text, "rowlock_wal_fsync_seconds_count", ""), 5.0);

@@ -6,6 +6,8 @@ use super::instrument::{
     Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
     SizeHistogram, View,
 };
+use super::leaderships::Leaderships;
+use super::stages::StageHistograms;
 
 /// The text so far.
 #[derive(Default)]
@@ -35,13 +37,19 @@ impl Text {
 
     fn histogram(&mut self, name: &str, help: &str, view: &View, units_per_one: f64) {
         self.family(name, "histogram", help);
+        self.buckets(name, &[], view, units_per_one);
+    }
+
+    /// The samples of one histogram; `labels` go before the bound.
+    fn buckets(&mut self, name: &str, labels: &[(&str, &str)], view: &View, units_per_one: f64) {
         let bucket = format!("{name}_bucket");
-        for (bound, seen) in &view.cumulative {
-            self.sample(&bucket, &[("le", &(*bound as f64 / units_per_one).to_string())], seen);
+        let bounds = view.cumulative.iter().map(|(bound, seen)| (*bound as f64 / units_per_one, seen));
+        for (bound, seen) in bounds.chain([(f64::INFINITY, &view.count)]) {
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), seen);
         }
-        self.sample(&bucket, &[("le", "+Inf")], view.count);
-        self.sample(&format!("{name}_sum"), &[], view.sum as f64 / units_per_one);
-        self.sample(&format!("{name}_count"), &[], view.count);
+        self.sample(&format!("{name}_sum"), labels, view.sum as f64 / units_per_one);
+        self.sample(&format!("{name}_count"), labels, view.count);
     }
 
     fn write(&mut self, args: std::fmt::Arguments<'_>) {
@@ -107,6 +115,24 @@ impl Render for RoleGauge {
 impl Render for Histogram {
     fn render(&self, out: &mut Text, name: &str, help: &str) {
         out.histogram(name, help, &self.view(), 1e9);
+    }
+}
+
+impl Render for Leaderships {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "counter", help);
+        for (cause, count) in self.get() {
+            out.sample(name, &[("cause", cause)], count);
+        }
+    }
+}
+
+impl Render for StageHistograms {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "histogram", help);
+        for (stage, histogram) in self.get() {
+            out.buckets(name, &[("stage", stage)], &histogram.view(), 1e9);
+        }
     }
 }
 

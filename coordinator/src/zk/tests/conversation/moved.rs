@@ -65,7 +65,7 @@ fn a_write_that_comes_behind_the_move_of_its_session_is_not_answered() {
     stage.ask(create("/a", CreateMode::Persistent));
     let write = stage.submission().unwrap();
     let answer = Applied { origin: Origin::default(), zxid: Zxid(1), result: Err(ErrorCode::SessionMoved) };
-    write.reply_to.push(Message::Applied { tag: write.tag, applied: Box::new(answer) });
+    write.reply_to.push(Message::applied(write.tag, answer));
     stage.look();
     stage.answer();
     assert_eq!(stage.told(), []);

@@ -7,6 +7,7 @@ use rowlock_types::node_hook::Hook;
 use tempfile::TempDir;
 
 use super::{open, temp};
+use crate::entry_times::EntryStages;
 use crate::raft::log_store::LogStore;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft_types::EntryOutcome;
@@ -17,7 +18,7 @@ use rowlock_state::command::Batch;
 struct Nothing;
 
 impl Apply for Nothing {
-    fn apply(&self, _machine: &mut Machine, _index: u64, _batch: Batch) -> EntryOutcome {
+    fn apply(&self, _machine: &mut Machine, _entry: EntryStages, _batch: Batch) -> EntryOutcome {
         EntryOutcome::Applied
     }
     fn installed(&self, _machine: &Machine) {}

@@ -15,6 +15,7 @@ use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError, verify};
 
 use super::*;
 use crate::applied_state::AppliedState;
+use crate::entry_times::EntryStages;
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::stored;
@@ -37,7 +38,7 @@ struct Applier {
 }
 
 impl Apply for Applier {
-    fn apply(&self, machine: &mut Machine, _index: u64, batch: Batch) -> EntryOutcome {
+    fn apply(&self, machine: &mut Machine, _entry: EntryStages, batch: Batch) -> EntryOutcome {
         for proposal in &batch.proposals {
             machine.apply(batch.time_ms, proposal, &mut ());
         }

@@ -1,0 +1,55 @@
+//! What of a conversation is told as slow. Must never do: change what is answered.
+
+use rowlock_env::time::Instant;
+use rowlock_proto::Request;
+use rowlock_types::metrics::Stage;
+
+use super::super::pending::Pending;
+use super::Conversation;
+use crate::delivery::outbox::Answer;
+use crate::slow::Answered;
+
+impl Conversation {
+    /// Of the first answer that is taken at a time.
+    pub(super) fn measure_outbox(&self, answer: &Answer, now: Instant, is_first: &mut bool) {
+        if std::mem::take(is_first)
+            && let Some(way) = &answer.way
+        {
+            let waited = now.saturating_since(way.answered);
+            self.shared.context.metrics.stage_seconds.record(Stage::Outbox, waited);
+        }
+    }
+
+    pub(super) fn note_slow_write(&self, pending: &Pending, answer: &Answer, now: Instant) {
+        if self.is_slow(pending, now) {
+            let way = answer.way.as_ref();
+            let path = way.and_then(|way| way.path.as_deref());
+            self.shared.context.slow.tell(&Answered { path, way, ..self.answered(pending, now) });
+        }
+    }
+
+    /// A read waits for nothing but what its client has asked for before.
+    pub(super) fn note_slow_read(&self, pending: &Pending, request: &Request, now: Instant) {
+        if self.is_slow(pending, now) {
+            let path = crate::audit::paths(request).first().copied();
+            self.shared.context.slow.tell(&Answered { path, ..self.answered(pending, now) });
+        }
+    }
+
+    fn is_slow(&self, pending: &Pending, now: Instant) -> bool {
+        self.shared.context.slow.is_slow(now.saturating_since(pending.received))
+    }
+
+    fn answered<'a>(&self, pending: &Pending, now: Instant) -> Answered<'a> {
+        Answered {
+            op: pending.opcode.as_str(),
+            path: None,
+            way: None,
+            session: self.attached.session,
+            client: self.peer.addr,
+            trace: None,
+            received: pending.received,
+            replied: now,
+        }
+    }
+}
