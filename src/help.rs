@@ -60,6 +60,14 @@ Examples:
 
 Exit codes: as those of `rowlock lock`.";
 
+/// Of `top`.
+pub const TOP: &str = "\
+Examples:
+  rowlock top                              Every two seconds, until Ctrl-C
+  rowlock top --once -o json | jq '.nodes[].requests_per_second'
+
+Exit codes: 0; 69 with --once, if a node does not answer or serve.";
+
 /// Of `queue`.
 pub const QUEUE: &str = "\
 Examples:

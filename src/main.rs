@@ -16,6 +16,7 @@ mod explain;
 mod health;
 mod help;
 mod http_get;
+mod http_nodes;
 mod import;
 mod lock;
 mod log_level;
@@ -41,6 +42,7 @@ mod systemd;
 mod table;
 mod tls;
 mod token;
+mod top;
 mod up;
 mod upgrade;
 mod wal;
@@ -89,6 +91,8 @@ enum Command {
     History(explain::history::History),
     Session(explain::session::Session),
     Status(status::Status),
+    #[command(after_help = help::TOP)]
+    Top(top::Top),
     Health(health::Health),
     #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
@@ -186,6 +190,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::History(history) => history.run().await,
             Command::Session(session) => session.run().await,
             Command::Status(status) => status.run().await,
+            Command::Top(top) => top.run().await,
             Command::Health(health) => health.run().await,
             Command::Doctor(doctor) => doctor.run().await,
             Command::Check(check) => check.run().await,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{Cluster, Secure};
 use crate::exit::{Failure, UNAVAILABLE};
-use crate::http_get::TokenOption;
+use crate::http_nodes::{Addresses, HttpNodes};
 use crate::print::{out, outln};
 use crate::report::{self, Report};
 use crate::table::table;
@@ -25,12 +25,8 @@ const ANSWER_MAX_BYTES: u64 = 64 << 10;
 pub struct Status {
     #[command(flatten)]
     cluster: Cluster,
-    /// HTTP addresses to ask, host:port,host:port; without it those of cluster.toml. https:// before one:
-    /// all are by TLS
-    #[arg(long, value_name = "LIST", env = "ROWLOCK_HTTP", value_delimiter = ',')]
-    http: Vec<String>,
     #[command(flatten)]
-    token: TokenOption,
+    nodes: HttpNodes,
     /// Form of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -75,29 +71,17 @@ impl Status {
     }
 
     async fn lines(&self) -> Result<Vec<Line>, Failure> {
-        if !self.http.is_empty() {
-            let by_tls = self.http.iter().any(|addr| addr.starts_with("https://"));
-            let bare =
-                |addr: &String| addr.trim_start_matches("https://").trim_start_matches("http://").to_owned();
-            return self.by_http(by_tls, &self.http.iter().map(bare).collect::<Vec<_>>()).await;
-        }
-        // Endpoints that were given may be another cluster than that of the cluster.toml that happens to lie
-        // here.
-        if let Some(file) = self.cluster.file()? {
-            let addrs: Vec<String> = file.nodes.iter().map(|node| node.http_addr.clone()).collect();
-            return self.by_http(file.http.tls, &addrs).await;
+        if let Some(Addresses { all, way }) = self.nodes.find(&self.cluster)? {
+            let answers = report::fetch_all(&all, &way).await;
+            let lines = all.iter().zip(answers);
+            return Ok(lines
+                .map(|(addr, answer)| answer.map_or_else(|e| silent(addr, &e), |r| line(addr, r)))
+                .collect());
         }
         let endpoints = self.cluster.endpoints()?;
         let hosts = endpoints.split('/').next().unwrap_or_default();
         let secure = self.cluster.tls.secure()?;
         Ok(by_word(hosts.split(',').map(|host| host.trim().to_owned()).collect(), secure).await)
-    }
-
-    async fn by_http(&self, by_tls: bool, addrs: &[String]) -> Result<Vec<Line>, Failure> {
-        let way = self.token.way(by_tls, &self.cluster.tls, addrs)?;
-        let answers = report::fetch_all(addrs, &way).await;
-        let lines = addrs.iter().zip(answers);
-        Ok(lines.map(|(addr, answer)| answer.map_or_else(|e| silent(addr, &e), |r| line(addr, r))).collect())
     }
 }
 

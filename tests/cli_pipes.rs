@@ -23,6 +23,7 @@ async fn answers_that_are_not_read_to_the_end_are_no_failure() {
         &["get", "-o", "json", "/x"],
         &["status"],
         &["status", "-o", "json"],
+        &["top", "--interval", "0.2"],
         &["elect", "--listen", "e"],
     ] {
         let mut child = rowlock(&cluster.folder, arguments).spawn().unwrap();

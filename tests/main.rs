@@ -57,6 +57,7 @@ mod systemd;
 mod thin_clients;
 mod tls_clients;
 mod tls_peers;
+mod top;
 mod up;
 mod upgrade;
 mod wal;

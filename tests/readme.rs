@@ -24,9 +24,10 @@ enum How {
     Elsewhere,
 }
 
-const SPECIAL: [(&str, How); 12] = [
+const SPECIAL: [(&str, How); 13] = [
     ("rowlock lock nightly  ", How::Stays),
     ("rowlock locks --watch", How::Stays),
+    ("rowlock top  ", How::Stays),
     ("rowlock serve --config cluster.toml --node 2 ", How::Stays),
     // This binary; `.ci/packaged` and `up`, `sim` and `import` in this folder; the bench.
     ("cargo install", How::Elsewhere),

@@ -1,0 +1,209 @@
+//! How a look is shown: two tables that fit the terminal, or a document.
+
+use std::io::IsTerminal;
+
+use rowlock_env::time;
+use serde_json::{Value, json};
+
+use super::{Answer, Shown};
+use crate::explain::safe;
+use crate::moment;
+use crate::paint::Paint;
+use crate::table::{fitted, terminal_width};
+
+const NODES: [&str; 11] =
+    ["node", "role", "term", "req/s", "p99", "grants/s", "flush p99", "sessions", "conns", "slow", "address"];
+/// Left out at a terminal that is too narrow, the first one first.
+const NODES_SPARE: [&str; 6] = ["address", "slow", "grants/s", "conns", "p99", "term"];
+const LOCKS: [&str; 4] = ["lock", "waiting", "longest", "holding"];
+const LOCKS_SPARE: [&str; 2] = ["holding", "longest"];
+/// Of a lock's name at a terminal, besides what the other columns need.
+const NAME_LEAST: usize = 12;
+const COLUMNS_OF_LOCKS: usize = 30;
+
+/// Where the tables go.
+pub(super) struct Screen {
+    paint: Paint,
+    /// Shown in the place of the last look.
+    anew: bool,
+    width: Option<usize>,
+    height: Option<usize>,
+}
+
+impl Screen {
+    /// `anew`: one look after the other.
+    pub(super) fn of_stdout(anew: bool) -> Screen {
+        let paint = Paint::stdout();
+        let out = std::io::stdout();
+        let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal());
+        let height = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0);
+        Screen { paint, anew: anew && paint.is_terminal(), width: terminal_width(), height }
+    }
+
+    pub(super) fn draw(&self, shown: &Shown) -> String {
+        let mut lines = self.nodes(shown);
+        lines.push(String::new());
+        lines.extend(self.locks(shown, lines.len()));
+        if !self.anew {
+            lines.push(String::new());
+            return lines.join("\n");
+        }
+        // Line by line over the last look: nothing flickers.
+        let body: String = lines.iter().map(|line| format!("{line}\x1b[K\n")).collect();
+        format!("\x1b[H{body}\x1b[J")
+    }
+
+    fn nodes(&self, shown: &Shown) -> Vec<String> {
+        let rows: Vec<[String; 11]> = shown.nodes.iter().map(|(addr, node)| row(addr, node)).collect();
+        let (laid_out, _) = fitted(NODES, &rows, &NODES_SPARE, self.width);
+        let mut lines = Vec::new();
+        for (at, line) in laid_out.lines().enumerate() {
+            let line = self.cut(line);
+            let node = at.checked_sub(1).and_then(|row| shown.nodes.get(row));
+            lines.push(match node {
+                None => self.paint.bold(&line),
+                Some((_, Ok((sample, _)))) if sample.report.serving => line,
+                Some(_) => self.paint.bad(&line),
+            });
+        }
+        lines
+    }
+
+    fn locks(&self, shown: &Shown, above: usize) -> Vec<String> {
+        let document = match &shown.locks {
+            Ok(document) => document,
+            Err(why) => return vec![self.paint.bad(&self.cut(&format!("no locks: {why}")))],
+        };
+        let name_max = self.width.map(|width| width.saturating_sub(COLUMNS_OF_LOCKS).max(NAME_LEAST));
+        let all = document["locks"].as_array().map_or(&[][..], Vec::as_slice);
+        let rows: Vec<[String; 4]> = all.iter().map(|lock| lock_row(lock, name_max)).collect();
+        if rows.is_empty() {
+            return vec![self.paint.dim("no locks are held or waited for")];
+        }
+        let room = self.height.filter(|_| self.anew).map(|rows| rows.saturating_sub(above + 2));
+        let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.max(1)));
+        let (laid_out, _) = fitted(LOCKS, &rows[..shown_rows], &LOCKS_SPARE, self.width);
+        let paint = |(at, line): (usize, &str)| {
+            let line = self.cut(line);
+            if at == 0 { self.paint.bold(&line) } else { line }
+        };
+        laid_out.lines().enumerate().map(paint).collect()
+    }
+
+    /// A line that is too wide would take two.
+    fn cut(&self, line: &str) -> String {
+        self.width.map_or_else(|| line.to_owned(), |width| line.chars().take(width).collect())
+    }
+}
+
+fn row(addr: &str, node: &Answer) -> [String; 11] {
+    let (sample, rates) = match node {
+        Ok(answered) => answered,
+        Err(why) => {
+            let mut cells = std::array::from_fn(|_| "-".to_owned());
+            cells[1] = safe(&format!("no answer: {why}"));
+            cells[10] = addr.to_owned();
+            return cells;
+        }
+    };
+    let report = &sample.report;
+    let per_second = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.0}"));
+    let ms = |time: Option<std::time::Duration>| {
+        time.map_or("-".to_owned(), |time| format!("{:.1} ms", time.as_secs_f64() * 1e3))
+    };
+    let role = if report.serving { report.role.clone() } else { format!("{} (not serving)", report.role) };
+    [
+        report.node.to_string(),
+        role,
+        report.term.to_string(),
+        per_second(rates.requests),
+        ms(rates.request_p99),
+        per_second(rates.grants),
+        ms(rates.flush_p99),
+        report.sessions.to_string(),
+        report.connections.to_string(),
+        per_second(rates.slow),
+        addr.to_owned(),
+    ]
+}
+
+fn lock_row(lock: &Value, name_max: Option<usize>) -> [String; 4] {
+    let name = safe(lock["lock"].as_str().unwrap_or("-"));
+    let length = name.chars().count();
+    let name = match name_max {
+        // The end of a path tells more than its beginning.
+        Some(max) if length > max => format!("…{}", name.chars().skip(length - max + 1).collect::<String>()),
+        _ => name,
+    };
+    let longest = lock["oldest_wait_ms"].as_i64().map_or("-".to_owned(), moment::span);
+    [name, lock["waiters"].to_string(), longest, lock["holders"].to_string()]
+}
+
+/// The same for programs. Rates that are not known are `null`.
+pub(super) fn document(shown: &Shown) -> Value {
+    let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+    let node = |(addr, node): &(String, Answer)| match node {
+        Err(why) => json!({ "address": addr, "error": why }),
+        Ok((sample, rates)) => {
+            let report = &sample.report;
+            json!({
+                "address": addr, "node": report.node, "role": report.role, "term": report.term,
+                "serving": report.serving, "requests_per_second": rates.requests,
+                "request_p99_ms": ms(rates.request_p99), "grants_per_second": rates.grants,
+                "flush_p99_ms": ms(rates.flush_p99), "sessions": report.sessions,
+                "connections": report.connections, "slow_requests": rates.slow,
+            })
+        }
+    };
+    let nodes: Vec<Value> = shown.nodes.iter().map(node).collect();
+    let (locks, why) = match &shown.locks {
+        Ok(document) => (document["locks"].clone(), None),
+        Err(why) => (Value::Null, Some(why)),
+    };
+    json!({ "time_ms": time::wall_ms(), "nodes": nodes, "locks": locks, "no_locks": why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn screen(width: Option<usize>, height: Option<usize>, anew: bool) -> Screen {
+        // Tests have no terminal, so nothing is painted.
+        Screen { paint: Paint::stdout(), anew, width, height }
+    }
+
+    fn shown(locks: usize) -> Shown {
+        let lock = |nth: usize| {
+            json!({ "lock": format!("/locks/{}/{nth}", "deep/".repeat(8)), "waiters": nth, "holders": 1,
+                    "oldest_wait_ms": 1_500 })
+        };
+        let all: Vec<Value> = (0..locks).map(lock).collect();
+        let down = Err("connection refused\x1b[31m".to_owned());
+        Shown { nodes: vec![("h:8081".to_owned(), down)], locks: Ok(json!({ "locks": all })) }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_no_look_is_longer() {
+        for (width, height) in [(80, 24), (40, 12), (20, 6)] {
+            let drawn = screen(Some(width), Some(height), true).draw(&shown(100));
+            let plain = drawn.replace("\x1b[H", "").replace("\x1b[K", "").replace("\x1b[J", "");
+            assert!(plain.lines().all(|line| line.chars().count() <= width), "{width}:\n{plain}");
+            assert!(plain.lines().count() < height.max(6), "{height}:\n{plain}");
+        }
+    }
+
+    #[test]
+    fn without_a_terminal_all_is_shown_and_what_others_wrote_is_harmless() {
+        let drawn = screen(None, None, false).draw(&shown(50));
+        assert_eq!(drawn.matches("/locks/").count(), 50);
+        assert!(drawn.contains("no answer: connection refused") && !drawn.contains('\x1b'), "{drawn}");
+        assert!(drawn.ends_with('\n'));
+    }
+
+    #[test]
+    fn the_end_of_a_long_name_stays() {
+        let cells =
+            lock_row(&json!({ "lock": "/locks/a/very/long/name", "waiters": 2, "holders": 1 }), Some(12));
+        assert_eq!(cells, ["…y/long/name", "2", "-", "1"]);
+    }
+}
