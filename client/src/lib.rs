@@ -79,6 +79,13 @@
 //! | [`Client::semaphore`] | so many permits, one or many at a time; the number is kept by the servers |
 //! | [`Client::lock_all`] | several mutexes in one step, without deadlocks |
 //!
+//! # Tracing
+//!
+//! Taking a lock is a span of the crate `tracing` (`rowlock.acquire`, level debug) with the fields `lock`,
+//! `locks` (how many at once), `token` and `position` (where it stood first), a child of the caller's span. A
+//! subscriber of the program (`tracing-opentelemetry`, for example) carries it on, so this crate needs no
+//! exporter of its own.
+//!
 //! # Inside
 //!
 //! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one

@@ -8,6 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Owner;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::guard::{Guard, WaitStats};
 use super::names::Kind;
@@ -109,6 +111,25 @@ pub(crate) async fn acquire(
     progress: &mut Progress,
 ) -> Result<Option<Vec<Guard>>, Error> {
     check(wanted)?;
+    let lock = wanted[0].lock.as_str();
+    let locks = wanted.len();
+    let span = tracing::debug_span!("rowlock.acquire", lock, locks, token = Empty, position = Empty);
+    let acquired = acquire_in(client, wanted, terms, wait, progress).instrument(span.clone()).await;
+    if let Ok(Some(guards)) = &acquired
+        && let Some(first) = guards.first()
+    {
+        span.record("token", first.token().0).record("position", first.wait_stats().position);
+    }
+    acquired
+}
+
+async fn acquire_in(
+    client: &Client,
+    wanted: &[Wanted],
+    terms: &Terms,
+    wait: bool,
+    progress: &mut Progress,
+) -> Result<Option<Vec<Guard>>, Error> {
     if client.extensions().await?.has_locks() {
         match served::acquire(client, wanted, terms, wait, progress).await {
             // The session has moved to a server that does not keep queues.
