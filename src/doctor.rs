@@ -63,23 +63,7 @@ struct Finding {
 impl Doctor {
     /// Exit code 0 if nothing is wrong with any endpoint, 69 otherwise.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let endpoints = self.cluster.endpoints()?;
-        // The client's own judgement of what may be an endpoint.
-        let config = self.cluster.client()?;
-        config.validate().map_err(|e| Failure::new(crate::exit::USAGE, e))?;
-        let (hosts, chroot) = endpoints.split_at(endpoints.find('/').unwrap_or(endpoints.len()));
-        let secure = self.cluster.tls.secure()?;
-        let timeout = self.cluster.connect_timeout.unwrap_or(SESSION);
-        let mut asked = Vec::new();
-        for host in hosts.split(',').map(str::trim).filter(|host| !host.is_empty()) {
-            let config = config.clone().endpoints(&format!("{host}{chroot}")).connect_timeout(timeout);
-            let (endpoint, secure) = (with_port(host), secure.clone());
-            asked.push(task::spawn("doctor", examine(endpoint, config, secure)));
-        }
-        let mut findings = Vec::new();
-        for finding in asked {
-            findings.extend(finding.await.ok());
-        }
+        let findings = examine_all(&self.cluster).await?;
         match self.output {
             Output::Json => outln!("{:#}", findings.iter().map(Finding::json).collect::<Value>()),
             Output::Table => show(&findings),
@@ -87,6 +71,33 @@ impl Doctor {
         let all_fine = findings.iter().all(|finding| finding.trouble.is_none());
         Ok(if all_fine { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
     }
+}
+
+/// What `rowlock doctor -o json` prints.
+pub async fn document(cluster: &Cluster) -> Result<Value, Failure> {
+    Ok(examine_all(cluster).await?.iter().map(Finding::json).collect())
+}
+
+/// Looks at all endpoints at once.
+async fn examine_all(cluster: &Cluster) -> Result<Vec<Finding>, Failure> {
+    let endpoints = cluster.endpoints()?;
+    // The client's own judgement of what may be an endpoint.
+    let config = cluster.client()?;
+    config.validate().map_err(|e| Failure::new(crate::exit::USAGE, e))?;
+    let (hosts, chroot) = endpoints.split_at(endpoints.find('/').unwrap_or(endpoints.len()));
+    let secure = cluster.tls.secure()?;
+    let timeout = cluster.connect_timeout.unwrap_or(SESSION);
+    let mut asked = Vec::new();
+    for host in hosts.split(',').map(str::trim).filter(|host| !host.is_empty()) {
+        let config = config.clone().endpoints(&format!("{host}{chroot}")).connect_timeout(timeout);
+        let (endpoint, secure) = (with_port(host), secure.clone());
+        asked.push(task::spawn("doctor", examine(endpoint, config, secure)));
+    }
+    let mut findings = Vec::new();
+    for finding in asked {
+        findings.extend(finding.await.ok());
+    }
+    Ok(findings)
 }
 
 fn with_port(host: &str) -> String {

@@ -68,6 +68,17 @@ Examples:
 
 Exit codes: 0; 69 with --once, if a node does not answer or serve.";
 
+/// Of `debug bundle`.
+pub const BUNDLE: &str = "\
+Examples:
+  rowlock debug bundle cluster.tar.gz
+  rowlock debug bundle node2.tar.gz --log-file /var/log/rowlock.log
+
+Passwords, tokens, digests and the data of znodes are left out: paths, names and addresses are not. \
+about.json in it says what could not be had.
+
+Exit codes: 0 also if some of it could not be had; 73 the file exists, or cannot be made; 74 it cannot be written.";
+
 /// Of `queue`.
 pub const QUEUE: &str = "\
 Examples:

@@ -10,6 +10,7 @@ mod backup;
 mod check;
 mod cluster;
 mod completions;
+mod debug;
 mod doctor;
 mod exit;
 mod explain;
@@ -97,6 +98,7 @@ enum Command {
     #[command(after_help = help::DOCTOR)]
     Doctor(doctor::Doctor),
     Check(check::Check),
+    Debug(debug::Debug),
     Ls(znode::ls::Ls),
     Get(znode::get::Get),
     Set(znode::set::Set),
@@ -194,6 +196,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Health(health) => health.run().await,
             Command::Doctor(doctor) => doctor.run().await,
             Command::Check(check) => check.run().await,
+            Command::Debug(debug) => debug.run().await,
             Command::Ls(ls) => ls.run().await,
             Command::Get(get) => get.run().await,
             Command::Set(set) => set.run().await,

@@ -1,7 +1,7 @@
 //! `rowlock wal`: what is in the log of a data folder, for a person. Offline; changes nothing.
 
 mod dump;
-mod inspect;
+pub mod inspect;
 mod words;
 
 use std::path::Path;

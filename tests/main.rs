@@ -25,6 +25,7 @@ mod cli_under_lock;
 mod config_errors;
 mod console;
 mod containers_and_quotas;
+mod debug_bundle;
 mod dependencies;
 mod deploy;
 mod discovery;

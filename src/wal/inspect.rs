@@ -1,7 +1,7 @@
 //! `rowlock wal inspect`: whose log it is, from where to where it goes, and whether a node would start with
 //! it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rowlock_wal::log::dump::{Seen, dump};
@@ -49,12 +49,7 @@ struct Found {
 impl Inspect {
     /// Exit code 1 if a node would not start with the folder.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let mut found = Found::default();
-        let walked = dump(&self.folder, |seen| {
-            found.note(seen);
-            Ok(())
-        });
-        walked.map_err(|error| unreadable(&self.folder, &error))?;
+        let found = Found::in_folder(&self.folder)?;
         let verdict = verify(&self.folder);
         match self.output {
             Output::Simple => print(found.told(&verdict).as_bytes())?,
@@ -65,7 +60,22 @@ impl Inspect {
     }
 }
 
+/// What `rowlock wal inspect -o json` prints: of the log's records no more than where they are.
+pub fn document(folder: &Path) -> Result<Value, Failure> {
+    Ok(Found::in_folder(folder)?.document(&verify(folder)))
+}
+
 impl Found {
+    fn in_folder(folder: &Path) -> Result<Found, Failure> {
+        let mut found = Found::default();
+        let walked = dump(folder, |seen| {
+            found.note(seen);
+            Ok(())
+        });
+        walked.map_err(|error| unreadable(folder, &error))?;
+        Ok(found)
+    }
+
     fn note(&mut self, seen: Seen<'_>) {
         match seen {
             Seen::Segment { file, bytes, node } => {

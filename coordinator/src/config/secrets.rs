@@ -6,9 +6,9 @@ use std::path::Path;
 use rowlock_env::disk::Dir;
 use toml::Spanned;
 
-use super::ConfigError;
 use super::check::Source;
 use super::parse::RawClient;
+use super::{ClusterConfig, ConfigError};
 
 /// Puts what the files hold in the place of their names.
 pub(super) fn read_into(
@@ -69,6 +69,23 @@ pub(super) fn read_private(path: &Path) -> Result<String, String> {
     }
     let bytes = dir.read(name).map_err(|e| format!("cannot be read: {e}"))?;
     String::from_utf8(bytes).map_err(|_| "is not a text file in UTF-8".to_owned())
+}
+
+impl ClusterConfig {
+    /// The same for others to read: passwords and digests are gone, the names of users and files stay.
+    #[must_use]
+    pub fn without_secrets(mut self) -> Self {
+        if self.client.super_digest.is_some() {
+            self.client.super_digest = Some("super:(removed)".to_owned());
+        }
+        self.client.sasl_users.values_mut().for_each(|password| "(removed)".clone_into(password));
+        self
+    }
+
+    /// What [`Self::without_secrets`] takes away.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.client.sasl_users.values().chain(&self.client.super_digest).map(String::as_str)
+    }
 }
 
 /// Its folder and its name there.

@@ -1,0 +1,33 @@
+//! `rowlock debug`: what somebody needs who looks for the cause of a trouble.
+
+mod archive;
+mod bundle;
+mod collect;
+mod redact;
+
+use std::process::ExitCode;
+
+use crate::exit::Failure;
+use crate::help;
+
+/// Collect what somebody needs who looks for the cause of a trouble
+#[derive(clap::Args)]
+pub struct Debug {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    #[command(after_help = help::BUNDLE)]
+    Bundle(bundle::Bundle),
+}
+
+impl Debug {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Bundle(bundle) => bundle.run().await,
+        }
+    }
+}
