@@ -57,7 +57,7 @@ async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
             &["delete", "--version", "7", "/app/n-0000000000"],
             "rowlock: /app/n-0000000000: version conflict\n",
         ),
-        (&["delete", "/app"], "rowlock: /app: znode has children\n"),
+        (&["delete", "/app"], "rowlock: /app: there are znodes below it; -r removes them, too\n"),
     ] {
         let said = ask(&cluster, arguments).await;
         assert_eq!(
@@ -87,7 +87,8 @@ async fn missing_parents_are_made_and_a_whole_tree_is_deleted_on_request_only() 
     assert_eq!(told(&cluster, &["create", "-p", "-s", "/a/q/n-"]).await, "/a/q/n-0000000000\n");
     assert_eq!(ask(&cluster, &["create", "-p", "/a/b/c"]).await.err, "rowlock: /a/b/c: znode exists\n");
     assert_eq!(told(&cluster, &["get", "/a/b/c"]).await, "x");
-    assert_eq!(ask(&cluster, &["delete", "/a"]).await.err, "rowlock: /a: znode has children\n");
+    let refused = ask(&cluster, &["delete", "/a"]).await.err;
+    assert_eq!(refused, "rowlock: /a: there are znodes below it; -r removes them, too\n");
     assert_eq!(told(&cluster, &["delete", "-r", "/a"]).await, "");
     assert_eq!(ask(&cluster, &["delete", "-r", "/a"]).await.err, "rowlock: /a: no such znode\n");
     for (arguments, message) in [

@@ -313,6 +313,9 @@ fn check_endpoint(endpoint: &str) -> Result<(), ConfigError> {
     if endpoint.contains("://") {
         return wrong("write host:port, without a scheme");
     }
+    if endpoint.contains(|c: char| c.is_whitespace() || c == ';') {
+        return wrong("separate endpoints by commas");
+    }
     let Some((host, port)) = endpoint.rsplit_once(':') else { return wrong("write host:port") };
     if !host.starts_with('[') && host.contains(':') {
         return wrong("write an IPv6 address in brackets, as [::1]:2181");
@@ -371,6 +374,8 @@ mod tests {
             ("a:0", "from 1 to 65535"),
             ("a:client", "from 1 to 65535"),
             (":2181", "no host"),
+            ("a:2181 b:2181", "by commas"),
+            ("a;b:2181", "by commas"),
         ] {
             let error = ClientBuilder::default().endpoints(list).check().unwrap_err().to_string();
             assert!(error.contains(what), "{list}: {error}");

@@ -1,5 +1,6 @@
 //! Why a client cannot be connected: [`ConnectError`], and what it has as its source.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::num::ParseIntError;
@@ -50,9 +51,22 @@ pub enum ConnectError {
     Thread(#[source] Arc<io::Error>),
 }
 
+/// Each cause once, with the servers that have it.
 fn all(endpoints: &str, failures: &[AttemptError]) -> String {
-    let mut said: Vec<String> = failures.iter().map(AttemptError::to_string).collect();
-    match endpoints.split(',').count() {
+    let servers = endpoints.split(',').count();
+    let mut causes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for failure in failures {
+        causes.entry(failure.cause()).or_default().push(&failure.endpoint);
+    }
+    let mut said: Vec<String> = Vec::new();
+    for (cause, mut of) in causes {
+        of.sort_unstable();
+        said.push(match of.len() == servers && servers > 1 {
+            true => format!("each: {cause}"),
+            false => format!("{}: {cause}", of.join(", ")),
+        });
+    }
+    match servers {
         _ if failures.is_empty() => said.push("none has answered".to_owned()),
         servers if servers > failures.len() => said.push("no answer from the others".to_owned()),
         _ => {}
@@ -146,11 +160,7 @@ pub struct AttemptError {
 
 impl fmt::Display for AttemptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = self.cause.to_string();
-        // Some errors of the network name the server themselves.
-        let cause =
-            cause.strip_prefix(&self.endpoint).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&cause);
-        write!(f, "{}: {cause}", self.endpoint)
+        write!(f, "{}: {}", self.endpoint, self.cause())
     }
 }
 
@@ -165,8 +175,34 @@ impl AttemptError {
         AttemptError { endpoint: endpoint.to_owned(), cause: Arc::new(cause) }
     }
 
+    /// Without the server, which some errors of the network name themselves.
+    fn cause(&self) -> String {
+        let cause = self.cause.to_string();
+        match cause.strip_prefix(&self.endpoint).and_then(|rest| rest.strip_prefix(": ")) {
+            Some(rest) => rest.to_owned(),
+            None => cause,
+        }
+    }
+
     /// The server: as it was configured if it could not be reached, its address otherwise.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once_with_all_servers_that_have_it() {
+        let refused = |server: &str| AttemptError::new(server, io::Error::other("refused"));
+        let silent = AttemptError::new("b:1", io::Error::other("b:1: hangs up"));
+        assert_eq!(all("a:1,b:1", &[refused("b:1"), refused("a:1")]), "each: refused");
+        assert_eq!(all("a:1", &[refused("a:1")]), "a:1: refused");
+        let two = [refused("c:1"), silent, refused("a:1")];
+        assert_eq!(all("a:1,b:1,c:1", &two), "b:1: hangs up; a:1, c:1: refused");
+        assert_eq!(all("a:1,b:1", &[refused("a:1")]), "a:1: refused; no answer from the others");
+        assert_eq!(all("a:1,b:1", &[]), "none has answered");
     }
 }

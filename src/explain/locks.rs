@@ -17,6 +17,8 @@ use crate::znode::print_json;
 
 const HEAD: [&str; 6] = ["lock", "waiting", "longest", "holding", "permits", "delayed until"];
 
+const SPARE: [&str; 3] = ["delayed until", "permits", "longest"];
+
 /// Each look is work for a node.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
@@ -83,7 +85,7 @@ impl Locks {
             return print_json(document);
         }
         let lines: Vec<Line<6>> = items(document, "locks").map(|lock| line(self.output, lock)).collect();
-        show(self.output, HEAD, &lines, &[])?;
+        show(self.output, HEAD, &lines, &SPARE)?;
         hint_at_more(document);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rowlock_client::Error;
+use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
@@ -58,16 +58,20 @@ impl Queue {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn ask(&self, client: &rowlock_client::Client) -> Result<Value, Failure> {
+    async fn ask(&self, client: &Client) -> Result<Value, Failure> {
         let mutex = self.name.mutex(client);
         mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
-        let (lock, name) = (mutex.server_path(), self.name.as_said());
-        match client.report(&format!("/v1/queue?lock={}&limit={}", in_query(&lock), self.limit)).await {
-            Ok(document) => read(name, &document),
-            // A lock that nobody uses has no znode: nobody holds it, and nobody waits.
-            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(unused(&lock)),
-            Err(e) => Err(failed(name, &e)),
-        }
+        report(client, self.name.as_said(), &mutex.server_path(), &format!("limit={}", self.limit)).await
+    }
+}
+
+/// The report about the queue of a lock, of the places that `which` says.
+pub(super) async fn report(client: &Client, name: &str, lock: &str, which: &str) -> Result<Value, Failure> {
+    match client.report(&format!("/v1/queue?lock={}&{which}", in_query(lock))).await {
+        Ok(document) => read(name, &document),
+        // A lock that nobody uses has no znode: nobody holds it, and nobody waits.
+        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(unused(lock)),
+        Err(e) => Err(failed(name, &e)),
     }
 }
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use rowlock_client::{Claim, Client, Error, FencingToken};
 use rowlock_proto::ErrorCode;
-use rowlock_proto::report::in_query;
 use serde_json::Value;
 
-use super::{ask, items, text};
+use super::queue::report;
+use super::{items, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
@@ -46,9 +46,7 @@ impl Release {
         let wrong = |e| failed(name, &e);
         mutex.validate().map_err(wrong)?;
         let (path, lock) = (mutex.path(), mutex.server_path());
-        let queue = async |which: &str| {
-            ask(client, name, &format!("/v1/queue?lock={}&{which}", in_query(&lock))).await
-        };
+        let queue = async |which: &str| report(client, name, &lock, which).await;
         let (Some(token), true) = (self.token, self.force) else {
             let who = who_holds(&queue("limit=100").await?);
             return Err(Failure::new(

@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
+use rowlock_client::Error;
+use rowlock_proto::ErrorCode;
+
 use super::{check_path, condition, tree};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::{Failure, USAGE};
+use crate::exit::{Failure, REFUSED, USAGE};
 
 /// Remove a znode, or with -r a whole tree
 #[derive(clap::Args)]
@@ -35,7 +38,13 @@ impl Delete {
             client.delete(&self.path, condition(self.version)).await
         };
         leave(&client).await;
-        answer.map_err(|e| failed(&self.path, &e))?;
-        Ok(ExitCode::SUCCESS)
+        match answer {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(Error::Rejected(ErrorCode::NotEmpty)) if !self.recursive => {
+                let path = &self.path;
+                Err(Failure::new(REFUSED, format!("{path}: there are znodes below it; -r removes them, too")))
+            }
+            Err(e) => Err(failed(&self.path, &e)),
+        }
     }
 }
