@@ -25,9 +25,16 @@ struct Page {
 fn pages() -> Vec<Page> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("README.md")];
-    for folder in
-        ["docs", "clients", "clients/python", "clients/typescript", "client", "coordinator", "deploy"]
-    {
+    for folder in [
+        "docs",
+        "clients",
+        "clients/go",
+        "clients/python",
+        "clients/typescript",
+        "client",
+        "coordinator",
+        "deploy",
+    ] {
         files.extend(fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
     }
     let name = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
