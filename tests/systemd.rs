@@ -121,3 +121,30 @@ async fn a_node_alone_is_not_healthy_and_still_alive_and_feeds_no_watchdog_of_ot
         assert_eq!(finish(child).code, 0);
     });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_stopped_feeds_no_watchdog_and_ends_by_the_managers_signal() {
+    let _turn = cluster::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    one_node(folder.path(), "");
+    let socket = folder.path().join("notify");
+    let manager = Manager::listen(&socket);
+    tokio::task::block_in_place(|| {
+        let child = serve(folder.path(), socket.to_str().unwrap(), None);
+        manager.until("READY=1");
+        manager.until("WATCHDOG=1");
+        signal(&child, Signal::STOP);
+        // What was on its way; then nothing for as long as the manager waits (WATCHDOG_USEC).
+        manager.0.set_read_timeout(Some(secs(2))).unwrap();
+        let begun = Instant::now();
+        let mut message = [0; 4096];
+        while manager.0.recv(&mut message).is_ok() {
+            assert!(begun.elapsed() < secs(20), "it is fed on");
+        }
+        // As systemd does it.
+        signal(&child, Signal::ABORT);
+        signal(&child, Signal::CONT);
+        let status = { child }.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::ABORT.as_raw()));
+    });
+}
