@@ -109,6 +109,8 @@ crates:
 package-files:
     #!/usr/bin/env bash
     set -euo pipefail
+    # The program names no folder of the machine that it was built on.
+    export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo --remap-path-prefix=$PWD=rowlock"
     cargo build --profile dist --locked --bin rowlock
     files=target/package-files
     rm -rf $files
@@ -151,13 +153,17 @@ site:
     rm -rf target/site target/site-pages
     cp -r docs target/site-pages
     sed -i "s|](\.\./|]($repository/blob/v$version/|g" target/site-pages/*.md
+    # mdBook makes `index.html` of a README.md, and leaves links to it as they are.
+    find target/site-pages -name '*.md' ! -name SUMMARY.md -exec sed -i 's|](\([^):]*\)README\.md|](\1index.md|g' {} +
     mdbook build target/site-pages --dest-dir "$PWD/target/site"
 
-# The alerts and the unit, with the tools of those who run them: promtool (Debian: prometheus) and systemd-analyze.
+# Alerts, unit and manifests, with the tools of those who run them: promtool (Debian: prometheus), systemd-analyze and
+# kubernetes-validate (`pip install kubernetes-validate`).
 deploy-files:
     promtool check rules deploy/alerts.yml
     promtool test rules deploy/alerts.test.yml
     systemd-analyze security --offline=true --threshold=30 deploy/rowlock.service
+    kubernetes-validate --strict deploy/kubernetes/rowlock.yaml
 
 # The Rust examples of the pages in a stranger's crate, built on the packed crates.
 packaged:
