@@ -32,6 +32,7 @@ mod discovery;
 mod drills;
 mod exactly_counts;
 mod files;
+mod full_disks;
 mod hazards_crashes;
 mod hazards_partitions;
 mod hazards_requests;

@@ -13,6 +13,7 @@ mod autopilot;
 mod backup;
 mod check;
 mod discovery;
+mod limits;
 mod log;
 mod parse;
 mod secrets;
@@ -27,7 +28,6 @@ use std::time::Duration;
 
 pub use rowlock_consensus::config::{RaftConfig, SpareFlushes};
 use rowlock_env::disk::Dir;
-use rowlock_env::process;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_types::versions::Versions;
@@ -37,6 +37,7 @@ pub use audit::AuditConfig;
 pub use autopilot::AutopilotConfig;
 pub use backup::BackupConfig;
 pub use discovery::Discovery;
+pub use limits::LimitsConfig;
 pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
@@ -206,17 +207,6 @@ impl HttpConfig {
     }
 }
 
-/// `[limits]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitsConfig {
-    /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
-    pub sessions: u64,
-    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the
-    /// machine (or the cgroup) has, since a snapshot needs the state once more while it is checked, and the
-    /// system some, too.
-    pub memory_bytes: Option<u64>,
-}
-
 /// What one node needs to start: its own entry, the cluster's settings, and who else there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -333,20 +323,6 @@ impl Default for ZnodesConfig {
     /// ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
     fn default() -> Self {
         ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
-    }
-}
-
-impl Default for LimitsConfig {
-    /// As many sessions as five nodes have connections.
-    fn default() -> Self {
-        LimitsConfig { sessions: 100_000, memory_bytes: None }
-    }
-}
-
-impl LimitsConfig {
-    /// What a node may hold in memory; 0: no bound.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / 2)
     }
 }
 

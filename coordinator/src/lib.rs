@@ -71,6 +71,7 @@ pub mod comparison;
 mod complaints;
 pub mod config;
 pub mod delivery;
+mod disk_watch;
 mod guesses;
 pub mod http;
 pub mod leader_duties;

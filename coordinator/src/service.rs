@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::applied_state::AppliedState;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
 use rowlock_consensus::raft::facts::NotDone;
@@ -69,6 +70,8 @@ pub struct Service {
     pub data_folder: Folder,
     /// With `[cluster]`: who founds, and where this node notes their addresses before there is a cluster.
     pub founders: Option<(Discovery, Founders)>,
+    /// Who has room on its disk.
+    pub replica: Arc<AppliedState>,
     /// Counters.
     pub metrics: Arc<Metrics>,
 }
@@ -135,8 +138,10 @@ impl PeerService for Service {
         from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
+        is_short: bool,
     ) -> Result<Vec<SessionId>, Refusal> {
         self.leads_for(from, term)?;
+        self.replica.room.note(term, from, is_short);
         self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await.map_err(|cause| match cause {
             Unconfirmed::NotLeader => self.not_leader(),
             Unconfirmed::NoQuorum => Refusal::NoQuorum,

@@ -33,6 +33,9 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Deadline for asking the leader how far to catch up.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
+/// A node whose log waits for room for so long serves nobody, if the others go on.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+
 /// How often a node that serves no clients says so again.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
@@ -97,12 +100,13 @@ impl StatusPublisher {
     /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut caught_up = false;
-        let (mut membership, mut outage) = (None, Outage::default());
+        let (mut membership, mut outage, mut stuck_since) = (None, Outage::default(), None);
         loop {
             self.follow_membership(&mut membership);
             let view = *self.leadership.borrow_and_update();
             let contact = self.contact.within(self.contact_max);
-            if !contact {
+            let is_stuck = self.is_stuck(&mut stuck_since);
+            if !contact || is_stuck {
                 caught_up = false;
             } else if !caught_up {
                 caught_up = self.catch_up(view).await;
@@ -129,6 +133,16 @@ impl StatusPublisher {
                 () = time::sleep_about(EVERY) => {}
             }
         }
+    }
+
+    /// Whether this node's log has waited for room for a while, and the cluster goes on without it: it
+    /// answers no write then. While none goes on, its clients stay: their heartbeats are answered.
+    fn is_stuck(&self, since: &mut Option<Instant>) -> bool {
+        let raft = facts::facts(&self.raft);
+        let is_behind =
+            self.metrics.wal_waits_for_room.get() == 1 && raft.applied_index < raft.committed_index;
+        *since = is_behind.then(|| since.unwrap_or_else(Instant::now));
+        since.is_some_and(|since| since.elapsed() >= STUCK_AFTER)
     }
 
     /// Where the other members are comes with the membership; cluster.toml knows only those of its time.

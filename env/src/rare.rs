@@ -63,6 +63,14 @@ rare! {
     LazyFlush = "lazy-flush";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
+    /// The disk is full, and the log takes the room that was kept for it.
+    ReserveGivenUp = "reserve-given-up";
+    /// The disk is full, and the log waits for room.
+    LogWaitsForRoom = "log-waits-for-room";
+    /// A leader refuses what grows, since too few disks have room.
+    GrowthRefusedForRoom = "growth-refused-for-room";
+    /// A leader whose disk is short of room hands over to a node that has some.
+    HandedOverForRoom = "handed-over-for-room";
 
     // Raft.
 

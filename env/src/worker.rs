@@ -51,8 +51,6 @@ struct Shared<J> {
     bell: Option<watch::Sender<()>>,
     /// How long jobs that are not urgent may collect.
     delay_max: Duration,
-    /// When no job has come for this long after its last work, the handler is called once with none.
-    rest: Option<Duration>,
 }
 
 /// What a worker is to do next.
@@ -63,9 +61,9 @@ enum Next {
 }
 
 impl<J> Shared<J> {
-    /// Waits until there is something to do.
-    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>, rests: bool) -> Next {
-        let rest_at = self.rest.filter(|_| !rests).map(|rest| Instant::now() + rest);
+    /// Waits until there is something to do, or for `rest`.
+    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>, rest: Option<Duration>) -> Next {
+        let rest_at = rest.map(|rest| Instant::now() + rest);
         if !self.delay_max.is_zero() {
             let until = Instant::now() + self.delay_max;
             while !queue.is_urgent && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out() {
@@ -165,19 +163,27 @@ pub fn spawn<J: Send + 'static>(
     capacity: usize,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, (Duration::ZERO, None), || {}, handler)
+    start(name, capacity, Duration::ZERO, || {}, never_called_again(handler))
 }
 
-/// As [`spawn`], but patiently submitted jobs may collect for `delay_max`. When no job has come for `rest`,
-/// `handler` is called once with none.
+/// As [`spawn`], but patiently submitted jobs may collect for `delay_max`. When no job has come for as long
+/// as `handler` has last said, it is called with none.
 pub fn spawn_patient<J: Send + 'static>(
     name: &str,
     capacity: usize,
     delay_max: Duration,
-    rest: Duration,
-    handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+    handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, (delay_max, Some(rest)), || {}, handler)
+    start(name, capacity, delay_max, || {}, handler)
+}
+
+fn never_called_again<J>(
+    mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+) -> impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static {
+    move |jobs| {
+        handler(jobs);
+        None
+    }
 }
 
 /// As [`spawn`], for work that no request waits for: when the processors are busy, this thread and those that
@@ -189,7 +195,7 @@ pub fn spawn_in_background<J: Send + 'static>(
     delay_max: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, (delay_max, None), step_back, handler)
+    start(name, capacity, delay_max, step_back, never_called_again(handler))
 }
 
 /// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any
@@ -201,31 +207,29 @@ fn step_back() {
 fn start<J: Send + 'static>(
     name: &str,
     capacity: usize,
-    (delay_max, rest): (Duration, Option<Duration>),
+    delay_max: Duration,
     first: impl FnOnce() + Send + 'static,
-    mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+    mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
     let queue = Queue::new(capacity);
     if let Some(world) = world::current() {
-        return start_in(&world, name, queue, (delay_max, rest), handler);
+        return start_in(&world, name, queue, delay_max, handler);
     }
-    let shared =
-        Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max, rest });
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
-        let (mut batch, mut rests) = (Vec::new(), true);
+        let (mut batch, mut rest) = (Vec::new(), None);
         loop {
             {
                 let mut queue = theirs.0.queue.lock();
-                match theirs.0.wait(&mut queue, rests) {
+                match theirs.0.wait(&mut queue, rest) {
                     Next::Work => queue.take(&mut batch),
                     Next::Rest => {}
                     Next::End => return,
                 }
             }
-            rests = batch.is_empty();
-            handler(&mut batch);
+            rest = handler(&mut batch);
             batch.clear();
         }
     };
@@ -242,12 +246,12 @@ fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
     queue: Queue<J>,
-    (delay_max, rest): (Duration, Option<Duration>),
-    mut handler: impl FnMut(&mut Vec<J>) + Send + 'static,
+    delay_max: Duration,
+    mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
     let filled = Condvar::new();
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max, rest });
+    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
@@ -279,11 +283,10 @@ fn start_in<J: Send + 'static>(
             }
             clock.blocking_work(&name).await;
             theirs.0.queue.lock().take(&mut batch);
-            let has_worked = !batch.is_empty();
-            handler(&mut batch);
+            let rest = handler(&mut batch);
             batch.clear();
             patient_until = time::now() + delay_max;
-            rest_at = rest.filter(|_| has_worked).map(|rest| time::now() + rest);
+            rest_at = rest.map(|rest| time::now() + rest);
         }
     });
     world.spawn("worker", run);
@@ -359,11 +362,11 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_called_once_with_nothing_when_it_rests() {
+    fn a_worker_is_called_with_nothing_when_it_rests_for_as_long_as_it_has_said() {
         let (told, calls) = std::sync::mpsc::channel();
-        let (delay_max, rest) = (Duration::ZERO, Duration::from_millis(1));
-        let worker = spawn_patient("test", 10, delay_max, rest, move |batch: &mut Vec<u32>| {
+        let worker = spawn_patient("test", 10, Duration::ZERO, move |batch: &mut Vec<u32>| {
             let _ = told.send(batch.len());
+            (!batch.is_empty()).then_some(Duration::from_millis(1))
         });
         for _ in 0..3 {
             worker.submit(1).expect("there is room");

@@ -169,7 +169,7 @@ fn requests() -> [Request; 13] {
         Request::Raft(RaftRequest::Snapshot(chunk)),
         Request::Forward { term: 3, batch: sample::lock_batch().proposals },
         Request::Forward { term: 3, batch: sample::batch().proposals },
-        Request::Touches { sessions: vec![SessionId(1), SessionId(i64::MIN)], term: 3 },
+        Request::Touches { sessions: vec![SessionId(1), SessionId(i64::MIN)], term: 3, is_short: true },
         Request::ReadIndex,
         Request::AddLearner { node: NodeId(4), member: member() },
         Request::ChangeVoters { voters: [NodeId(1), NodeId(4)].into() },

@@ -88,7 +88,7 @@ codes! {
     /// SASL is required.
     SessionClosedRequireSaslAuth = -124, "session closed: authentication required";
     /// A quota, the bound of a lock's queue or the leader's memory limit would be exceeded.
-    QuotaExceeded = -125, "no room: a quota, a lock's queue, what one session may have or the memory limit of the servers is full";
+    QuotaExceeded = -125, "no room: a quota, a lock's queue, what one session may have, the memory limit of the servers or a majority of their disks is full";
     /// Too many requests.
     ThrottledOp = -127, "throttled";
 }

@@ -400,5 +400,6 @@ fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
     config.history.enabled = false;
     // A node that comes back reads its log: a moment, also in debug builds.
     config.log_segment_bytes = 1 << 20;
+    config.limits.reserve_bytes = 1 << 20;
     config
 }

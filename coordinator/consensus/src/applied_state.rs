@@ -15,6 +15,7 @@ use rowlock_types::memory::Memory;
 use rowlock_types::versions::{OtherRelease, Versions};
 
 use crate::entry_times::EntryTimes;
+use crate::room::Room;
 
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub struct AppliedState {
     pub state: RwLock<Machine>,
     /// What this node holds in memory.
     pub memory: Memory,
+    /// Who has room on its disk.
+    pub room: Room,
     /// Decoded batches that this node has made itself, or has read of another leader.
     pub batch_cache: BatchCache,
     /// When the entries came that are not applied yet.

@@ -10,6 +10,7 @@
 //! | [`batching`] | the leader's side of proposals: many commands become one log entry |
 //! | [`applied_state`] | the state that the log has led to on this node |
 //! | [`entry_times`] | when the newest entries came to this node and were flushed |
+//! | [`room`] | which members have room on their disks, as far as the leader knows |
 //! | [`log_clock`] | the time in the log, which follows no jumps of the wall clock |
 //!
 //! # What it promises
@@ -41,6 +42,7 @@ pub mod log_clock;
 pub mod peer;
 pub mod raft;
 pub mod raft_types;
+pub mod room;
 
 // The support of the tests between nodes is also that of the crate above, which includes it by its path.
 #[cfg(test)]

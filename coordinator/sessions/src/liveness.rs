@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::applied_state::AppliedState;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
@@ -66,6 +67,8 @@ pub struct Liveness {
     pub batcher: mpsc::Sender<TermBatch>,
     /// The way to the leader.
     pub peers: PeerPool,
+    /// Whether this node has room on its disk, which the leader is to know.
+    pub replica: Arc<AppliedState>,
     /// Hears of expiries.
     pub hook: Hook,
 }
@@ -283,10 +286,10 @@ impl Liveness {
         disconnects: Vec<ClientDisconnect>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
         let sent = Instant::now();
-        let peers = self.peers.clone();
+        let (peers, is_short) = (self.peers.clone(), self.replica.room.are_we_short());
         Box::pin(async move {
             let deadline = sent + REPORT_DEADLINE;
-            let touches = Request::Touches { sessions, term };
+            let touches = Request::Touches { sessions, term, is_short };
             let has_disconnects = !disconnects.is_empty();
             let disconnects = Request::ClientDisconnects { disconnects, term };
             let touching = peers.call(leader, Lane::Control, &touches, deadline);

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 
 use super::parse::{
-    RawAudit, RawClient, RawCluster, RawHistory, RawHttp, RawLimits, RawNode, RawRaft, RawSession, RawZnodes,
+    RawAudit, RawClient, RawCluster, RawHistory, RawHttp, RawNode, RawRaft, RawSession, RawZnodes,
     default_http, duration_ms,
 };
 use super::{ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, security};
@@ -23,9 +23,6 @@ const BUSY_POLL_MAX_US: u64 = 10_000;
 
 /// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
-
-/// The log of a large state alone may have so much in memory.
-const MEMORY_MIN_BYTES: u64 = 256 << 20;
 
 /// Below, a file would have a few seconds.
 const AUDIT_MIN_BYTES: u64 = 64 << 10;
@@ -82,7 +79,7 @@ pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), Con
     raw.upgrade.check(source)?;
     raw.autopilot.check(source)?;
     raw.log.check(source)?;
-    check_limits(source, &raw.limits)
+    raw.limits.check(source)
 }
 
 fn check_nodes(
@@ -323,16 +320,6 @@ fn check_znodes(source: &Source<'_>, raw: &RawZnodes) -> Result<(), ConfigError>
         Some(every) if !SWEEP_INTERVAL_MS.contains(every.get_ref()) => {
             let what = format!("sweep_interval_ms = {} is out of range", every.get_ref());
             Err(source.at(every, what, "use 100 (0.1 s) to 86400000 (a day), e.g. 60000"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_limits(source: &Source<'_>, raw: &RawLimits) -> Result<(), ConfigError> {
-    match &raw.memory_bytes {
-        Some(bytes) if (1..MEMORY_MIN_BYTES).contains(bytes.get_ref()) => {
-            let what = format!("memory_bytes = {} is too little for a node", bytes.get_ref());
-            Err(source.at(bytes, what, "use at least 268435456 (256 MiB); 0 for no bound"))
         }
         _ => Ok(()),
     }

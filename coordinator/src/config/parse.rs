@@ -13,13 +13,13 @@ use super::autopilot::{self, RawAutopilot};
 use super::backup::{self, RawBackup};
 use super::check::{self, Source};
 use super::discovery::{self, RawDiscovery};
+use super::limits::{self, RawLimits};
 use super::log::{self, RawLog};
 use super::secrets;
 use super::upgrade::{self, RawUpgrade};
 use super::{
-    AuditConfig, ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig,
-    LimitsConfig, NodeEntry, PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig,
-    security,
+    AuditConfig, ClientAuth, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry,
+    PeerConfig, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes, ZnodesConfig, security,
 };
 use crate::audit::Event;
 
@@ -173,13 +173,6 @@ pub(super) struct RawAudit {
     pub keep: Option<Spanned<u32>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawLimits {
-    pub sessions: Option<u64>,
-    pub memory_bytes: Option<Spanned<u64>>,
-}
-
 /// Units of a duration, the longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -297,10 +290,7 @@ fn convert(raw: RawCluster, path: &Path) -> ClusterConfig {
         upgrade: raw.upgrade.config(),
         autopilot: raw.autopilot.config(),
         discovery: raw.cluster.map(RawDiscovery::config),
-        limits: LimitsConfig {
-            sessions: raw.limits.sessions.unwrap_or(LimitsConfig::default().sessions),
-            memory_bytes: raw.limits.memory_bytes.map(Spanned::into_inner),
-        },
+        limits: raw.limits.config(),
         warnings: Vec::new(),
     }
 }
@@ -419,10 +409,7 @@ pub(super) fn print(config: &ClusterConfig) -> String {
     upgrade::print(&mut out, config.upgrade);
     autopilot::print(&mut out, config.autopilot);
     config.discovery.iter().for_each(|discovery| discovery::print(&mut out, discovery));
-    let _ = write!(out, "\n[limits]\nsessions = {}\n", config.limits.sessions);
-    if let Some(bytes) = config.limits.memory_bytes {
-        let _ = writeln!(out, "memory_bytes = {bytes}");
-    }
+    limits::print(&mut out, config.limits);
     if let Some(files) = &config.tls {
         out.push_str("\n[tls]\n");
         for (key, path) in security::written(files) {

@@ -25,6 +25,7 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
     let mut checks = checks(&status);
     checks.extend(drained(&context.metrics));
     checks.push(memory(&context.metrics));
+    checks.push(disk(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
     match not_ready(&checks) {
@@ -111,6 +112,23 @@ fn memory(metrics: &Metrics) -> Check {
         }
     };
     Check { name: "memory", passed: true, found }
+}
+
+/// Room on the disk. A node that has none still serves.
+fn disk(metrics: &Metrics) -> Check {
+    let free = metrics.disk_free_bytes.get() >> 20;
+    let found = if metrics.wal_waits_for_room.get() == 1 {
+        format!("{free} MiB are free: the log waits for room, and nothing is acknowledged")
+    } else if metrics.disk_short.get() == 1 {
+        format!(
+            "{free} MiB are free, less than limits.min_free_bytes: while too few voters have more, what grows is refused"
+        )
+    } else if metrics.disk_low.get() == 1 {
+        format!("{free} MiB are free, less than limits.warn_free_bytes")
+    } else {
+        format!("{free} MiB are free")
+    };
+    Check { name: "disk", passed: true, found }
 }
 
 fn not_ready(checks: &[Check]) -> Option<String> {

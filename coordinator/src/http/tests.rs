@@ -111,11 +111,22 @@ async fn a_serving_node_is_live_and_ready() {
     let (code, head, body) = ask(&server.addr, "GET /readyz").await;
     assert_eq!((code, body.as_str()), (200, "ready\n"));
     assert!(head.contains("connection: close"), "{head}");
+    server.metrics.disk_free_bytes.set(7 << 20);
     let (_, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
-    assert_eq!(
-        body,
-        "[+] leader: node 2 leads\n[+] serving: clients are served\n[+] memory: 0 MiB are held, without a limit\nready\n"
-    );
+    let lines = [
+        "[+] leader: node 2 leads",
+        "[+] serving: clients are served",
+        "[+] memory: 0 MiB are held, without a limit",
+        "[+] disk: 7 MiB are free",
+        "ready",
+    ];
+    assert_eq!(body.lines().collect::<Vec<_>>(), lines);
+    server.metrics.disk_low.set(1);
+    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    assert!(code == 200 && body.contains("7 MiB are free, less than limits.warn_free_bytes\n"), "{body}");
+    server.metrics.disk_short.set(1);
+    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    assert!(code == 200 && body.contains("7 MiB are free, less than limits.min_free_bytes: "), "{body}");
     server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0, 0]);
     server.metrics.memory_limit_bytes.set(10 << 20);
     server.metrics.memory_full.set(1);

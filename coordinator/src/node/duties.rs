@@ -6,6 +6,7 @@ use super::parts::{Parts, fail};
 use super::wiring::Wires;
 use crate::autopilot::Autopilot;
 use crate::bootstrap::BootstrapError;
+use crate::disk_watch::DiskWatch;
 use crate::leader_duties::{Backups, LeaderDuties};
 
 impl Parts {
@@ -21,6 +22,7 @@ impl Parts {
             metrics: self.metrics.clone(),
         };
         self.start_backups(wires);
+        self.start_disk_watch(wires);
         self.start_autopilot(wires);
         let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
         self.tasks.spawn("leader-duties", async move {
@@ -28,6 +30,17 @@ impl Parts {
                 fail(&failure, BootstrapError::Storage(error.to_string()).into());
             }
         });
+    }
+
+    fn start_disk_watch(&self, wires: &Wires) {
+        let watch = DiskWatch {
+            reserve: self.reserve.clone(),
+            limits: wires.config.limits,
+            replica: self.replica.clone(),
+            hand_over: wires.operator.hand_over.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.tasks.spawn("disk-watch", watch.run(self.tasks.shutdown().clone()));
     }
 
     fn start_autopilot(&self, wires: &Wires) {

@@ -131,10 +131,12 @@ impl Node {
     /// Whether the node makes progress, with or without a quorum. Never waits.
     pub fn vitals(&self) -> Vitals {
         let status = self.status.borrow();
+        let waits = self.metrics.wal_waits_for_room.get() == 1;
         Vitals {
             rounds: self.replica.rounds.load(Ordering::Relaxed),
             applied: status.applied_index,
-            committed: status.committed_index,
+            // A restart gives a full disk no room.
+            committed: if waits { status.applied_index } else { status.committed_index },
         }
     }
 

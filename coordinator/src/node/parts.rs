@@ -14,7 +14,9 @@ use rowlock_env::{rng, worker};
 use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Hook;
-use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError, check_release};
+use rowlock_wal::{
+    DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
+};
 
 use super::audit::AuditLog;
 use super::tls::{self, Tls};
@@ -38,6 +40,7 @@ pub(super) struct Parts {
     pub(super) quorum: QuorumContact,
     pub(super) storage: LogStore,
     pub(super) snapshots: SnapshotStore,
+    pub(super) reserve: Reserve,
     pub(super) admission: Admission,
     pub(super) founders: Founders,
     pub(super) replica: Arc<Replica>,
@@ -96,11 +99,11 @@ impl Parts {
         });
         let tasks = TaskGroup::new(Shutdown::new());
         let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
+        let reserve = opened.reserve.clone();
         let peers = peers_of(config, &trust.tls, &opened, &replica, &tasks);
         let backups = Backups::new(config.data_dir.clone(), config.cluster.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
-        let (cluster, node, raft) = (config.cluster.clone(), config.id, config.raft);
-        let settings = raft::Settings { cluster, node, raft };
+        let settings = raft::Settings { cluster: config.cluster.clone(), node: config.id, raft: config.raft };
         let (raft, quorum, storage, snapshots) = raft::open(
             &settings,
             opened,
@@ -116,6 +119,7 @@ impl Parts {
             quorum,
             storage,
             snapshots,
+            reserve,
             admission: Admission::default(),
             founders: Founders::default(),
             replica,

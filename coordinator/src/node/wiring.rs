@@ -259,6 +259,7 @@ impl Parts {
             quorum: self.quorum.clone(),
             batcher: wires.batcher.clone(),
             peers: self.peers.clone(),
+            replica: self.replica.applied().clone(),
             hook: self.hook.clone(),
         };
         self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
@@ -316,6 +317,7 @@ impl Parts {
             admission: self.admission.clone(),
             data_folder: self.peers.folder().clone(),
             founders: wires.config.discovery.clone().map(|discovery| (discovery, self.founders.clone())),
+            replica: self.replica.applied().clone(),
             metrics: self.metrics.clone(),
         };
         let dispatch = raft::dispatch(

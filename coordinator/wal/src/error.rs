@@ -252,10 +252,48 @@ impl std::fmt::Display for DiskFailure {
 
 impl std::error::Error for DiskFailure {}
 
+/// Why a write did not get to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// There is no room, and nothing was flushed or failed to be: the same bytes may be written again.
+    NoRoom(DiskFailure),
+    /// What is on the disk is unknown.
+    Failed(DiskFailure),
+}
+
+impl Unwritten {
+    /// Of an operation before any flush.
+    pub fn before_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
+        let failure = DiskFailure::new(action, path, error);
+        if is_for_lack_of_room(error.kind()) {
+            Unwritten::NoRoom(failure)
+        } else {
+            Unwritten::Failed(failure)
+        }
+    }
+
+    /// Of a flush, or of what follows one.
+    pub fn of_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
+        Unwritten::Failed(DiskFailure::new(action, path, error))
+    }
+
+    /// What went wrong.
+    pub fn failure(self) -> DiskFailure {
+        match self {
+            Unwritten::NoRoom(failure) | Unwritten::Failed(failure) => failure,
+        }
+    }
+}
+
+/// The file system, or this user's part of it, is full.
+pub fn is_for_lack_of_room(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// What a person must do about an error whose kind tells the cause.
 fn advice(kind: io::ErrorKind) -> Option<&'static str> {
     match kind {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(
+        kind if is_for_lack_of_room(kind) => Some(
             "The disk is full. Nothing that was acknowledged is lost: free space on this file system (Rowlock needs \
              room for one log segment and one snapshot) and start the node again.",
         ),

@@ -24,7 +24,8 @@
 //!   write at the end is cut off and said so; a record that had been flushed and cannot be read is damage,
 //!   and the folder is refused.
 //! - After a failed write or flush nothing is acknowledged any more: whoever opened the folder hears of it
-//!   once ([`DiskFailure`]) and stops the node. Nothing is tried again.
+//!   once ([`DiskFailure`]) and stops the node. Nothing is tried again but a write that finds no room before
+//!   anything was flushed: it waits, with all that comes behind it.
 //! - A snapshot is complete, checked and on disk before it gets its name, and its state has been read from
 //!   it; older ones go only after that.
 //! - A folder is of one node of one cluster, and of one process at a time. One that was emptied comes back
@@ -49,6 +50,7 @@ pub mod identity;
 pub mod log;
 pub mod memlog;
 mod open;
+mod reserve;
 pub mod snapshot;
 
 #[cfg(test)]
@@ -65,6 +67,7 @@ pub use log::handle::Log;
 pub use log::record::Checkpoint;
 pub use log::worker::{Callback, Done, OnFatal};
 pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, check_release, verify};
+pub use reserve::Reserve;
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 
 /// Folder of the log's segments.

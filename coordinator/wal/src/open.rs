@@ -20,6 +20,7 @@ use super::log::recover::{self, Recovered};
 use super::log::worker::{self as wal_worker, OnFatal};
 use super::log::writer::{Writer, into_storage_error};
 use super::memlog::MemLog;
+use super::reserve::Reserve;
 use super::snapshot::{SnapshotFile, SnapshotStore};
 use super::{SNAPSHOT_DIR, WAL_DIR};
 use crate::entry::{LogId, Vote};
@@ -42,6 +43,8 @@ pub struct Opened {
     pub snapshots: SnapshotStore,
     /// What it says of its node.
     pub folder: Folder,
+    /// The room that is kept for the log.
+    pub reserve: Reserve,
     /// What was found.
     pub report: RecoveryReport,
 }
@@ -96,8 +99,9 @@ impl Storage {
         segment_bytes: u64,
     ) -> Result<Opened, StorageError> {
         let path = dir.to_owned();
-        let work = move || read(path, identity, metrics, segment_bytes);
-        let Ready { writer, lock, log, snapshots, folder, report } =
+        let of_writer = metrics.clone();
+        let work = move || read(path, identity, of_writer, segment_bytes);
+        let Ready { writer, lock, log, snapshots, folder, reserve, report } =
             worker::run_blocking("storage-open", work).await?;
         if report.exposed {
             tracing::warn!(
@@ -118,8 +122,8 @@ impl Storage {
                 "a snapshot file is damaged and was put aside: check the disk, then remove the file"
             );
         }
-        let log = Log::new(log, wal_worker::start(writer, lock, on_fatal));
-        Ok(Opened { log, snapshots, folder, report })
+        let log = Log::new(log, wal_worker::start(writer, lock, reserve.clone(), metrics, on_fatal));
+        Ok(Opened { log, snapshots, folder, reserve, report })
     }
 }
 
@@ -197,6 +201,7 @@ struct Ready {
     log: MemLog,
     snapshots: SnapshotStore,
     folder: Folder,
+    reserve: Reserve,
     report: RecoveryReport,
 }
 
@@ -213,6 +218,7 @@ fn read(
     };
     let mut exposed = make_private(&dir)?;
     let lock = lock(&dir)?;
+    let reserve = Reserve::of(dir.clone()).or_room_for(segment_bytes);
     let claim = identity::claim(&dir, &identity)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
@@ -264,7 +270,7 @@ fn read(
     report.exposed = exposed;
     report.took = begun.elapsed();
     let folder = Folder::open(dir, identity, claim)?;
-    Ok(Ready { writer, lock, log, snapshots, folder, report })
+    Ok(Ready { writer, lock, log, snapshots, folder, reserve, report })
 }
 
 /// Where to cut the log off, if what it has at the end of the snapshot is another leader's.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::time;
 use rowlock_env::world::{self, Boxed, Conduit, Disk, Port, TaskId, TimerId, World};
 use rowlock_proto::NodeId;
 use rowlock_wal::{
@@ -324,4 +325,77 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
         }
     }
     assert!(failures > 1_000, "{failures}");
+}
+
+/// Fills the disk up and makes room again, for as long as it is polled.
+async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
+    loop {
+        time::sleep(Duration::from_millis(rng.below(60) as u64)).await;
+        disk.fill_up(rng.pick(&[0, 0, 5_000, SEGMENT_BYTES, 2 * SEGMENT_BYTES]));
+        time::sleep(Duration::from_millis(rng.below(300) as u64)).await;
+        disk.set_capacity(1 << 40);
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goes_on_by_itself() {
+    let (mut full, mut cuts, mut ends) = (0, 0, 0);
+    for seed in 0..SEEDS / 5 {
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xf11);
+        let mut asked = Asked::new();
+        for number in 0..6 {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            disk.cut_power_at_op(
+                rng.below(300) as u64 + 1,
+                Box::new(move || tell.store(true, Ordering::Relaxed)),
+            );
+            let place = format!("seed {seed}, life {number}");
+            let power = rng.chance(70);
+            let changing = fill_and_free(&disk, Rng::new(rng.u64()));
+            let main = async {
+                let opened = open().await.map_err(|error| error.to_string())?;
+                asked.found(&held(&opened), &place);
+                opened.reserve.keep(SEGMENT_BYTES, 0).map_err(|error| error.to_string())?;
+                let acting = async {
+                    for _ in 0..rng.below(40) {
+                        match act(&opened, &mut asked, &mut rng).await {
+                            // A snapshot that finds no room is taken another time.
+                            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                            done => done.map_err(|error| error.to_string())?,
+                        }
+                    }
+                    Ok::<(), String>(())
+                };
+                tokio::select! {
+                    biased;
+                    done = acting => done,
+                    () = changing => unreachable!("it goes on for ever"),
+                }
+            };
+            let end = || {
+                if power {
+                    disk.power_loss();
+                } else {
+                    disk.process_died();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &gone, main, end);
+            let cut = gone.load(Ordering::Relaxed);
+            if let Some(Err(error)) = result {
+                assert!(cut, "{place}: {error}");
+            }
+            if cut {
+                cuts += 1;
+            } else {
+                ends += 1;
+            }
+            // A start needs room.
+            disk.set_capacity(1 << 40);
+            disk.boot();
+        }
+        full += disk.stats().out_of_space;
+    }
+    assert!(full > 300 && cuts > 200 && ends > 200, "{full} {cuts} {ends}");
 }

@@ -60,6 +60,10 @@ pub fn config(
     // The same on every machine.
     config.limits.memory_bytes = Some(1 << 30);
     config.log_segment_bytes = shape.segment_bytes;
+    // As many segments as in production.
+    config.limits.warn_free_bytes = 16 * shape.segment_bytes;
+    config.limits.min_free_bytes = 4 * shape.segment_bytes;
+    config.limits.reserve_bytes = shape.segment_bytes;
     config.autopilot.readmit_wiped = shape.readmits;
     config
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rowlock_coordinator::config::RaftConfig;
+use rowlock_env::rare::Rare;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
@@ -289,5 +290,46 @@ fn rot_in_the_last_entry_of_a_log_that_rests_is_found_as_its_node_starts() {
         let says =
             |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.contains("had been flushed"));
         assert!(outcome.record.iter().any(says), "seed {seed}");
+    }
+}
+
+/// All clients come back at once, also while there is no leader, again and again.
+#[test]
+fn everybody_comes_back_at_once_and_no_promise_is_broken() {
+    let storm = "2s reset nodes -> clients\n3s kill leader for 1s\n3s reset nodes -> clients\n\
+                 3200ms reset nodes -> clients\n5s reset nodes -> clients\n5100ms isolate leader for 2s";
+    for seed in 1..=2 {
+        let (script, scenario) = (Some(storm.parse().expect("a script")), Scenario::Calm);
+        let plan = Plan { seed, seconds: 10, scenario, script, mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
+
+/// The promises hold, no node stops over it, and each goes on when there is room. What the script is for
+/// happens in one of the seeds at least.
+#[test]
+fn full_disks_stop_no_node_and_cost_no_promise() {
+    let scripts = [
+        ("3s disk-full nodes but 40KiB for 6s", Rare::GrowthRefusedForRoom),
+        ("3s disk-full nodes for 6s\n5s kill leader for 1s", Rare::LogWaitsForRoom),
+        ("3s disk-full leader but 40KiB for 6s", Rare::HandedOverForRoom),
+        ("3s disk-full leader for 6s", Rare::ReserveGivenUp),
+        ("3s disk-full follower1 for 6s\n5s isolate follower2 for 2s", Rare::GrowthRefusedForRoom),
+    ];
+    for (script, branch) in scripts {
+        let mut taken = 0;
+        for seed in 1..=4 {
+            let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
+            let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: true };
+            let outcome = run(&plan);
+            assert_eq!(outcome.violation, None, "seed {seed}");
+            let stops = |it: &&Happening| matches!(&it.what, What::Note { text, .. } if text.contains("disk is full"));
+            assert_eq!(outcome.record.iter().find(stops), None, "seed {seed}: a node stops");
+            taken += outcome.stats.rare.of(branch);
+            if taken > 0 {
+                break;
+            }
+        }
+        assert!(taken > 0, "{script}: {} was never taken", branch.name());
     }
 }

@@ -15,6 +15,12 @@ use super::script::{CrashPoint, Down, Fault, Moment, Target};
 const PPM: usize = 24_000;
 /// For the operator, once a moved node runs again.
 const MOVE: Duration = Duration::from_secs(3);
+/// Connections that are reset are those of all clients with all nodes: everybody comes back at once.
+const ALL_BACK_PERCENT: usize = 15;
+/// Disks that are full are those of all nodes.
+const ALL_DISKS_PERCENT: usize = 30;
+/// What is left on a disk that is full, in KiB: a segment of the log has 12 to 64.
+const LEFT_KIB: [u32; 4] = [0, 0, 24, 90];
 /// The largest jump of a wall clock, in either direction.
 const JUMP_MS: usize = 3_600_000;
 
@@ -39,7 +45,8 @@ impl Draw {
             | Kind::Lose
             | Kind::Distrust => self.link_fault(kind, at),
             Kind::Reset => {
-                let (from, to) = self.ends();
+                let everybody = (vec![Target::AllNodes], vec![Target::AllClients]);
+                let (from, to) = if self.rng.chance(ALL_BACK_PERCENT) { everybody } else { self.ends() };
                 Some(Fault::Reset { from, to })
             }
             Kind::Kill | Kind::PowerLoss | Kind::SyncFailure => self.crash(kind, at),
@@ -57,7 +64,7 @@ impl Draw {
                 let times = self.rng.pick(&[3, 20, 200]);
                 Some(Fault::SlowDisk { target: self.node(), times, lasts: self.lasts(at) })
             }
-            Kind::DiskFull => Some(Fault::DiskFull { target: self.node(), lasts: self.lasts(at) }),
+            Kind::DiskFull => Some(self.disk_full(at)),
             Kind::BitRot | Kind::LoseDisk | Kind::Wipe | Kind::RotTail => self.disk_loss(kind, at),
             // Its node may only be found out by the leader that has its word: nothing else may go wrong
             // meanwhile.
@@ -95,6 +102,14 @@ impl Draw {
                 Some(Fault::ReturnFromMain { client: 1 + self.rng.below(self.clients), down })
             }
         }
+    }
+
+    /// Often of all nodes, which have their disks from one hand and the same to store. With nothing left the
+    /// log takes its reserve and then waits; with a little left, only what grows is refused.
+    fn disk_full(&mut self, at: Nanos) -> Fault {
+        let target = if self.rng.chance(ALL_DISKS_PERCENT) { Target::AllNodes } else { self.node() };
+        let leaves_kib = self.rng.pick(&LEFT_KIB);
+        Fault::DiskFull { target, leaves_kib, lasts: self.lasts(at) }
     }
 
     /// Another node takes the place of one whose disk is lost, if there may be one more.

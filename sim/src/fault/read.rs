@@ -65,6 +65,12 @@ impl FromStr for Step {
     }
 }
 
+fn disk_full(w: &mut Words<'_>) -> Result<Fault, String> {
+    let target = w.target()?;
+    let leaves_kib = if w.take("but") { w.number("", "KiB", "64KiB")? } else { 0 };
+    Ok(Fault::DiskFull { target, leaves_kib, lasts: w.lasts()? })
+}
+
 fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
     let w = &mut words;
     let fault = match kind {
@@ -98,7 +104,7 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
             Fault::SlowDisk { target: w.target()?, times: w.number("x", "", "x20")?, lasts: w.lasts()? }
         }
         Kind::SyncFailure => Fault::SyncFailure { target: w.target()?, down: w.down()? },
-        Kind::DiskFull => Fault::DiskFull { target: w.target()?, lasts: w.lasts()? },
+        Kind::DiskFull => disk_full(w)?,
         Kind::BitRot => Fault::BitRot { target: w.target()?, bits: w.number("", "bits", "3bits")? },
         Kind::LoseDisk => Fault::LoseDisk { target: w.target()? },
         Kind::Readdress => Fault::Readdress { target: w.target()?, lasts: w.lasts()? },

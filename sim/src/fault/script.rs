@@ -115,8 +115,8 @@ pub enum Fault {
     /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes
     /// back after `down`.
     SyncFailure { target: Target, down: Down },
-    /// There is no room on the disk.
-    DiskFull { target: Target, lasts: Duration },
+    /// There is room for so many KiB on the disk, and no more.
+    DiskFull { target: Target, leaves_kib: u32, lasts: Duration },
     /// This many bits of the data on the disk flip.
     BitRot { target: Target, bits: u32 },
     /// The machine is lost with its disk. It never comes back under its number.

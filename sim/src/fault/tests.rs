@@ -27,6 +27,14 @@ fn every_script_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_disk_may_have_a_little_room_left() {
+    let step: Step = "3s disk-full nodes but 64KiB for 4s".parse().unwrap();
+    let (target, lasts) = (Target::AllNodes, Duration::from_secs(4));
+    assert_eq!(step.fault, Fault::DiskFull { target, leaves_kib: 64, lasts });
+    assert_eq!(step.to_string(), "3s disk-full nodes but 64KiB for 4s");
+}
+
+#[test]
 fn comments_and_empty_lines_mean_nothing_and_steps_are_sorted() {
     let script: Script =
         "# a story\n\n 2s kill leader for 1s   # twice\n1s disconnect client1\nover-budget\n"

@@ -61,13 +61,16 @@ impl fmt::Display for Fault {
             | Fault::SyncFailure { target, down } => write!(f, "{name} {target} {down}"),
             Fault::Isolate { target, lasts }
             | Fault::Pause { target, lasts }
-            | Fault::DiskFull { target, lasts }
+            | Fault::DiskFull { target, leaves_kib: 0, lasts }
             | Fault::Wipe { target, lasts }
             | Fault::Readdress { target, lasts }
             | Fault::RotTail { target, lasts }
             | Fault::Restore { target, lasts }
             | Fault::Recover { target, lasts }
             | Fault::FallBehind { target, lasts } => write!(f, "{name} {target} for {}", show(*lasts)),
+            Fault::DiskFull { target, leaves_kib, lasts } => {
+                write!(f, "{name} {target} but {leaves_kib}KiB for {}", show(*lasts))
+            }
             Fault::ClockRate { target, ppm, lasts } => {
                 write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))
             }

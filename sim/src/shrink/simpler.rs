@@ -137,6 +137,11 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
         Fault::BitRot { target, bits } if *bits > 1 => {
             vec![Fault::BitRot { target: *target, bits: bits / 2 }]
         }
+        Fault::DiskFull { target, leaves_kib, lasts } => {
+            let of = |target, leaves_kib| Fault::DiskFull { target, leaves_kib, lasts: *lasts };
+            let fewer = one(*target).map(|target| of(target, *leaves_kib));
+            fewer.into_iter().chain((*leaves_kib > 0).then(|| of(*target, 0))).collect()
+        }
         Fault::FallBehind { target, lasts } => vec![Fault::Isolate { target: *target, lasts: *lasts }],
         Fault::Replace { target, .. } => vec![Fault::LoseDisk { target: *target }],
         Fault::DieWaiting { client, down } => {

@@ -1,4 +1,5 @@
-//! The leader's verdict on commands that would make the state grow while it is above its memory limit. Pure.
+//! The leader's verdict on commands that would make the state grow while the leader is above its memory
+//! limit, or too few voters have room on their disks. Pure.
 //!
 //! A command that is refused stands in the entry as its refusal, a few bytes, in its place. So its client is
 //! answered in its turn by the node that it is connected to, and every node applies the same, whatever memory

@@ -36,6 +36,7 @@ use tokio::sync::mpsc;
 use crate::applied_state::AppliedState;
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
+use crate::raft::facts;
 use crate::raft::leadership::Leadership;
 use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
 use entry_builder::EntryBuilder;
@@ -157,7 +158,7 @@ impl Batcher {
                 && let Some((term, mut proposals)) = builder.take()
             {
                 if self.may_propose(term, &shutdown).await {
-                    self.refuse_growth(&mut proposals);
+                    self.refuse_growth(term, &mut proposals);
                     let proposals = self.judge(term, proposals, &mut builder);
                     (made, proposed) = (self.next_ordinal(made, term), time::now());
                     let commands = proposals.len();
@@ -223,11 +224,20 @@ impl Batcher {
         entry
     }
 
-    /// Above the memory limit of this node nothing that grows gets into the log.
-    fn refuse_growth(&self, proposals: &mut [Proposal]) {
-        if self.replica.memory.is_full() {
-            let refused = growth::refuse(proposals, &self.replica.state.read());
-            assert!(refused <= proposals.len() as u64, "a command is refused once");
+    /// Above the memory limit of this node nothing that grows gets into the log, nor while no majority of the
+    /// voters has room on its disks.
+    fn refuse_growth(&self, term: u64, proposals: &mut [Proposal]) {
+        let has_memory = !self.replica.memory.is_full();
+        let has_room = self.replica.room.suffices(term, self.me, || facts::voter_sets(&self.raft));
+        if has_memory && has_room {
+            return;
+        }
+        let refused = growth::refuse(proposals, &self.replica.state.read());
+        assert!(refused <= proposals.len() as u64, "a command is refused once");
+        if has_memory {
+            self.metrics.growth_refused_for_room_total.add(refused);
+            rare::taken(Rare::GrowthRefusedForRoom);
+        } else {
             self.metrics.growth_refused_total.add(refused);
         }
     }

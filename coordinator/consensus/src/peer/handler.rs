@@ -119,10 +119,9 @@ impl<S: PeerService> Handler<S> {
                 async move { answer(service.forward(from, term, batch).await, |()| Response::Forwarded) }
                     .boxed()
             }
-            Request::Touches { sessions, term } => async move {
-                answer(service.touches(from, sessions, term).await, |refused| Response::TouchesNoted {
-                    refused,
-                })
+            Request::Touches { sessions, term, is_short } => async move {
+                let noted = service.touches(from, sessions, term, is_short).await;
+                answer(noted, |refused| Response::TouchesNoted { refused })
             }
             .boxed(),
             Request::ClientDisconnects { disconnects, term } => async move {

@@ -41,6 +41,8 @@ pub enum Request {
         sessions: Vec<SessionId>,
         /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`.
         term: u64,
+        /// The asking node has too little room on its disk for what grows.
+        is_short: bool,
     },
     /// Up to which log index must a linearizable read wait?
     ReadIndex,

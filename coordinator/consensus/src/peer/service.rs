@@ -31,12 +31,13 @@ pub trait PeerService: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has
-    /// confirmed that this node leads in `term`.
+    /// confirmed that this node leads in `term`. `is_short`: the disk of `from` is short of room.
     fn touches(
         &self,
         from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
+        is_short: bool,
     ) -> impl Future<Output = Result<Vec<SessionId>, Refusal>> + Send;
 
     /// Shortens the time of sessions whose clients have hung up, if this node leads in `term`.

@@ -153,6 +153,14 @@ pub fn voters(raft: &Raft) -> BTreeSet<NodeId> {
     known.membership_config.membership().voter_ids().map(NodeId).collect()
 }
 
+/// The same, in sets that need a majority each: two of them while the voters change.
+pub fn voter_sets(raft: &Raft) -> Vec<BTreeSet<NodeId>> {
+    let metrics = raft.metrics();
+    let known = metrics.borrow_watched();
+    let sets = known.membership_config.membership().get_joint_config();
+    sets.iter().map(|set| set.iter().copied().map(NodeId).collect()).collect()
+}
+
 /// It knows of no other member.
 pub fn is_alone(raft: &Raft) -> bool {
     let metrics = raft.metrics();

@@ -145,7 +145,13 @@ fn printed_configuration_reads_back_equal() {
     config.nodes[1].client_addr = None;
     config.client.client_auth = ClientAuth::Want;
     config.client.x509_superusers = vec!["CN=admin,O=Acme\\, Inc.".to_owned()];
-    config.limits = LimitsConfig { sessions: 9, memory_bytes: Some(1 << 30) };
+    config.limits = LimitsConfig {
+        sessions: 9,
+        memory_bytes: Some(1 << 30),
+        warn_free_bytes: 5,
+        min_free_bytes: 4,
+        reserve_bytes: 3,
+    };
     config.warnings.clear();
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.warnings.clear();
@@ -293,6 +299,20 @@ fn wrong_client_settings_are_refused() {
 fn a_memory_limit_that_no_node_could_keep_is_refused() {
     let said = complaint("data = \"d\"", "[limits]\nmemory_bytes = 1000");
     assert!(said.starts_with("conf/cluster.toml:3: memory_bytes = 1000 is too little for a node"), "{said}");
+}
+
+#[test]
+fn a_node_warns_of_a_full_disk_before_it_refuses() {
+    let said = complaint("data = \"d\"", "[limits]\nmin_free_bytes = 2000000000");
+    assert!(
+        said.starts_with("conf/cluster.toml:3: min_free_bytes = 2000000000 is more than warn_free_bytes"),
+        "{said}"
+    );
+    let set =
+        |keys: &str| parse(&THREE.replace("data = \"d\"", &format!("[limits]\n{keys}"))).unwrap().limits;
+    let without = set("warn_free_bytes = 0\nmin_free_bytes = 2000000000");
+    assert_eq!((without.warn_free_bytes, without.min_free_bytes), (0, 2_000_000_000));
+    assert_eq!(set("reserve_bytes = 0"), LimitsConfig { reserve_bytes: 0, ..LimitsConfig::default() });
 }
 
 #[test]

@@ -177,6 +177,16 @@ metrics! {
     wal_flush_records: SizeHistogram,
     /// Flushes that failed; the node stops at the first.
     fsync_errors_total: Counter,
+    /// Bytes that this node may still write to the file system of its data folder.
+    disk_free_bytes: Gauge,
+    /// 1 while this node has less than `limits.warn_free_bytes` free.
+    disk_low: Gauge,
+    /// 1 while this node has less than `limits.min_free_bytes` free, or its log waits for room.
+    disk_short: Gauge,
+    /// 1 while the write-ahead log waits for room on a full disk.
+    wal_waits_for_room: Gauge,
+    /// Growing commands that this node as the leader has refused since too few disks had room.
+    growth_refused_for_room_total: Counter,
     /// Snapshots written.
     snapshots_written_total: Counter,
     /// Snapshots that could not be written.

@@ -1,22 +1,29 @@
 //! The log's thread: takes all writes that wait, writes them as one batch, flushes once, then tells
 //! everybody.
 //!
-//! Invariant: nobody is told "done" before the flush, and after a failure nobody is told "done" ever again.
+//! Invariant: nobody is told "done" before the flush, and after a failure nobody is told "done" ever again. A
+//! disk without room is no failure as long as nothing has been flushed: the batch waits until there is some.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_env::disk::DirLock;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
 use rowlock_types::limits::WAL_QUEUE_MAX;
+use rowlock_types::metrics::Metrics;
 use rowlock_types::pacing::{FLUSH_MARK_DELAY, LAZY_FLUSH_DELAY_MAX};
 use tokio::sync::oneshot;
 
 use super::record::Record;
 use super::writer::Writer;
 use crate::entry::LogId;
-use crate::error::DiskFailure;
+use crate::error::{DiskFailure, Unwritten, is_for_lack_of_room};
+use crate::reserve::Reserve;
+
+/// How often a batch that found no room is tried again.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Called once, from the log's thread, when the disk has failed: the node must stop and show the message.
 pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
@@ -73,61 +80,134 @@ impl Done {
 }
 
 enum State {
-    Open { writer: Box<Writer>, _lock: DirLock },
+    Open {
+        writer: Box<Writer>,
+        /// What found no room, and all that has come since.
+        waiting: Option<Batch>,
+        _lock: DirLock,
+    },
     Failed(DiskFailure),
     Closed,
 }
 
-/// Starts the thread. It holds `lock` until it is closed, fails or ends.
-pub fn start(writer: Writer, lock: DirLock, on_fatal: OnFatal) -> Worker<Job> {
-    let mut state = State::Open { writer: Box::new(writer), _lock: lock };
-    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, LAZY_FLUSH_DELAY_MAX, FLUSH_MARK_DELAY, move |jobs| {
-        run(&mut state, jobs, &on_fatal)
-    })
+/// The log's thread.
+struct Thread {
+    state: State,
+    reserve: Reserve,
+    metrics: Arc<Metrics>,
+    on_fatal: OnFatal,
 }
 
-/// Does the jobs. The node hears of a failure before those who wait for the batch that failed.
-fn run(state: &mut State, jobs: &mut Vec<Job>, on_fatal: &OnFatal) {
-    if jobs.is_empty() {
-        return rest(state, on_fatal);
+/// Starts the thread. It holds `lock` until it is closed, fails or ends. `reserve` is given up when there is
+/// no room.
+pub fn start(
+    writer: Writer,
+    lock: DirLock,
+    reserve: Reserve,
+    metrics: Arc<Metrics>,
+    on_fatal: OnFatal,
+) -> Worker<Job> {
+    let state = State::Open { writer: Box::new(writer), waiting: None, _lock: lock };
+    let mut thread = Thread { state, reserve, metrics, on_fatal };
+    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, LAZY_FLUSH_DELAY_MAX, move |jobs| thread.run(jobs))
+}
+
+impl Thread {
+    /// Does the jobs, and says when to come again without any. The node hears of a failure before those who
+    /// wait for the batch that failed.
+    fn run(&mut self, jobs: &mut Vec<Job>) -> Option<Duration> {
+        let mut next = match &mut self.state {
+            State::Open { waiting, .. } => waiting.take(),
+            State::Failed(_) | State::Closed => None,
+        };
+        if jobs.is_empty() && next.is_none() {
+            self.rest();
+            return None;
+        }
+        let mut rest = std::mem::take(jobs).into_iter().peekable();
+        while let Some(mut batch) = next.take().or_else(|| rest.peek().map(|_| Batch::default())) {
+            self.fill(&mut batch, &mut rest);
+            let result = self.write(&mut batch);
+            if let Err(Unwritten::NoRoom(failure)) = &result {
+                self.say_that_it_waits(failure);
+                if let (None, State::Open { waiting, .. }) = (&batch.close, &mut self.state) {
+                    assert!(rest.peek().is_none(), "a batch takes all that has come, or ends with a close");
+                    assert!(waiting.is_none(), "one batch waits, with all that comes behind it");
+                    *waiting = Some(batch);
+                    return Some(NO_ROOM_PAUSE);
+                }
+            } else if self.metrics.wal_waits_for_room.get() == 1 {
+                self.metrics.wal_waits_for_room.set(0);
+                tracing::info!("the log has room again");
+            }
+            if let (Err(Unwritten::Failed(failure)), State::Open { .. }) = (&result, &self.state) {
+                self.fail(failure.clone());
+            }
+            batch.finish(&mut self.state, &result.map_err(Unwritten::failure));
+        }
+        Some(FLUSH_MARK_DELAY)
     }
-    let mut rest = std::mem::take(jobs).into_iter().peekable();
-    while rest.peek().is_some() {
-        let mut batch = Batch::default();
-        for job in rest.by_ref() {
+
+    /// Takes what has come into the batch, up to a close.
+    fn fill(&mut self, batch: &mut Batch, jobs: &mut impl Iterator<Item = Job>) {
+        for job in jobs {
             match job {
                 Job::Write { records, committed, done } => batch.add(records, committed, Some(done)),
                 Job::Close { committed, done } => {
                     batch.add(Vec::new(), committed, None);
                     batch.close = Some(done);
-                    break;
+                    return;
                 }
                 #[cfg(test)]
                 Job::Replace(file) => {
-                    if let State::Open { writer, .. } = state {
+                    if let State::Open { writer, .. } = &mut self.state {
                         writer.replace_file(file);
                     }
                 }
             }
         }
-        let result = batch.write(state);
-        assert!(result.is_err() || !matches!(state, State::Failed(_)), "a failed log is not written");
-        if let (Err(failure), State::Open { .. }) = (&result, &*state) {
-            *state = State::Failed(failure.clone());
-            rare::taken(Rare::DiskFailed);
-            on_fatal(failure);
-        }
-        batch.finish(state, &result);
     }
-}
 
-/// Nothing has come for a while.
-fn rest(state: &mut State, on_fatal: &OnFatal) {
-    if let State::Open { writer, .. } = state
-        && let Err(failure) = writer.mark_flushed()
-    {
-        *state = State::Failed(failure.clone());
-        on_fatal(&failure);
+    /// Without room the reserve is given up, once.
+    fn write(&mut self, batch: &mut Batch) -> Result<(), Unwritten> {
+        let mut result = batch.write(&mut self.state);
+        if matches!(result, Err(Unwritten::NoRoom(_))) && self.reserve.give_up() {
+            rare::taken(Rare::ReserveGivenUp);
+            tracing::warn!("the disk is full: the log goes on in the room of the file `reserve`. Free space");
+            result = batch.write(&mut self.state);
+        }
+        assert!(result.is_err() || !matches!(self.state, State::Failed(_)), "a failed log is not written");
+        result
+    }
+
+    fn say_that_it_waits(&self, failure: &DiskFailure) {
+        assert!(is_for_lack_of_room(failure.kind), "only for room is waited");
+        if self.metrics.wal_waits_for_room.get() == 1 {
+            return;
+        }
+        self.metrics.wal_waits_for_room.set(1);
+        rare::taken(Rare::LogWaitsForRoom);
+        tracing::error!(
+            path = %failure.path.display(),
+            error = failure.text,
+            "the disk is full: this node writes nothing to its log and acknowledges nothing until there is room. Free \
+             space on this file system: the node goes on by itself"
+        );
+    }
+
+    fn fail(&mut self, failure: DiskFailure) {
+        rare::taken(Rare::DiskFailed);
+        (self.on_fatal)(&failure);
+        self.state = State::Failed(failure);
+    }
+
+    /// Nothing has come for a while.
+    fn rest(&mut self) {
+        let State::Open { writer, .. } = &mut self.state else { return };
+        // Without room there is no mark: what it says, the next record says as well.
+        if let Err(Unwritten::Failed(failure)) = writer.mark_flushed() {
+            self.fail(failure);
+        }
     }
 }
 
@@ -151,23 +231,29 @@ impl Batch {
         self.waiting.extend(done);
     }
 
-    fn write(&mut self, state: &mut State) -> Result<(), DiskFailure> {
+    /// After [`Unwritten::NoRoom`] it may be called again: what has been staged is left out then.
+    fn write(&mut self, state: &mut State) -> Result<(), Unwritten> {
         match state {
             State::Open { writer, .. } => {
                 let known = writer.checkpoint().committed;
-                let news = self.committed.filter(|committed| Some(*committed) != known);
-                self.records.extend(news.map(Record::Committed));
-                if !self.records.is_empty() {
-                    writer.write(&self.records)?;
+                let news =
+                    self.committed.filter(|committed| Some(*committed) != known).map(Record::Committed);
+                if let Err(unwritten) = writer.write(self.records.iter().chain(&news)) {
+                    let asked = self.records.len() + usize::from(news.is_some());
+                    assert!(writer.staged() <= asked, "no record is staged that was not given");
+                    let staged = writer.staged().min(self.records.len());
+                    self.records.drain(..staged);
+                    return Err(unwritten);
                 }
                 assert_eq!(writer.checkpoint().committed, self.committed.or(known), "the mark was written");
+                self.records.clear();
                 if self.close.is_some() { writer.mark_flushed() } else { Ok(()) }
             }
-            State::Failed(failure) => Err(failure.clone()),
+            State::Failed(failure) => Err(Unwritten::Failed(failure.clone())),
             State::Closed if self.waiting.is_empty() => Ok(()),
             State::Closed => {
                 let closed = io::Error::new(io::ErrorKind::BrokenPipe, "the log was closed");
-                Err(DiskFailure::new("writing", std::path::Path::new("the log"), &closed))
+                Err(Unwritten::of_flush("writing", std::path::Path::new("the log"), &closed))
             }
         }
     }

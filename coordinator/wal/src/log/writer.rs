@@ -1,8 +1,8 @@
 //! Writes records: encodes, writes once, flushes once; begins a new segment when one is full, and uses old
 //! ones again.
 //!
-//! Runs on the log's thread only. After an error it must not be used any more: what is on the disk is then
-//! unknown.
+//! Runs on the log's thread only. After [`Unwritten::Failed`] it must not be used any more: what is on the
+//! disk is then unknown. After [`Unwritten::NoRoom`] it goes on behind the last record that it has staged.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use super::frame::{self, Chain, Place, SegmentKey};
 use super::record::{Checkpoint, Record};
 use super::recover::{Recovered, SegmentInfo};
 use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
-use crate::error::{DiskFailure, StorageError};
+use crate::error::{DiskFailure, StorageError, Unwritten, is_for_lack_of_room};
 use crate::identity::Identity;
 
 /// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its
@@ -63,6 +63,8 @@ pub struct Writer {
     zeroes: Box<[u8]>,
     /// A record says that the last flush is done, see [`Writer::mark_flushed`].
     is_marked: bool,
+    /// Records of the last write that were staged.
+    taken: usize,
 }
 
 /// The segment that records go into.
@@ -141,6 +143,7 @@ impl Writer {
             body: Vec::new(),
             zeroes: vec![0; FILL_AHEAD_BYTES].into(),
             is_marked: false,
+            taken: 0,
         };
         // A killed process leaves records that are readable and not flushed. They must be on disk before
         // anything is written behind them that says so.
@@ -159,13 +162,18 @@ impl Writer {
     }
 
     /// Writes records behind the others. On disk when this returns.
-    pub fn write<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), DiskFailure> {
-        let mut count = 0;
+    ///
+    /// # Errors
+    /// After [`Unwritten::NoRoom`], [`Writer::staged`] tells how many of them must not be given again.
+    pub fn write<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Unwritten> {
+        self.taken = 0;
         for record in records {
             self.stage(record)?;
-            count += 1;
+            self.taken += 1;
         }
         self.flush()?;
+        let count = self.taken;
+        assert!(self.staged.is_empty() && self.staged() == count, "all that was given is on disk");
         assert!(self.staged.is_empty(), "who is told that it is on disk has nothing waiting");
         self.active.check();
         self.is_marked = false;
@@ -173,10 +181,15 @@ impl Writer {
         self.recycle()
     }
 
+    /// How many records of the last write were staged: they come with the next one.
+    pub fn staged(&self) -> usize {
+        self.taken
+    }
+
     /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it:
     /// from then on a record before it that cannot be read is damage, and is not taken for a write that power
     /// loss has torn. Does nothing if nothing was written since the last time.
-    pub fn mark_flushed(&mut self) -> Result<(), DiskFailure> {
+    pub fn mark_flushed(&mut self) -> Result<(), Unwritten> {
         if self.is_marked || mutant::is(Mutant::NoFlushMark) {
             return Ok(());
         }
@@ -185,7 +198,11 @@ impl Writer {
         Ok(())
     }
 
-    fn stage(&mut self, record: &Record) -> Result<(), DiskFailure> {
+    /// Invariant: an error comes before the record is staged.
+    fn stage(&mut self, record: &Record) -> Result<(), Unwritten> {
+        if self.staged.len() > STAGED_MAX_BYTES {
+            self.hand_over()?;
+        }
         self.body.clear();
         let kind = record.encode_into(&mut self.body);
         let room = frame::occupied(self.body.len()) as u64;
@@ -211,17 +228,14 @@ impl Writer {
             active.max_index = active.max_index.max(Some(entry.log_id.index));
         }
         self.checkpoint.note(record);
-        if self.staged.len() > STAGED_MAX_BYTES {
-            self.hand_over()?;
-        }
         Ok(())
     }
 
-    fn hand_over(&mut self) -> Result<(), DiskFailure> {
+    fn hand_over(&mut self) -> Result<(), Unwritten> {
         let active = &mut self.active;
         assert!(active.flushed <= active.written, "what is flushed was written");
         let result = active.file.write_all_at(&self.staged, active.written);
-        result.map_err(|error| self.failure("writing", &error))?;
+        result.map_err(|error| Unwritten::before_flush("writing", &self.active_path(), &error))?;
         self.metrics.wal_bytes_total.add(self.staged.len() as u64);
         self.active.written += self.staged.len() as u64;
         assert_eq!(
@@ -232,8 +246,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes zeroes behind a small write that reaches blocks never written before.
-    fn fill_ahead(&mut self) -> Result<(), DiskFailure> {
+    /// Writes zeroes behind a small write that reaches blocks never written before. Where they find no room,
+    /// they are not written: they only save time.
+    fn fill_ahead(&mut self) -> Result<(), Unwritten> {
         let active = &mut self.active;
         assert!(active.written <= active.len, "records end in their segment");
         let small = active.written - active.flushed < FILL_AHEAD_BELOW_BYTES;
@@ -246,10 +261,15 @@ impl Writer {
         let result = active.file.write_all_at(zeroes, active.written);
         active.filled = active.written + zeroes.len() as u64;
         assert!(active.filled <= active.len, "zeroes are written beyond the end of a segment");
-        result.map_err(|error| self.failure("writing", &error))
+        match result {
+            Err(error) if !is_for_lack_of_room(error.kind()) => {
+                Err(Unwritten::of_flush("writing", &self.active_path(), &error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
-    fn flush(&mut self) -> Result<(), DiskFailure> {
+    fn flush(&mut self) -> Result<(), Unwritten> {
         if mutant::is(Mutant::AckBeforeFlush) {
             self.sync()?;
             return self.hand_over();
@@ -261,7 +281,7 @@ impl Writer {
         self.sync()
     }
 
-    fn sync(&mut self) -> Result<(), DiskFailure> {
+    fn sync(&mut self) -> Result<(), Unwritten> {
         if self.active.flushed == self.active.written || mutant::is(Mutant::NeverFlush) {
             return Ok(());
         }
@@ -269,7 +289,7 @@ impl Writer {
         if let Err(error) = self.active.file.sync_data() {
             self.metrics.fsync_errors_total.inc();
             if !mutant::is(Mutant::IgnoreFailedFlush) {
-                return Err(self.failure("flushing", &error));
+                return Err(Unwritten::of_flush("flushing", &self.active_path(), &error));
             }
         }
         self.metrics.wal_fsync_seconds.record(begun.elapsed());
@@ -278,15 +298,18 @@ impl Writer {
     }
 
     /// Begins a segment with room for a record that takes `room`.
-    fn rotate(&mut self, room: u64) -> Result<(), DiskFailure> {
+    fn rotate(&mut self, room: u64) -> Result<(), Unwritten> {
         self.flush()?;
         assert!(self.staged.is_empty(), "a segment is left with all its records");
         let wanted = (FIRST_RECORD_AT + CHECKPOINT_ROOM + room).next_multiple_of(4096);
         let len = self.segment_bytes.max(wanted);
-        let spare = if len == self.segment_bytes { self.spares.pop() } else { None };
+        let spare = self.spares.last().filter(|_| len == self.segment_bytes).cloned();
         let previous = (self.active.chain, self.active.end);
         let next = NewSegment { seq: self.active.seq.next(), previous, len };
         let active = create(&self.dir, &self.identity, &next, spare.as_deref())?;
+        if spare.is_some() {
+            self.spares.pop();
+        }
         let full = std::mem::replace(&mut self.active, active);
         assert_eq!(self.active.seq, full.seq.next(), "no segment is left out");
         self.older.push_back(Older { seq: full.seq, len: full.len, max_index: full.max_index });
@@ -298,7 +321,7 @@ impl Writer {
 
     /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is
     /// on disk.
-    fn recycle(&mut self) -> Result<(), DiskFailure> {
+    fn recycle(&mut self) -> Result<(), Unwritten> {
         while let Some(oldest) = self.older.front() {
             let purged = self.checkpoint.purged.map(|log_id| log_id.index);
             if oldest.max_index > purged {
@@ -307,20 +330,22 @@ impl Writer {
             assert!(oldest.seq < self.active.seq, "the segment that is written into is never recycled");
             let name = oldest.seq.file_name();
             let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
-            let done = if keep {
-                rare::taken(Rare::SegmentRecycled);
-                let spare = oldest.seq.spare_name();
-                let renamed = self.dir.rename(&name, &spare);
-                self.spares.push(spare);
-                renamed
-            } else {
-                self.dir.remove(&name)
+            let spare = oldest.seq.spare_name();
+            let done = match keep.then(|| self.dir.rename(&name, &spare)) {
+                // The directory has no room for another name.
+                Some(Err(error)) if is_for_lack_of_room(error.kind()) => self.dir.remove(&name),
+                Some(renamed) => {
+                    rare::taken(Rare::SegmentRecycled);
+                    self.spares.push(spare);
+                    renamed
+                }
+                None => self.dir.remove(&name),
             };
             // One at a time, oldest first, so that no crash leaves a hole.
             let path = self.dir.path().join(&name);
             let skips = mutant::is(Mutant::RecycleWithoutDirSync);
             done.and_then(|()| if skips { Ok(()) } else { self.dir.sync() })
-                .map_err(|error| DiskFailure::new("recycling", &path, &error))?;
+                .map_err(|error| Unwritten::of_flush("recycling", &path, &error))?;
             let removed = self.older.pop_front().expect("Invariant: it was looked at above");
             let next = self.older.front().map_or(self.active.seq, |older| older.seq);
             assert_eq!(next, removed.seq.next(), "segments leave the log in their order");
@@ -330,10 +355,6 @@ impl Writer {
 
     fn active_path(&self) -> PathBuf {
         self.dir.path().join(self.active.seq.file_name())
-    }
-
-    fn failure(&self, action: &'static str, error: &io::Error) -> DiskFailure {
-        DiskFailure::new(action, &self.active_path(), error)
     }
 
     /// Puts another file under the active segment, to see it fail.
@@ -362,7 +383,7 @@ fn create(
     identity: &Identity,
     new: &NewSegment,
     spare: Option<&str>,
-) -> Result<Active, DiskFailure> {
+) -> Result<Active, Unwritten> {
     let header = SegmentHeader {
         seq: new.seq,
         node: identity.node.0,
@@ -374,7 +395,15 @@ fn create(
     assert!(new.len > FIRST_RECORD_AT + CHECKPOINT_ROOM, "a segment has room for a record");
     let (bytes, chain) = header.encode();
     let name = new.seq.file_name();
-    let make = || {
+    let path = dir.path().join(&name);
+    let unflushed = |error: io::Error| {
+        if spare.is_none() {
+            // What it has got is needed for the next attempt. A file that stays is found then.
+            let _ = dir.remove(UNFINISHED);
+        }
+        Unwritten::before_flush("creating", &path, &error)
+    };
+    let write = || {
         let file = match spare {
             Some(spare) => {
                 rare::taken(Rare::SegmentReused);
@@ -388,15 +417,15 @@ fn create(
             file.allocate(new.len)?;
         }
         file.write_all_at(&bytes, 0)?;
-        file.sync_all()?;
-        dir.rename(spare.unwrap_or(UNFINISHED), &name)?;
-        if !mutant::is(Mutant::RenameWithoutDirSync) {
-            dir.sync()?;
-        }
         Ok((file, if is_used { new.len } else { FIRST_RECORD_AT }))
     };
-    let (file, filled) =
-        make().map_err(|error| DiskFailure::new("creating", &dir.path().join(&name), &error))?;
+    let (file, filled) = write().map_err(unflushed)?;
+    let flushed = |error: io::Error| Unwritten::of_flush("creating", &path, &error);
+    file.sync_all().map_err(flushed)?;
+    dir.rename(spare.unwrap_or(UNFINISHED), &name).map_err(unflushed)?;
+    if !mutant::is(Mutant::RenameWithoutDirSync) {
+        dir.sync().map_err(flushed)?;
+    }
     let at = FIRST_RECORD_AT;
     let key = header.key();
     let (flushed, written, end) = (at, at, at);
@@ -433,7 +462,7 @@ fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
 }
 
 /// For who opens a folder.
-pub fn into_storage_error(failure: DiskFailure) -> StorageError {
-    let DiskFailure { action, path, kind, text } = failure;
+pub fn into_storage_error(unwritten: Unwritten) -> StorageError {
+    let DiskFailure { action, path, kind, text } = unwritten.failure();
     StorageError::Io { action, path, source: io::Error::new(kind, text) }
 }

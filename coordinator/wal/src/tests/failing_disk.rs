@@ -12,25 +12,57 @@ fn device(name: &str) -> File {
 }
 
 #[tokio::test]
-async fn a_full_disk_stops_acknowledging_and_advises_to_free_space() {
+async fn a_full_disk_acknowledges_nothing_and_all_is_written_in_its_order_when_there_is_room() {
     let dir = temp();
-    let (Opened { mut log, .. }, failures) = open_noting(dir.path(), Arc::default()).await;
+    let metrics = Arc::new(Metrics::default());
+    let (Opened { mut log, .. }, failures) = open_noting(dir.path(), metrics.clone()).await;
     append(&mut log, entries(1, 0..3, 10)).await;
     log.replace_file(device("full")).await;
 
-    let error = log.append_durably(entries(1, 3..4, 10)).await.expect_err("is not acknowledged");
-    assert!(error.to_string().contains("free space"), "{error}");
-    assert_eq!(failures.lock().len(), 1);
-    assert_eq!(failures.lock()[0].kind, std::io::ErrorKind::StorageFull);
+    let mut waiting = Vec::new();
+    for index in 3..20 {
+        let (done, told) = oneshot::channel();
+        log.append(entries(1, index..index + 1, 1_000), false, Done::Waiter(done)).await.expect("is queued");
+        waiting.push(told);
+    }
+    let voting = tokio::spawn({
+        let log = log.clone();
+        async move { log.save_vote(vote(9, 1)).await }
+    });
+    while metrics.wal_waits_for_room.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let Opened { log: mut other, .. } = open(killed(dir.path()).path()).await;
+    assert_eq!(stored(&mut other).await, entries(1, 0..3, 10), "nothing more was flushed");
+    assert!(waiting.iter_mut().all(|told| told.try_recv().is_err()), "nobody is told");
 
-    // The disk has room again: still nothing is acknowledged, and nobody is told twice.
-    log.append_durably(entries(1, 4..5, 10)).await.expect_err("is not acknowledged");
-    log.save_vote(vote(9, 1)).await.expect_err("is not acknowledged");
-    assert_eq!(failures.lock().len(), 1);
-
+    let segment = segments(dir.path()).pop().expect("is there");
+    let (name, place) = (segment.file_name().expect("has a name"), segment.parent().expect("is in a folder"));
+    let place = Dir::open(place).expect("opens");
+    log.replace_file(place.open_file(&name.to_string_lossy()).expect("opens")).await;
+    for told in waiting {
+        told.await.expect("is told").expect("is written");
+    }
+    voting.await.expect("ends").expect("is written");
+    assert_eq!((failures.lock().len(), metrics.wal_waits_for_room.get()), (0, 0));
+    let expected: Vec<Entry> = entries(1, 0..3, 10).into_iter().chain(entries(1, 3..20, 1_000)).collect();
     let Opened { mut log, .. } = open(killed(dir.path()).path()).await;
-    assert_eq!(stored(&mut log).await, entries(1, 0..3, 10));
-    assert_eq!(stored_vote(&mut log).await, None);
+    assert_eq!(stored(&mut log).await, expected);
+    assert_eq!(stored_vote(&mut log).await, Some(vote(9, 1)));
+}
+
+#[tokio::test]
+async fn a_log_that_waits_for_room_is_closed_at_once_and_acknowledges_nothing() {
+    let dir = temp();
+    let (Opened { log, .. }, failures) = open_noting(dir.path(), Arc::default()).await;
+    log.replace_file(device("full")).await;
+    let (done, told) = oneshot::channel();
+    log.append(entries(1, 0..1, 10), false, Done::Waiter(done)).await.expect("is queued");
+    log.close().await;
+    let error = told.await.expect("is told").expect_err("is not acknowledged");
+    assert!(error.to_string().contains("free space"), "{error}");
+    assert!(failures.lock().is_empty(), "the node does not stop over it");
+    assert_eq!(stored(&mut open(dir.path()).await.log).await, Vec::new());
 }
 
 #[tokio::test]
@@ -50,7 +82,7 @@ async fn a_failed_flush_is_never_tried_again() {
 async fn everybody_who_waits_for_the_failed_batch_is_told() {
     let dir = temp();
     let (Opened { log, .. }, _failures) = open_noting(dir.path(), Arc::default()).await;
-    log.replace_file(device("full")).await;
+    log.replace_file(device("null")).await;
     let mut waiting = Vec::new();
     for index in 0..20 {
         let (done, told) = oneshot::channel();

@@ -28,11 +28,11 @@ impl Injector {
                     }
                 }
             }
-            Fault::DiskFull { target, lasts } => {
+            Fault::DiskFull { target, leaves_kib, lasts } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
                     let host = self.patients.nodes[place];
-                    self.sim.disk(host).fill_up(0);
+                    self.sim.disk(host).fill_up(u64::from(leaves_kib) << 10);
                     self.later(lasts, End::Room(host));
                 }
             }

@@ -39,7 +39,8 @@ async fn every_request_gets_its_own_answer() {
 async fn touches_are_noted_by_the_leader_of_the_term_only() {
     let node = listen_anywhere(Service::new()).await;
     let pool = pool(&node.address);
-    let touches = |term| Request::Touches { sessions: vec![SessionId(1), SessionId(2)], term };
+    let touches =
+        |term| Request::Touches { sessions: vec![SessionId(1), SessionId(2)], term, is_short: false };
     assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted { refused: vec![SessionId(2)] }));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     assert_eq!(ask(&pool, &touches(4)).await, Ok(Response::Refused(refusal)));
@@ -67,7 +68,7 @@ async fn what_waits_for_a_node_is_counted_until_it_has_left() {
     ask(&pool, &Request::ReadIndex).await.expect("connects");
     let before = tally.bytes();
     let sessions: Vec<SessionId> = (0..100_000).map(|n| SessionId(i64::MAX - n)).collect();
-    let touches = Request::Touches { sessions, term: 3 };
+    let touches = Request::Touches { sessions, term: 3, is_short: false };
     let peer = pool.peer(NodeId(2)).expect("is known");
     let pending = peer.begin(Lane::Control, &touches).expect("is queued");
     assert!(tally.bytes() >= before + pending.request_bytes() as u64, "{} of {before}", tally.bytes());

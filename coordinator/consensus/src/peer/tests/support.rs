@@ -106,6 +106,7 @@ impl PeerService for Service {
         _from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
+        _is_short: bool,
     ) -> Result<Vec<SessionId>, Refusal> {
         if sessions.is_empty() || term != 3 {
             Err(Refusal::NotLeader { leader: Some(NodeId(9)) })

@@ -95,11 +95,11 @@ fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode>
     }
 }
 
-/// A znode without a parent is not made, and one with children is not deleted. Parents and children are not
-/// in the model.
+/// A znode without a parent is not made, and one with children is not deleted. A leader refuses what grows
+/// while too few disks have room. Parents, children and disks are not in the model.
 pub(super) fn may_be_refused_otherwise(op: &Op) -> bool {
     match op {
-        Op::Create { .. } | Op::Delete { .. } => true,
+        Op::Create { .. } | Op::Delete { .. } | Op::Set { .. } => true,
         Op::Multi(all) => all.iter().any(may_be_refused_otherwise),
         _ => false,
     }
