@@ -135,7 +135,7 @@ archive: package-files
     cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/archive/$name
     cd target/archive
     # The same bytes for the same commit.
-    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - $name | gzip -n > $name.tar.gz
+    tar --sort=name --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - $name | gzip -n > $name.tar.gz
     sha256sum $name.tar.gz > $name.tar.gz.sha256
     ls -l $name/rowlock $name.tar.gz
 
