@@ -12,11 +12,10 @@ use std::time::Duration;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
-use rowlock_env::worker::{self, Worker};
+use rowlock_env::worker;
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::Reserve;
-use tokio::sync::oneshot;
 
 use crate::config::LimitsConfig;
 use crate::operations::hand_over::HandOver;
@@ -56,18 +55,15 @@ enum Level {
     Short,
 }
 
-type Look = oneshot::Sender<io::Result<u64>>;
-
 impl DiskWatch {
     /// Runs until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
-        let eyes = eyes(self.reserve.clone(), self.limits);
         let (mut level, mut short_since, mut handed_over) = (Level::default(), None, None);
         loop {
             let found = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                found = look(&eyes) => found,
+                found = look(self.reserve.clone(), self.limits) => found,
             };
             match found {
                 Ok(free) => level = self.judge(level, free),
@@ -148,26 +144,19 @@ fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Le
     }
 }
 
-/// The thread that asks the file system, which may take its time.
-fn eyes(reserve: Reserve, limits: LimitsConfig) -> Worker<Look> {
-    worker::spawn_in_background("rowlock-disk", 1, Duration::ZERO, move |looks: &mut Vec<Look>| {
-        for look in looks.drain(..) {
-            let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
-            match reserve.keep(limits.reserve_bytes, rest) {
-                Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "keeps room for the log"),
-                Ok(false) => {}
-                Err(error) => tracing::debug!(%error, "cannot keep room for the log"),
-            }
-            let _ = look.send(reserve.free_bytes());
+/// Keeps the reserve, and asks the file system how much is free beside it. That may take its time.
+async fn look(reserve: Reserve, limits: LimitsConfig) -> io::Result<u64> {
+    let work = move || {
+        let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
+        match reserve.keep(limits.reserve_bytes, rest) {
+            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "keeps room for the log"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "cannot keep room for the log"),
         }
-    })
-}
-
-async fn look(eyes: &Worker<Look>) -> io::Result<u64> {
-    let (look, seen) = oneshot::channel();
-    let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the thread has ended");
-    eyes.submit(look).map_err(|_| gone())?;
-    seen.await.map_err(|_| gone())?
+        reserve.free_bytes()
+    };
+    // No thread of its own: it must not outlive its node.
+    worker::run_blocking("disk-look", work).await
 }
 
 #[cfg(test)]
