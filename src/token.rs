@@ -49,7 +49,7 @@ struct New {
     /// Its name, for people and logs: letters, digits, `.`, `_`, `-`, `@`
     #[arg(value_parser = name)]
     name: String,
-    /// What it allows: read, operator, or lock:/PATH
+    /// What it allows: read, operator, lock:/PATH, or znode:/PATH
     #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
     roles: Vec<Role>,
     /// How long it counts: a number and a unit (s, m, h, d); for ever without it

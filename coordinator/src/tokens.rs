@@ -40,10 +40,12 @@ const COMMENT: char = '#';
 pub enum Role {
     /// Metrics, status, and reports on what everybody may read.
     Read,
-    /// All of that, reports on everything, and all locks.
+    /// All of that, reports on everything, all locks, and all znodes.
     Operator,
     /// The lock of this path. One that ends in `/*`: all locks below it.
     Lock(String),
+    /// The znode of this path. One that ends in `/*`: all znodes below it.
+    Znode(String),
 }
 
 /// SHA-256 of a token's text.
@@ -72,10 +74,12 @@ impl Role {
     pub fn covers(&self, wanted: &Role) -> bool {
         match (self, wanted) {
             (Role::Operator, _) => true,
-            (Role::Lock(pattern), Role::Lock(path)) => match pattern.strip_suffix('*') {
-                Some(folder) => path.len() > folder.len() && path.starts_with(folder),
-                None => pattern == path,
-            },
+            (Role::Lock(pattern), Role::Lock(path)) | (Role::Znode(pattern), Role::Znode(path)) => {
+                match pattern.strip_suffix('*') {
+                    Some(folder) => path.len() > folder.len() && path.starts_with(folder),
+                    None => pattern == path,
+                }
+            }
             _ => self == wanted,
         }
     }
@@ -98,6 +102,7 @@ impl fmt::Display for Role {
             Role::Read => f.write_str("read"),
             Role::Operator => f.write_str("operator"),
             Role::Lock(path) => write!(f, "lock:{path}"),
+            Role::Znode(path) => write!(f, "znode:{path}"),
         }
     }
 }
@@ -111,12 +116,17 @@ impl FromStr for Role {
             "operator" => return Ok(Role::Operator),
             _ => {}
         }
-        let wrong = || format!("{text:?} is no role: use read, operator, or lock:/PATH");
-        let path = text.strip_prefix("lock:").ok_or_else(wrong)?;
+        let wrong = || format!("{text:?} is no role: use read, operator, lock:/PATH, or znode:/PATH");
+        let (kind, path) = text.split_once(':').ok_or_else(wrong)?;
+        let role = match kind {
+            "lock" => Role::Lock,
+            "znode" => Role::Znode,
+            _ => return Err(wrong()),
+        };
         let folder = path.strip_suffix("/*").unwrap_or(path);
         let fits = path.chars().all(|c| !c.is_whitespace() && !c.is_control() && c != ',');
         let is_path = folder.is_empty() && path == "/*" || paths::validate(folder).is_ok();
-        if fits && is_path { Ok(Role::Lock(path.to_owned())) } else { Err(wrong()) }
+        if fits && is_path { Ok(role(path.to_owned())) } else { Err(wrong()) }
     }
 }
 
@@ -304,7 +314,15 @@ mod tests {
         for other in ["lock:/locks/ci", "lock:/locks/cd/a", "lock:/locks/cia", "operator", "read"] {
             assert!(!locks.covers(&role(other)), "{other}");
         }
-        for wrong in ["", "Read", "lock:", "lock:a", "lock:/a/", "lock:/a//*", "lock:/a b", "write"] {
+        let znodes = role("znode:/ci/*");
+        assert!(znodes.covers(&role("znode:/ci/a")) && role("operator").covers(&znodes));
+        for other in ["znode:/ci", "lock:/ci/a", "read", "operator"] {
+            assert!(!znodes.covers(&role(other)), "{other}");
+        }
+        assert!(!role("lock:/*").covers(&role("znode:/a")) && !role("read").covers(&role("znode:/a")));
+        for wrong in
+            ["", "Read", "lock:", "lock:a", "lock:/a/", "lock:/a//*", "lock:/a b", "write", "znode:a", "x:/a"]
+        {
             assert!(wrong.parse::<Role>().is_err(), "{wrong}");
         }
     }

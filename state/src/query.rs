@@ -37,6 +37,31 @@ impl Machine {
         Ok((names, self.shown(path, znode.stat())))
     }
 
+    /// A page of getChildren: the names behind `after`, in order, until there are `most` or they have so many
+    /// bytes; at least one, if there is one. Also whether more follow. It costs what the page costs, not what
+    /// the znode has.
+    pub fn get_children_after(
+        &self,
+        path: &str,
+        after: &str,
+        (most, most_bytes): (usize, usize),
+        who: &[Id],
+    ) -> Result<(Vec<String>, bool, Stat), ErrorCode> {
+        let znode = self.readable(path, perms::READ, who)?;
+        let mut names: Vec<String> = Vec::new();
+        let (mut bytes, mut is_more) = (0, false);
+        // No name is empty, so nothing is left out if there is no `after`.
+        for (name, _) in znode.children.from(after.as_bytes()).filter(|(name, _)| ***name != *after) {
+            bytes += name.len();
+            if !names.is_empty() && (names.len() >= most || bytes > most_bytes) {
+                is_more = true;
+                break;
+            }
+            names.push(String::from(&**name));
+        }
+        Ok((names, is_more, self.shown(path, znode.stat())))
+    }
+
     /// getACL. Needs READ or ADMIN; without ADMIN the digests are hidden.
     pub fn get_acl(&self, path: &str, who: &[Id]) -> Result<(Vec<Acl>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ | perms::ADMIN, who)?;
@@ -105,5 +130,22 @@ mod tests {
         assert_eq!(machine.get_children(path, who), Err(ErrorCode::NoNode));
         assert_eq!(machine.get_acl(path, who), Err(ErrorCode::NoNode));
         assert_eq!(machine.all_children_number(path, who), Err(ErrorCode::NoNode));
+    }
+
+    #[test]
+    fn a_page_of_names_ends_at_either_bound_and_has_one_at_least() {
+        let (machine, who) = (Machine::default(), &[]);
+        let page = |after, most| machine.get_children_after("/zookeeper", after, most, who);
+        let names = |after, most| page(after, most).map(|(names, is_more, _)| (names.join(","), is_more));
+        assert_eq!(names("", (9, 99)), Ok(("config,quota".to_owned(), false)));
+        assert_eq!(names("", (1, 99)), Ok(("config".to_owned(), true)));
+        assert_eq!(names("", (9, 7)), Ok(("config".to_owned(), true)));
+        assert_eq!(names("", (9, 0)), Ok(("config".to_owned(), true)), "one is given in any case");
+        assert_eq!(names("config", (9, 99)), Ok(("quota".to_owned(), false)));
+        assert_eq!(names("d", (9, 99)), Ok(("quota".to_owned(), false)), "it may be gone meanwhile");
+        assert_eq!(names("quota", (9, 99)), Ok((String::new(), false)));
+        assert_eq!(page("", (9, 99)).unwrap().2.num_children, 2);
+        assert_eq!(names("/", (9, 99)).map(|_| ()), Ok(()));
+        assert_eq!(machine.get_children_after("/no", "", (9, 99), who), Err(ErrorCode::NoNode));
     }
 }

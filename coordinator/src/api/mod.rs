@@ -1,5 +1,5 @@
-//! Locks for clients that have nothing but HTTP: what decides about leases and locks. It knows neither HTTP
-//! nor sockets; `http/api` is a thin skin on it.
+//! Locks for clients that have nothing but HTTP: what decides about leases, locks and znodes. It knows neither
+//! HTTP nor sockets; `http/api` is a thin skin on it.
 //!
 //! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
 //! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
@@ -18,6 +18,7 @@ mod refusal;
 mod request_id;
 mod several;
 mod watch;
+mod znode;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
 pub use several::{Part, Standings};
 pub use watch::{Told, Watch};
+pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl_entry, acl_text};
 
 /// The door for requests on leases and locks.
 pub struct Api {
@@ -42,6 +44,8 @@ pub struct Api {
     waits: Arc<Semaphore>,
     /// Places of streams of lock events.
     watches: Arc<Semaphore>,
+    /// Bytes of znodes that are on their way from and to clients.
+    bytes: Arc<Semaphore>,
 }
 
 /// Who makes a request.
@@ -63,7 +67,7 @@ impl Api {
 
     fn bounded(context: ClientContext, waits: usize) -> Self {
         let (waits, watches) = (Semaphore::new(waits), Semaphore::new(API_WATCHES_MAX));
-        Api { context, waits: Arc::new(waits), watches: Arc::new(watches) }
+        Api { context, waits: Arc::new(waits), watches: Arc::new(watches), bytes: znode::all_bytes() }
     }
 
     fn check_serving(&self) -> Result<(), Refusal> {

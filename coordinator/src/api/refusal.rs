@@ -21,6 +21,15 @@ pub enum Refusal {
     /// Waiting would close a circle of owners that wait for each other.
     #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
     Deadlock(Vec<Party>),
+    /// There is no znode of this path, or none to make it below.
+    #[error("there is no such znode, or no parent to make it below")]
+    NoZnode,
+    /// The znode is as it is.
+    #[error("{0}")]
+    InTheWay(&'static str),
+    /// The znode has been changed meanwhile, or was another one.
+    #[error("the znode has another version")]
+    OtherVersion,
     /// The lock has another number of permits, or fewer than were asked for.
     #[error("the lock has {0} permits")]
     Limit(u32),
@@ -48,7 +57,15 @@ impl Refusal {
             ErrorCode::SessionMoved => Refusal::Unknown,
             ErrorCode::NoAuth => Refusal::NotPermitted,
             ErrorCode::ThrottledOp => Refusal::Spent,
-            ErrorCode::QuotaExceeded => Refusal::Full("the queue of the lock is full"),
+            ErrorCode::QuotaExceeded => {
+                Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")
+            }
+            ErrorCode::NoNode => Refusal::NoZnode,
+            ErrorCode::NodeExists => Refusal::InTheWay("there is a znode of this path"),
+            ErrorCode::NotEmpty => Refusal::InTheWay("the znode has children"),
+            ErrorCode::NoChildrenForEphemerals => Refusal::InTheWay("an ephemeral znode has no children"),
+            ErrorCode::BadVersion => Refusal::OtherVersion,
+            ErrorCode::InvalidAcl => Refusal::Bad("the ACL is not valid".to_owned()),
             ErrorCode::BadArguments => Refusal::Bad(
                 "the request is not valid, or its request_id was used for another one".to_owned(),
             ),

@@ -13,6 +13,7 @@ use rowlock_types::limits;
 mod election;
 mod several;
 mod watch;
+mod znode;
 
 use super::*;
 use crate::zk::tests::node::{Log, Node, config};

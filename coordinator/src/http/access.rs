@@ -229,6 +229,11 @@ impl Asker {
         self.may(&Role::Read) || self.roles.iter().any(|role| role.covers_scope(scope))
     }
 
+    /// Whether it may have leases: it may make ephemeral znodes, or take locks.
+    pub(super) fn may_have_leases(&self) -> bool {
+        self.may_lock_something() || self.roles.iter().any(|role| matches!(role, Role::Znode(_)))
+    }
+
     /// Whether it may take any lock.
     pub(super) fn may_lock_something(&self) -> bool {
         self.roles.iter().any(|role| matches!(role, Role::Operator | Role::Lock(_)))

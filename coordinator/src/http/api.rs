@@ -1,4 +1,4 @@
-//! The listener for locks by HTTP (docs/rest.md): JSON in, what [`crate::api`] decides, JSON out.
+//! The listener for locks and znodes by HTTP (docs/rest.md): JSON in, what [`crate::api`] decides, JSON out.
 //! Certificates, tokens and hosts are those of the listener for operators.
 //!
 //! Invariant: what waits for a lock is bounded by the deciding module; every request is answered within
@@ -8,9 +8,11 @@
 mod answer;
 mod election;
 mod forced;
+mod query;
 mod request;
 mod several;
 mod watch;
+mod znode;
 
 use std::sync::Arc;
 
@@ -20,8 +22,9 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use bytes::Bytes;
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -83,6 +86,9 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/elections/{name}/campaign", post(election::campaign))
         .route("/v1/elections/{name}/resign", post(election::resign))
         .route("/v1/elections/{name}/leader", get(election::leader))
+        .route("/v1/znodes", any_of_znode())
+        .route("/v1/znodes/", any_of_znode())
+        .route("/v1/znodes/{*path}", any_of_znode())
         .route("/v1/locks", get(report))
         .route("/v1/watch", get(watch::watch))
         .route("/v1/queue", get(report))
@@ -100,6 +106,10 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .layer(axum::middleware::from_fn(take_turn))
         .layer(Extension(shutdown))
         .with_state(context)
+}
+
+fn any_of_znode() -> MethodRouter<ApiContext> {
+    get(znode::znode).put(znode::znode).post(znode::znode).delete(znode::znode)
 }
 
 async fn count(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
@@ -162,16 +172,23 @@ impl Asked<'_> {
     }
 }
 
+fn problem(status: StatusCode, detail: String) -> Denied {
+    Box::new(Problem::new(status, detail).into_response())
+}
+
+/// The whole body of a request, up to so many bytes.
+async fn read_body(body: Body, most: usize) -> Result<Bytes, Denied> {
+    let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, most)).await;
+    read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
+        .map_err(|_| {
+            let detail = format!("the body has more than {most} bytes, or broke off");
+            problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        })
+}
+
 /// The request's document; an empty body is one without fields.
 async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
-    let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, API_BODY_MAX_BYTES)).await;
-    let problem = |status, detail: String| Box::new(Problem::new(status, detail).into_response());
-    let bytes = read
-        .map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
-        .map_err(|_| {
-            let detail = format!("the body has more than {API_BODY_MAX_BYTES} bytes, or broke off");
-            problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
-        })?;
+    let bytes = read_body(body, API_BODY_MAX_BYTES).await?;
     let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
     serde_json::from_slice(text)
         .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
@@ -186,7 +203,7 @@ async fn new_lease(
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
     let run = async {
-        asked.check(asker.may_lock_something())?;
+        asked.check(asker.may_have_leases())?;
         let NewLease { ttl_ms } = body(request.into_body()).await?;
         let opened = context.api.open(&asked.caller(), ttl_ms).await.map_err(answer::refusal)?;
         Ok::<Response, Denied>(answer::opened(&opened))
@@ -202,7 +219,7 @@ async fn keep_alive(
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
     let run = async {
-        asked.check(asker.may_lock_something())?;
+        asked.check(asker.may_have_leases())?;
         let secret = secret_for(&id, request).await?;
         let valid_for_ms = context.api.keep_alive(&asked.caller(), &secret).await.map_err(answer::refusal)?;
         Ok::<Response, Denied>(answer::kept(valid_for_ms))
@@ -218,7 +235,7 @@ async fn end_lease(
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
     let run = async {
-        asked.check(asker.may_lock_something())?;
+        asked.check(asker.may_have_leases())?;
         let secret = secret_for(&id, request).await?;
         context.api.close(&asked.caller(), &secret).await.map_err(answer::refusal)?;
         Ok::<Response, Denied>(StatusCode::NO_CONTENT.into_response())

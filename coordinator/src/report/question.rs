@@ -258,8 +258,8 @@ fn cursor(text: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key { time_ms, zxid: Zxid(zxid), ordinal })
 }
 
-/// A plus sign is one: this is no form.
-fn decoded(text: &str) -> Option<String> {
+/// What is percent-encoded. A plus sign is one: this is no form.
+pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

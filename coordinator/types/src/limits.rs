@@ -123,6 +123,14 @@ pub const API_ANSWER_MAX: Duration = Duration::from_secs(8);
 pub const API_LOCKS_MAX: usize = 64;
 /// Bytes of a request's body. Beyond: 413.
 pub const API_BODY_MAX_BYTES: usize = 16 << 10;
+/// Bytes of a znode's data in a request. Beyond: 413. With its path it fits into a frame of other clients.
+pub const API_DATA_MAX_BYTES: usize = 1_000_000;
+/// Names of children in one answer. Asking for more is a mistake.
+pub const API_PAGE_MAX: usize = 10_000;
+/// Their bytes. Beyond: the answer says that there are more.
+pub const API_PAGE_MAX_BYTES: usize = 768 << 10;
+/// Bytes of znodes that are on their way from and to such clients at one node. Beyond: 503 with Retry-After.
+pub const API_ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// How long a body may take to come. Beyond: 408.
 pub const API_BODY_MAX: Duration = Duration::from_secs(5);
 /// Bytes of a label. Beyond: 400.

@@ -119,9 +119,10 @@ fn party_members(party: &Party) -> Map<String, Value> {
 pub(super) fn refusal(refusal: Refusal) -> Box<Response> {
     let status = match &refusal {
         Refusal::Bad(_) => StatusCode::BAD_REQUEST,
-        Refusal::LeaseOver => StatusCode::NOT_FOUND,
+        Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
         Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
-        Refusal::Deadlock(_) => StatusCode::CONFLICT,
+        Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
+        Refusal::OtherVersion => StatusCode::PRECONDITION_FAILED,
         Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,

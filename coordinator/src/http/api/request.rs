@@ -229,7 +229,8 @@ fn token_of(text: &str) -> Result<FencingToken, Refusal> {
     text.parse().map(FencingToken).map_err(|_| wrong())
 }
 
-fn secret_in(field: Option<String>, headers: &HeaderMap) -> Result<Option<Secret>, Refusal> {
+/// The secret of a lease, from its field or the header.
+pub(super) fn secret_in(field: Option<String>, headers: &HeaderMap) -> Result<Option<Secret>, Refusal> {
     let header = headers.get(LEASE_HEADER).map(|value| value.to_str().unwrap_or_default());
     match (field.as_deref(), header) {
         (Some(_), Some(_)) => Err(Refusal::Bad("the secret stands in the body and in a header".to_owned())),

@@ -1,0 +1,315 @@
+//! Znodes: reads of this node's state, and the writes that clients of the ZooKeeper protocol make.
+//!
+//! A write with a lease is the lease's, and may carry an id by which it takes effect once. One without is made
+//! by a session of its own, since every write has one.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::{CreateMode, Stat, Version, path as paths};
+use rowlock_state::Machine;
+use rowlock_state::command::Command;
+use rowlock_state::outcome::Outcome;
+use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_DATA_MAX_BYTES, API_PAGE_MAX_BYTES};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::call::Call;
+use super::request_id::RequestId;
+use super::{Api, Caller, Refusal, Secret};
+
+/// The lease of a write that has none, milliseconds: it is clamped to the shortest one.
+const TTL_MS: u32 = 1_000;
+
+/// The path of a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZnodePath(String);
+
+/// How new a read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// Not from before the request.
+    #[default]
+    Sync,
+    /// What this node has: it may lag behind, but shows each change after those before it.
+    Local,
+}
+
+/// Which names of children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Those behind this one; empty: from the first.
+    pub after: String,
+    /// At most so many.
+    pub most: usize,
+}
+
+/// A page of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Children {
+    /// In order.
+    pub names: Vec<String>,
+    /// Others follow.
+    pub is_more: bool,
+    /// The parent's.
+    pub stat: Stat,
+}
+
+/// What is to be done to a znode.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is made.
+    Create {
+        /// What it holds.
+        data: Bytes,
+        /// How long it lives, and whether its name gets a number.
+        mode: CreateMode,
+        /// With [`CreateMode::has_ttl`].
+        ttl_ms: Option<i64>,
+        /// Who may do what with it; empty: everybody everything.
+        acl: Vec<Acl>,
+    },
+    /// It gets other data.
+    Set {
+        /// These.
+        data: Bytes,
+        /// If it has this version.
+        version: Version,
+    },
+    /// It goes.
+    Delete {
+        /// If it has this version.
+        version: Version,
+    },
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// The path, with its number.
+    Created(String, Stat),
+    /// It is like this now.
+    Set(Stat),
+    /// It is gone.
+    Deleted,
+}
+
+/// On whose behalf a znode is changed.
+#[derive(Clone, Debug, Default)]
+pub struct By {
+    /// The lease that does it.
+    pub secret: Option<Secret>,
+    /// The client's name of the change, by which it takes effect once.
+    pub request_id: Option<String>,
+}
+
+impl ZnodePath {
+    /// The whole path.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// For a create whose name gets a number: the path may end in a slash.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`]: it is no path.
+    pub fn sequential(path: &str) -> Result<ZnodePath, Refusal> {
+        paths::validate_sequential(path).map_err(|e| wrong(path, e))?;
+        Ok(ZnodePath(path.to_owned()))
+    }
+}
+
+fn wrong(path: &str, why: impl std::fmt::Display) -> Refusal {
+    Refusal::Bad(format!("{path:?} is not the path of a znode: {why}"))
+}
+
+impl FromStr for ZnodePath {
+    type Err = Refusal;
+
+    fn from_str(path: &str) -> Result<Self, Refusal> {
+        paths::validate(path).map_err(|e| wrong(path, e))?;
+        Ok(ZnodePath(path.to_owned()))
+    }
+}
+
+impl Change {
+    /// Whether it needs a lease: what it makes lives as long.
+    fn is_of_lease(&self) -> bool {
+        matches!(self, Change::Create { mode, .. } if mode.is_ephemeral())
+    }
+
+    /// With the path, names the change among those of its request id.
+    fn word(&self) -> &'static str {
+        match self {
+            Change::Create { .. } => "create",
+            Change::Set { .. } => "set",
+            Change::Delete { .. } => "delete",
+        }
+    }
+
+    fn command(self, path: &ZnodePath) -> Command {
+        let path = path.0.clone();
+        match self {
+            Change::Create { data, mode, ttl_ms, acl } => {
+                let acl = if acl.is_empty() { Acl::shared_open() } else { acl.into() };
+                let create = Create { path, data: Some(data), acl: Some(acl), flags: mode.flags() };
+                Command::Create { create, ttl_ms }
+            }
+            Change::Set { data, version } => Command::SetData(SetData { path, data: Some(data), version }),
+            Change::Delete { version } => Command::Delete { path, version },
+        }
+    }
+}
+
+impl Api {
+    /// Room for so many bytes of a request or an answer; given back when the permit is dropped.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`].
+    pub fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        assert!(bytes <= API_ANSWERS_MAX_BYTES, "{bytes} bytes never have room");
+        let bytes = u32::try_from(bytes).expect("Invariant: it is below the bound");
+        let room = self.bytes.clone().try_acquire_many_owned(bytes);
+        room.map_err(|_| Refusal::Full("too many bytes of znodes are on their way through this node"))
+    }
+
+    /// Data and Stat. Null data are empty here.
+    ///
+    /// # Errors
+    /// [`Refusal::NoZnode`], [`Refusal::NotPermitted`].
+    pub async fn znode(
+        &self,
+        caller: &Caller,
+        path: &ZnodePath,
+        consistency: Consistency,
+    ) -> Result<(Bytes, Stat), Refusal> {
+        let read = |state: &Machine| state.get_data(&path.0, &caller.identities);
+        let (data, stat) = self.look_at(caller, consistency, read).await?;
+        Ok((data.unwrap_or_default(), stat))
+    }
+
+    /// A page of the names of its children.
+    ///
+    /// # Errors
+    /// As [`Self::znode`].
+    pub async fn children(
+        &self,
+        caller: &Caller,
+        path: &ZnodePath,
+        (consistency, page): (Consistency, &Page),
+    ) -> Result<Children, Refusal> {
+        let most = (page.most, API_PAGE_MAX_BYTES);
+        let read = |state: &Machine| state.get_children_after(&path.0, &page.after, most, &caller.identities);
+        let (names, is_more, stat) = self.look_at(caller, consistency, read).await?;
+        Ok(Children { names, is_more, stat })
+    }
+
+    /// Its ACL; the digests are for those with ADMIN.
+    ///
+    /// # Errors
+    /// As [`Self::znode`].
+    pub async fn acl(
+        &self,
+        caller: &Caller,
+        path: &ZnodePath,
+        consistency: Consistency,
+    ) -> Result<(Vec<Acl>, Stat), Refusal> {
+        self.look_at(caller, consistency, |state| state.get_acl(&path.0, &caller.identities)).await
+    }
+
+    async fn look_at<T>(
+        &self,
+        caller: &Caller,
+        consistency: Consistency,
+        read: impl Fn(&Machine) -> Result<T, rowlock_proto::ErrorCode>,
+    ) -> Result<T, Refusal> {
+        self.check_serving()?;
+        if consistency == Consistency::Sync {
+            Call::new(self, caller).sync().await?;
+        }
+        read(&self.context.replica.state.read()).map_err(Refusal::of)
+    }
+
+    /// Changes a znode. With a request id a copy of it is answered as the first one was, and changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: it may have happened; with a request id it may be repeated.
+    /// # Cancel safety
+    /// As after `Unknown`.
+    pub async fn change(
+        &self,
+        caller: &Caller,
+        path: &ZnodePath,
+        (change, by): (Change, By),
+    ) -> Result<Changed, Refusal> {
+        self.check_serving()?;
+        let word = change.word();
+        let By { secret, request_id } = by;
+        if secret.is_none() && (change.is_of_lease() || request_id.is_some()) {
+            let what = "an ephemeral znode and an Idempotency-Key need a lease: the header Rowlock-Lease";
+            return Err(Refusal::Bad(what.to_owned()));
+        }
+        let id = request_id.map(|id| id.parse::<RequestId>()).transpose()?;
+        let command = change.command(path);
+        let mut call = Call::new(self, caller);
+        let outcome = match (&secret, id) {
+            (Some(secret), Some(id)) => {
+                // No path has a zero byte, and no lock's begins with a word.
+                let attempt = id.attempt(&format!("{word}\0{}", path.0), false);
+                call.act_once(secret, attempt, &command).await?
+            }
+            (Some(secret), None) => call.act(secret, command).await?,
+            (None, _) => {
+                let secret = self.open(caller, TTL_MS).await?.secret;
+                let done = call.act(&secret, command).await;
+                self.close_unused(caller, &secret).await;
+                done?
+            }
+        };
+        match outcome {
+            Outcome::Created { path, stat } => Ok(Changed::Created(path, stat)),
+            Outcome::Stat(stat) => Ok(Changed::Set(stat)),
+            Outcome::Done => Ok(Changed::Deleted),
+            other => unreachable!("a change of a znode has another outcome: {other:?}"),
+        }
+    }
+}
+
+/// The identities and rights of one entry of a list, as ZooKeeper's shell writes it: `ip:10.0.0.0/8:cdrwa`.
+///
+/// # Errors
+/// [`Refusal::Bad`].
+pub fn acl_entry(text: &str) -> Result<Acl, Refusal> {
+    let wrong = || Refusal::Bad(format!("{text:?} is no entry of an ACL: write SCHEME:ID:RIGHTS, of cdrwa"));
+    let (who, rights) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let (scheme, id) = who.split_once(':').ok_or_else(wrong)?;
+    let mut perms = 0;
+    for right in rights.chars() {
+        let at = RIGHTS.iter().find(|(letter, _)| *letter == right).ok_or_else(wrong)?;
+        perms |= at.1;
+    }
+    Ok(Acl { perms, id: Id { scheme: scheme.to_owned(), id: id.to_owned() } })
+}
+
+/// The entry as text that [`acl_entry`] takes.
+pub fn acl_text(entry: &Acl) -> String {
+    let rights = RIGHTS.iter().filter(|(_, perm)| entry.perms & perm != 0).map(|(letter, _)| letter);
+    format!("{}:{}:{}", entry.id.scheme, entry.id.id, rights.collect::<String>())
+}
+
+/// In the order in which ZooKeeper's shell prints them.
+const RIGHTS: [(char, i32); 5] = {
+    use rowlock_proto::acl::perms::{ADMIN, CREATE, DELETE, READ, WRITE};
+    [('c', CREATE), ('d', DELETE), ('r', READ), ('w', WRITE), ('a', ADMIN)]
+};
+
+// One request always has room where there is nothing else.
+const _: () = assert!(API_DATA_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
+const _: () = assert!(API_PAGE_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
+
+/// The bytes of a node's znodes that are on their way.
+pub(super) fn all_bytes() -> Arc<tokio::sync::Semaphore> {
+    Arc::new(tokio::sync::Semaphore::new(API_ANSWERS_MAX_BYTES))
+}

@@ -1,0 +1,96 @@
+//! The query of an address: each parameter once, and none that is not known.
+
+use crate::api::Refusal;
+use crate::report::question::decoded;
+
+/// What is left of it.
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`]: what is percent-encoded is no text.
+    pub(super) fn parse(query: &str) -> Result<Query, Refusal> {
+        let parts = query.split('&').filter(|part| !part.is_empty());
+        let pair = |part: &str| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let wrong = || Refusal::Bad(format!("`{part}` is not percent-encoded UTF-8"));
+            Ok((decoded(name).ok_or_else(wrong)?, decoded(value).ok_or_else(wrong)?))
+        };
+        parts.map(pair).collect::<Result<_, _>>().map(Query)
+    }
+
+    /// The value of a parameter that may be given once.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`]: it is given twice.
+    pub(super) fn take(&mut self, name: &str) -> Result<Option<String>, Refusal> {
+        let mut found = self.take_all(name);
+        match found.len() {
+            0 | 1 => Ok(found.pop()),
+            _ => Err(Refusal::Bad(format!("`{name}` is given twice"))),
+        }
+    }
+
+    /// The values of a parameter that may be given often.
+    pub(super) fn take_all(&mut self, name: &str) -> Vec<String> {
+        self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
+    }
+
+    /// Whether a word stands there that needs no value.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`]: its value is something else than `true`.
+    pub(super) fn take_flag(&mut self, name: &str) -> Result<bool, Refusal> {
+        match self.take(name)?.as_deref() {
+            None | Some("false") => Ok(false),
+            Some("" | "true") => Ok(true),
+            Some(other) => Err(Refusal::Bad(format!("{name}={other} is not {name}, or {name}=true"))),
+        }
+    }
+
+    /// A number within bounds.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`].
+    pub(super) fn take_number(&mut self, name: &str, bounds: (i64, i64)) -> Result<Option<i64>, Refusal> {
+        let Some(text) = self.take(name)? else { return Ok(None) };
+        let (least, most) = bounds;
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        let wrong = || Refusal::Bad(format!("{name}={text} is not a number from {least} to {most}"));
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    /// Nothing is left that nobody knows.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`].
+    pub(super) fn end(self) -> Result<(), Refusal> {
+        match self.0.first() {
+            Some((name, _)) => Err(Refusal::Bad(format!("there is no parameter `{name}` here"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_taken_once_and_what_is_left_is_a_mistake() {
+        let mut query = Query::parse("a=1&flag&b=%2Fx&b=y&n=7").unwrap();
+        assert_eq!(query.take("a"), Ok(Some("1".to_owned())));
+        assert_eq!(query.take("a"), Ok(None));
+        assert_eq!((query.take_flag("flag"), query.take_flag("none")), (Ok(true), Ok(false)));
+        assert_eq!(query.take_number("n", (0, 7)), Ok(Some(7)));
+        assert_eq!(query.take_all("b"), ["/x", "y"]);
+        assert_eq!(query.end(), Ok(()));
+        let twice = Query::parse("b=1&b=2").unwrap().take("b");
+        assert_eq!(twice, Err(Refusal::Bad("`b` is given twice".to_owned())));
+        assert!(Query::parse("n=8").unwrap().take_number("n", (0, 7)).is_err());
+        assert!(Query::parse("f=1").unwrap().take_flag("f").is_err());
+        assert!(Query::parse("x=%ff").is_err() && Query::parse("x=1").unwrap().end().is_err());
+    }
+}

@@ -1,0 +1,310 @@
+//! `/v1/znodes/{path}`: data as they are, the rest as JSON.
+//!
+//! Invariant: no more bytes of znodes wait in this node's memory for their clients than
+//! `limits::API_ANSWERS_MAX_BYTES`, and a piece for each connection.
+
+use axum::body::Body;
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use futures_util::stream;
+use rowlock_proto::{CreateMode, SessionId, Stat, Version};
+use rowlock_types::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::query::Query;
+use super::request::secret_in;
+use super::{ApiContext, Asked, Asking, Denied, answer, path_of, read_body};
+use crate::api::{By, Change, Changed, Children, Consistency, Page, Refusal, ZnodePath, acl_entry, acl_text};
+use crate::report::question::decoded;
+use crate::tokens::Role;
+
+/// Before the path of the znode.
+pub(super) const PREFIX: &str = "/v1/znodes";
+/// Names in an answer to a request that does not say how many it wants.
+const PAGE: usize = 1_000;
+/// The client's name of a change (a draft of the IETF's).
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// What one write to a socket is given of an answer.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What is asked about a znode.
+enum View {
+    Data,
+    Stat,
+    Acl,
+    Children(Page),
+}
+
+pub(super) async fn znode(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let (head, body) = request.into_parts();
+    let done = match head.method {
+        Method::GET | Method::HEAD => get(&asked, &head).await,
+        _ => change(&asked, head, body).await,
+    };
+    done.unwrap_or_else(|denied| *denied)
+}
+
+async fn get(asked: &Asked<'_>, asks: &Parts) -> Result<Response, Denied> {
+    let path: ZnodePath = text_of(asks.uri.path()).and_then(|text| text.parse()).map_err(answer::refusal)?;
+    asked.check(asked.asker.may(&Role::Znode(path.as_str().to_owned())))?;
+    let (consistency, view) = question(asks.uri.query().unwrap_or_default()).map_err(answer::refusal)?;
+    let (api, caller) = (&asked.context.api, asked.caller());
+    match view {
+        View::Data => {
+            let (data, stat) = api.znode(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            if is_known(&asks.headers, stat.version) {
+                return Ok((StatusCode::NOT_MODIFIED, head(&stat)).into_response());
+            }
+            let room = api.room(data.len()).map_err(answer::refusal)?;
+            let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+            Ok((head(&stat), [kind], piecewise(data, room)).into_response())
+        }
+        View::Stat => {
+            let (_, stat) = api.znode(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            Ok((head(&stat), Json(json!({ "path": path.as_str(), "stat": stat_of(&stat) }))).into_response())
+        }
+        View::Acl => {
+            let (acl, stat) = api.acl(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            let acl: Vec<String> = acl.iter().map(acl_text).collect();
+            Ok(Json(json!({ "path": path.as_str(), "acl": acl, "stat": stat_of(&stat) })).into_response())
+        }
+        View::Children(page) => {
+            let found = api.children(&caller, &path, (consistency, &page)).await.map_err(answer::refusal)?;
+            let Children { names, is_more, stat } = found;
+            let document = json!({
+                "path": path.as_str(), "children": names, "more": is_more, "stat": stat_of(&stat),
+            });
+            let bytes = Bytes::from(document.to_string());
+            let room = api.room(bytes.len()).map_err(answer::refusal)?;
+            let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(([kind], piecewise(bytes, room)).into_response())
+        }
+    }
+}
+
+async fn change(asked: &Asked<'_>, head: Parts, body: Body) -> Result<Response, Denied> {
+    let mut query = Query::parse(head.uri.query().unwrap_or_default()).map_err(answer::refusal)?;
+    let is_create = head.method == Method::POST;
+    let is_sequential = is_create && query.take_flag("sequential").map_err(answer::refusal)?;
+    let text = text_of(head.uri.path()).map_err(answer::refusal)?;
+    let path = if is_sequential { ZnodePath::sequential(&text) } else { text.parse() };
+    let path = path.map_err(answer::refusal)?;
+    // A role for one path does not allow to make others whose name begins so.
+    let number = if is_sequential { "0000000000" } else { "" };
+    asked.check(asked.asker.may(&Role::Znode(format!("{}{number}", path.as_str()))))?;
+    let by = by(&head.headers).map_err(answer::refusal)?;
+    let api = &asked.context.api;
+    let (change, _room) = match head.method {
+        Method::DELETE => {
+            let version = version(&mut query, &head.headers).map_err(answer::refusal)?;
+            (Change::Delete { version }, None)
+        }
+        Method::PUT => {
+            let version = version(&mut query, &head.headers).map_err(answer::refusal)?;
+            let (data, room) = data(asked, &head.headers, body).await?;
+            (Change::Set { data, version }, Some(room))
+        }
+        _ => {
+            let (mode, ttl_ms) = mode(&mut query, is_sequential).map_err(answer::refusal)?;
+            let acl = query.take_all("acl").iter().map(|text| acl_entry(text)).collect::<Result<_, _>>();
+            let acl = acl.map_err(answer::refusal)?;
+            let (data, room) = data(asked, &head.headers, body).await?;
+            (Change::Create { data, mode, ttl_ms, acl }, Some(room))
+        }
+    };
+    query.end().map_err(answer::refusal)?;
+    let changed = api.change(&asked.caller(), &path, (change, by)).await.map_err(answer::refusal)?;
+    Ok(answered(&path, &changed))
+}
+
+fn answered(path: &ZnodePath, changed: &Changed) -> Response {
+    match changed {
+        Changed::Created(path, stat) => {
+            let at = paths_in_uri(path);
+            let location = HeaderValue::from_str(&at).expect("Invariant: what is percent-encoded is ASCII");
+            let document = json!({ "path": path, "stat": stat_of(stat) });
+            (StatusCode::CREATED, head(stat), [(header::LOCATION, location)], Json(document)).into_response()
+        }
+        Changed::Set(stat) => {
+            (head(stat), Json(json!({ "path": path.as_str(), "stat": stat_of(stat) }))).into_response()
+        }
+        Changed::Deleted => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// The path of the znode in that of the request.
+fn text_of(path: &str) -> Result<String, Refusal> {
+    let rest = path.strip_prefix(PREFIX).unwrap_or_default();
+    let text =
+        decoded(rest).ok_or_else(|| Refusal::Bad("the path is not percent-encoded UTF-8".to_owned()))?;
+    Ok(if text.is_empty() { "/".to_owned() } else { text })
+}
+
+fn paths_in_uri(path: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let mut text = PREFIX.to_owned();
+    for byte in path.bytes() {
+        match is_plain(byte) {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+fn question(query: &str) -> Result<(Consistency, View), Refusal> {
+    let mut query = Query::parse(query)?;
+    let consistency = match query.take("consistency")?.as_deref() {
+        None | Some("sync") => Consistency::Sync,
+        Some("local") => Consistency::Local,
+        Some(other) => {
+            return Err(Refusal::Bad(format!("consistency={other} is neither sync nor local")));
+        }
+    };
+    let view = match query.take("view")?.as_deref() {
+        None | Some("data") => View::Data,
+        Some("stat") => View::Stat,
+        Some("acl") => View::Acl,
+        Some("children") => {
+            let most = query.take_number("limit", (1, API_PAGE_MAX as i64))?;
+            let most = most.map_or(PAGE, |most| most.unsigned_abs() as usize);
+            View::Children(Page { after: query.take("after")?.unwrap_or_default(), most })
+        }
+        Some(other) => {
+            return Err(Refusal::Bad(format!("view={other} is none of data, stat, acl, children")));
+        }
+    };
+    query.end()?;
+    Ok((consistency, view))
+}
+
+fn mode(query: &mut Query, is_sequential: bool) -> Result<(CreateMode, Option<i64>), Refusal> {
+    let is_ephemeral = match query.take("ephemeral")?.as_deref() {
+        None => false,
+        Some("lease") => true,
+        Some(other) => return Err(Refusal::Bad(format!("ephemeral={other} is not ephemeral=lease"))),
+    };
+    let is_container = query.take_flag("container")?;
+    let ttl_ms = query.take_number("ttl_ms", (1, i64::MAX))?;
+    let mode = match (is_ephemeral, is_container, ttl_ms.is_some(), is_sequential) {
+        (false, false, false, false) => CreateMode::Persistent,
+        (false, false, false, true) => CreateMode::PersistentSequential,
+        (true, false, false, false) => CreateMode::Ephemeral,
+        (true, false, false, true) => CreateMode::EphemeralSequential,
+        (false, true, false, false) => CreateMode::Container,
+        (false, false, true, false) => CreateMode::PersistentWithTtl,
+        (false, false, true, true) => CreateMode::PersistentSequentialWithTtl,
+        _ => {
+            let what = "ephemeral, container and ttl_ms exclude each other, and a container has no number";
+            return Err(Refusal::Bad(what.to_owned()));
+        }
+    };
+    Ok((mode, ttl_ms))
+}
+
+/// What `?version=` and `If-Match` ask for; without them any version.
+fn version(query: &mut Query, headers: &HeaderMap) -> Result<Version, Refusal> {
+    let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+    let bounds = (i64::from(i32::MIN), i64::from(i32::MAX));
+    let asked = query.take_number("version", bounds)?.map(|number| Version(number as i32));
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        return bad("If-None-Match is for GET: POST makes a znode only if there is none");
+    }
+    let matching = match headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim())
+    {
+        None => None,
+        Some("*") => Some(Version::ANY),
+        Some(tag) => {
+            let tag = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag);
+            let Ok(version) = tag.parse() else { return bad("If-Match is not one ETag of a znode, or *") };
+            Some(Version(version))
+        }
+    };
+    match (asked, matching) {
+        (Some(one), Some(other)) if one != other => bad("version and If-Match say different versions"),
+        (asked, matching) => Ok(asked.or(matching).unwrap_or(Version::ANY)),
+    }
+}
+
+/// Whether the client has this version already.
+fn is_known(headers: &HeaderMap, version: Version) -> bool {
+    let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = known.flat_map(|value| value.split(',')).map(str::trim);
+    tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag(version))
+}
+
+fn etag(version: Version) -> String {
+    format!("\"{}\"", version.0)
+}
+
+fn by(headers: &HeaderMap) -> Result<By, Refusal> {
+    let secret = secret_in(None, headers)?;
+    let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default().trim());
+    // The draft has it in quotes.
+    let key = key.map(|key| key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key));
+    Ok(By { secret, request_id: key.map(str::to_owned) })
+}
+
+/// The data of a request. Room for them is taken before they are read.
+async fn data(
+    asked: &Asked<'_>,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Bytes, OwnedSemaphorePermit), Denied> {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let most = said.map_or(API_DATA_MAX_BYTES, |said: usize| said.min(API_DATA_MAX_BYTES));
+    let room = asked.context.api.room(most).map_err(answer::refusal)?;
+    Ok((read_body(body, API_DATA_MAX_BYTES).await?, room))
+}
+
+/// A body that a slow client takes in pieces; its room is free when the last one is on its way.
+fn piecewise(bytes: Bytes, room: OwnedSemaphorePermit) -> Response {
+    let length = bytes.len();
+    let pieces = stream::unfold((bytes, room), |(mut bytes, room)| async move {
+        if bytes.is_empty() {
+            return None;
+        }
+        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+        Some((Ok::<Bytes, std::convert::Infallible>(piece), (bytes, room)))
+    });
+    ([(header::CONTENT_LENGTH, length)], Body::from_stream(pieces)).into_response()
+}
+
+/// What identifies the state of a znode.
+fn head(stat: &Stat) -> [(HeaderName, HeaderValue); 3] {
+    let value = |text: &str| HeaderValue::from_str(text).expect("Invariant: digits and quotes are ASCII");
+    [
+        (header::ETAG, value(&etag(stat.version))),
+        (HeaderName::from_static("rowlock-czxid"), value(&stat.czxid.0.to_string())),
+        (HeaderName::from_static("rowlock-mzxid"), value(&stat.mzxid.0.to_string())),
+    ]
+}
+
+/// Zxids and sessions are text: a number of JSON loses digits in many languages.
+fn stat_of(stat: &Stat) -> Value {
+    let is_ephemeral = stat.ephemeral_owner != SessionId::NONE;
+    json!({
+        "czxid": stat.czxid.0.to_string(),
+        "mzxid": stat.mzxid.0.to_string(),
+        "pzxid": stat.pzxid.0.to_string(),
+        "ctime_ms": stat.ctime_ms,
+        "mtime_ms": stat.mtime_ms,
+        "version": stat.version.0,
+        "cversion": stat.cversion.0,
+        "aversion": stat.aversion.0,
+        "ephemeral_owner": is_ephemeral.then(|| stat.ephemeral_owner.to_string()),
+        "data_length": stat.data_length,
+        "num_children": stat.num_children,
+    })
+}

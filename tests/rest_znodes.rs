@@ -1,0 +1,116 @@
+//! Znodes by HTTP, at nodes of their own processes, beside a client of the ZooKeeper protocol.
+
+use rowlock_proto::CreateMode;
+use rowlock_proto::acl::Acl;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::http::{post, request};
+use crate::support::secs;
+
+/// Status, head and body of an answer.
+async fn ask(api: &str, what: &str, lines: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
+    let exchange = async {
+        let mut stream = TcpStream::connect(api).await.unwrap();
+        let length = body.len();
+        let head = format!(
+            "{what} HTTP/1.1\r\nHost: {api}\r\nConnection: close\r\n{lines}Content-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase();
+        let code = head.split_whitespace().nth(1).unwrap().parse().unwrap();
+        (code, head, answer[end + 4..].to_vec())
+    };
+    tokio::time::timeout(secs(75), exchange).await.expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn znodes_by_http_are_those_of_zookeepers_protocol_at_whatever_node() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let (one, two, three) = (it.api(1), it.api(2), it.api(3));
+    let client = it.client().await;
+    let made = ask(one, "POST /v1/znodes/a%20b", "", b"\x00\xff").await;
+    assert_eq!(made.0, 201, "{}", made.1);
+    assert!(made.1.contains("location: /v1/znodes/a%20b"), "{}", made.1);
+    let (data, stat) = client.get("/a b").await.map(|found| (found.data, found.stat)).unwrap();
+    assert_eq!((data.unwrap_or_default().as_ref(), stat.version.0), (&b"\x00\xff"[..], 0));
+    let (code, head, data) = ask(two, "GET /v1/znodes/a%20b", "", b"").await;
+    assert_eq!((code, &data[..]), (200, &b"\x00\xff"[..]), "{head}");
+    assert!(head.contains("etag: \"0\"") && head.contains("application/octet-stream"), "{head}");
+    assert!(head.contains(&format!("rowlock-czxid: {}", stat.czxid.0)), "{head}");
+    let known = ask(two, "GET /v1/znodes/a%20b", "If-None-Match: \"7\", \"0\"\r\n", b"").await;
+    assert_eq!((known.0, known.2.len()), (304, 0), "{}", known.1);
+    // The second of two who have read the same version loses.
+    for (api, code) in [(two, 200), (three, 412)] {
+        let set = ask(api, "PUT /v1/znodes/a%20b", "If-Match: \"0\"\r\n", b"new").await;
+        assert_eq!(set.0, code, "{}", set.1);
+    }
+    for (what, code) in [
+        ("POST /v1/znodes/a%20b", 409),
+        ("POST /v1/znodes/none/x", 404),
+        ("PUT /v1/znodes/none", 404),
+        ("GET /v1/znodes/none", 404),
+        ("GET /v1/znodes/a/", 400),
+        ("GET /v1/znodes/%ff", 400),
+        ("GET /v1/znodes/a%20b?view=all", 400),
+        ("PUT /v1/znodes/a%20b?version=x", 400),
+        ("DELETE /v1/znodes/", 400),
+        ("DELETE /v1/znodes/a%20b?version=5", 412),
+        ("PATCH /v1/znodes/a%20b", 405),
+    ] {
+        let (got, document) = request(one, what, "", "").await.unwrap();
+        assert_eq!((got, &document["status"]), (code, &json!(code)), "{what}: {document}");
+    }
+    client.create("/a b/c", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let (_, page) = request(three, "GET /v1/znodes/a%20b?view=children", "", "").await.unwrap();
+    assert_eq!((&page["children"], &page["more"]), (&json!(["c"]), &json!(false)), "{page}");
+    let (_, root) = request(three, "GET /v1/znodes/?view=children&limit=1", "", "").await.unwrap();
+    assert_eq!((&root["children"], &root["more"]), (&json!(["a b"]), &json!(true)), "{root}");
+    assert_eq!(request(three, "DELETE /v1/znodes/a%20b", "", "").await.unwrap().0, 409, "it has a child");
+    assert_eq!(request(three, "DELETE /v1/znodes/a%20b/c?version=0", "", "").await.unwrap().0, 204);
+    let (_, acl) = request(three, "GET /v1/znodes/a%20b?view=acl", "", "").await.unwrap();
+    assert_eq!(acl["acl"], json!(["world:anyone:cdrwa"]), "{acl}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_a_lease_take_effect_once_and_its_ephemeral_znodes_go_with_it() {
+    let it = Cluster::start_with_api(3, FAST).await;
+    let (_, lease) = post(it.api(1), "/v1/leases", &json!({ "ttl_ms": 40_000 })).await.unwrap();
+    let secret = lease["secret"].as_str().unwrap();
+    let lines = format!("Rowlock-Lease: {secret}\r\nIdempotency-Key: \"one\"\r\n");
+    let mut made = Vec::new();
+    for id in it.ids() {
+        let what = "POST /v1/znodes/job-?sequential&ephemeral=lease";
+        let (code, document) = request(it.api(id), what, &lines, "x").await.unwrap();
+        assert_eq!(code, 201, "{document}");
+        made.push(document);
+    }
+    assert!(made.iter().all(|it| *it == made[0]), "{made:?}");
+    assert_eq!(made[0]["stat"]["ephemeral_owner"], lease["lease"]);
+    let at = format!("/v1/znodes{}", made[0]["path"].as_str().unwrap());
+    let end = format!("DELETE /v1/leases/{}", lease["lease"].as_str().unwrap());
+    let body = json!({ "secret": secret }).to_string();
+    assert_eq!(request(it.api(2), &end, "", &body).await.unwrap(), (204, Value::Null));
+    assert_eq!(ask(it.api(3), &format!("HEAD {at}"), "", b"").await.0, 404, "it is gone");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_megabyte_comes_back_as_it_went_and_more_is_refused() {
+    let it = Cluster::start_with_api(1, FAST).await;
+    let data: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
+    assert_eq!(ask(it.api(1), "POST /v1/znodes/big", "", &data).await.0, 201);
+    let (code, head, back) = ask(it.api(1), "GET /v1/znodes/big?consistency=local", "", b"").await;
+    assert!(code == 200 && back == data, "{head}");
+    let client = it.client().await;
+    let seen = client.get("/big").await.unwrap().data.unwrap_or_default();
+    assert!(seen == data, "clients with frames can read it");
+    let (code, document) =
+        request(it.api(1), "PUT /v1/znodes/big", "", &"x".repeat(1_000_001)).await.unwrap();
+    assert_eq!(code, 413, "{document}");
+}
