@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rowlock_backup::file;
 use rowlock_backup::folder::{self, NewCluster, Restored};
 use rowlock_backup::survivor::{self, Survivor, SurvivorError};
 use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
@@ -68,8 +69,7 @@ impl Recover {
             let (dir, found) = (node.data_dir.display(), &stopped.identity);
             return Err(Failure::new(DATA_FOLDER, format!("{dir} is the folder of {found}")));
         }
-        let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
-        let longest = timeouts.max().unwrap_or(0).max(config.session.max_timeout_ms);
+        let longest = file::longest_timeout_ms(&machine).max(config.session.max_timeout_ms);
         let grace_ms = if self.no_grace { 0 } else { longest };
         let new = NewCluster { id: new_id(), grace_ms };
         let restored = Restored::new(machine, new, time::wall_ms()).map_err(|e| Failure::new(REFUSED, e))?;

@@ -52,6 +52,7 @@ mod readme;
 mod readmission;
 mod reconfig;
 mod rest;
+mod rest_state_lock;
 mod rest_znodes;
 mod sim;
 mod slow_requests;

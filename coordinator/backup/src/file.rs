@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 
 use rowlock_proto::ClusterId;
 use rowlock_state::{Frozen, Machine, SnapshotError};
+use rowlock_types::limits::STATE_LOCK_MS;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -80,7 +81,6 @@ impl Header {
     pub fn of(machine: &Machine, cluster: &str, state_bytes: u64) -> Header {
         let counts = machine.counts();
         let members = machine.get_data("/zookeeper/config", &[]).ok().and_then(|(data, _)| data);
-        let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
         Header {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: cluster.to_owned(),
@@ -90,7 +90,7 @@ impl Header {
             time_ms: machine.time_ms(),
             znodes: counts.znodes,
             sessions: counts.sessions,
-            longest_timeout_ms: timeouts.max().unwrap_or(0),
+            longest_timeout_ms: longest_timeout_ms(machine),
             digest: digest_of(machine),
             members: members.map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default(),
             state_bytes,
@@ -101,6 +101,13 @@ impl Header {
     pub fn id(&self) -> Option<ClusterId> {
         self.cluster_id.as_ref()?.parse().ok()
     }
+}
+
+/// For how long a client may count with its session, milliseconds; 0: there is none. The locks of states are
+/// left out: their programs never give up by themselves, so that no wait is long enough.
+pub fn longest_timeout_ms(machine: &Machine) -> u32 {
+    let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
+    timeouts.filter(|timeout_ms| *timeout_ms != STATE_LOCK_MS).max().unwrap_or(0)
 }
 
 /// The fingerprint of a state as text.

@@ -51,6 +51,16 @@ fn a_backup_is_read_as_it_was_written() {
 }
 
 #[test]
+fn no_grace_of_weeks_comes_of_the_lock_of_a_state() {
+    let mut machine = state(0);
+    let timeout_ms = rowlock_types::limits::STATE_LOCK_MS;
+    let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms };
+    run(&mut machine, SessionId::NONE, open);
+    let (header, _) = file::read(&backup(&machine)[..]).unwrap();
+    assert_eq!((header.sessions, header.longest_timeout_ms), (2, 4_000));
+}
+
+#[test]
 fn a_flipped_bit_anywhere_is_found() {
     let bytes = backup(&state(5));
     for at in 0..bytes.len() {

@@ -42,6 +42,10 @@ pub struct Opened {
 }
 
 impl Secret {
+    pub(super) fn new(session: SessionId, password: [u8; 16]) -> Self {
+        Secret { session, password }
+    }
+
     pub(super) fn opens(&self, proof: &Proof) -> bool {
         proof.is_that_of(&self.proof())
     }
@@ -86,13 +90,23 @@ impl Api {
     /// # Cancel safety
     /// As after `Unknown`.
     pub async fn open(&self, caller: &Caller, ttl_ms: u32) -> Result<Opened, Refusal> {
+        let mut password = [0; 16];
+        rng::fill(&mut password);
+        self.open_as(caller, ttl_ms, password).await
+    }
+
+    /// The same with a password that others may find, too.
+    pub(super) async fn open_as(
+        &self,
+        caller: &Caller,
+        ttl_ms: u32,
+        password: [u8; 16],
+    ) -> Result<Opened, Refusal> {
         self.check_serving()?;
         let context = &self.context;
         context.new_sessions.make_room(context).map_err(Refusal::Full)?;
         let timeout = context.config.session.clamp(Duration::from_millis(ttl_ms.into()));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        let mut password = [0; 16];
-        rng::fill(&mut password);
         let command = Command::OpenSession { proof: Proof::of(&password), timeout_ms };
         let mut call = Call::new(self, caller);
         match call.submit(SessionId::NONE, Attachment::default(), command).await?.result {

@@ -17,6 +17,7 @@ mod page;
 mod refusal;
 mod request_id;
 mod several;
+mod state_lock;
 mod watch;
 mod znode;
 
@@ -34,6 +35,7 @@ pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
 pub use several::{Part, Standings};
+pub use state_lock::{LockInfo, StateLock, Unlocked, state_lock};
 pub use watch::{Told, Watch};
 pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl_entry, acl_text};
 

@@ -12,15 +12,17 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_types::metrics::Metrics;
 
-use super::HttpContext;
 use super::connection::Visitor;
 use super::problem::Problem;
+use super::{HttpContext, api};
 use crate::audit::{Audit, Client, Event, Record};
 use crate::complaints::Complaints;
 use crate::guesses::Guesses;
@@ -119,7 +121,12 @@ impl Access {
         let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             (None, _) => {}
-            (Some(one), None) => return self.of_token(one, visitor.address),
+            (Some(one), None) => {
+                // Terraform knows no other way to prove something.
+                let is_terraforms = request.uri().path().starts_with(api::state_lock::PREFIX);
+                let password = is_terraforms.then(|| password_in(one)).flatten();
+                return self.of_token(password.as_ref().unwrap_or(one), visitor.address);
+            }
             (Some(_), Some(_)) => return Err(Refused::Unproven),
         }
         let subject = visitor.subject().ok_or(Refused::Unproven)?;
@@ -197,6 +204,15 @@ impl Access {
             tracing::warn!(peer = %address, suppressed, "{what}");
         }
     }
+}
+
+/// The password of a login without a token, as the token that it is.
+fn password_in(given: &HeaderValue) -> Option<HeaderValue> {
+    let text = given.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX_BYTES)?;
+    let (_, login) = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))?;
+    let login = String::from_utf8(STANDARD.decode(login.trim()).ok()?).ok()?;
+    let (_, password) = login.split_once(':')?;
+    HeaderValue::from_str(&format!("Bearer {password}")).ok()
 }
 
 fn superuser(is_super: bool) -> impl Iterator<Item = Id> {

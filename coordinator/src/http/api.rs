@@ -11,6 +11,7 @@ mod forced;
 mod query;
 mod request;
 mod several;
+pub(super) mod state_lock;
 mod watch;
 mod znode;
 
@@ -22,7 +23,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, any, delete, get, post};
 use axum::{Extension, Json, Router};
 use bytes::Bytes;
 use rowlock_env::net::Listener;
@@ -86,6 +87,7 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/elections/{name}/campaign", post(election::campaign))
         .route("/v1/elections/{name}/resign", post(election::resign))
         .route("/v1/elections/{name}/leader", get(election::leader))
+        .route("/v1/terraform/{name}", any(state_lock::state_lock))
         .route("/v1/znodes", any_of_znode())
         .route("/v1/znodes/", any_of_znode())
         .route("/v1/znodes/{*path}", any_of_znode())

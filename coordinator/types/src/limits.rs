@@ -133,6 +133,9 @@ pub const API_PAGE_MAX_BYTES: usize = 768 << 10;
 pub const API_ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// How long a body may take to come. Beyond: 408.
 pub const API_BODY_MAX: Duration = Duration::from_secs(5);
+/// How long the session may be silent that holds the lock of a state, milliseconds: 24 days, which is as long
+/// as the protocol can say. Beyond: the lock is free.
+pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
 /// Bytes of a label. Beyond: 400.
 pub const API_LABEL_MAX_BYTES: usize = 256;
 /// Tokens in one file. Beyond: the file is refused.

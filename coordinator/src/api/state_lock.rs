@@ -1,0 +1,293 @@
+//! Locks of Terraform's and OpenTofu's states: places in the queues that all clients share.
+//!
+//! Those programs give no signs of life. So the place is that of a session which may be silent for
+//! [`STATE_LOCK_MS`]. The session is a short one until it holds the lock: what an attempt leaves behind that
+//! breaks off is soon gone. Its password is made of the lock's ID, which the program shows in every request:
+//! so whoever knows the ID gives the lock back, through whatever node.
+
+use std::str::FromStr;
+
+use bytes::Bytes;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::Outcome;
+use rowlock_state::{ContenderView, Machine};
+use rowlock_types::limits::STATE_LOCK_MS;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::call::{Call, MOVES_MAX};
+use super::request_id::RequestId;
+use super::{Api, Caller, LockName, Refusal, Secret};
+use crate::moment;
+
+/// Where the locks of states are.
+const FOLDER: &str = "/locks/@terraform";
+/// The longest name, bytes, as for elections.
+const NAME_MAX_BYTES: usize = 512;
+/// The lease of an attempt until it holds the lock, milliseconds.
+const TTL_MS: u32 = 10_000;
+
+/// What a program says of its lock: a document that has at least an `ID`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockInfo {
+    id: RequestId,
+    /// As it came.
+    document: Bytes,
+}
+
+/// What has become of a request for the lock of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateLock {
+    /// It is held by this ID.
+    Held(Claim),
+    /// Somebody else has it, or stands before: what that one says of itself.
+    Taken(Value),
+}
+
+/// What has become of giving it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlocked {
+    /// Whether it was held by this ID; otherwise by nobody.
+    Done(bool),
+    /// Somebody else has it.
+    Taken(Value),
+}
+
+/// The lock as this node knows it.
+enum Found {
+    Free,
+    /// Held by this ID.
+    Own(ContenderView),
+    Taken(Value),
+}
+
+/// The lock of the state of this name.
+///
+/// # Errors
+/// [`Refusal::Bad`]: it is empty, or too long.
+pub fn state_lock(name: &str) -> Result<LockName, Refusal> {
+    if !(1..=NAME_MAX_BYTES).contains(&name.len()) {
+        return Err(Refusal::Bad(format!("the name of a state has 1 to {NAME_MAX_BYTES} bytes")));
+    }
+    paths::join(FOLDER, &paths::escape(name)).parse()
+}
+
+impl LockInfo {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// [`Refusal::Bad`].
+    pub fn read(document: Bytes) -> Result<LockInfo, Refusal> {
+        let id = id_in(&document).ok_or_else(|| {
+            Refusal::Bad("the body is not a JSON object with an ID, which is a text".to_owned())
+        })?;
+        let wrong = |_| Refusal::Bad("the ID has not 1 to 64 visible ASCII characters".to_owned());
+        Ok(LockInfo { id: RequestId::from_str(&id).map_err(wrong)?, document })
+    }
+}
+
+fn id_in(document: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(document).ok()?;
+    value.get("ID")?.as_str().map(str::to_owned)
+}
+
+impl RequestId {
+    /// Of the session that holds a lock by this ID.
+    fn password(&self, lock: &LockName) -> [u8; 16] {
+        let hash = Sha256::new().chain_update(lock.path()).chain_update([0]).chain_update(self.as_str());
+        *hash.finalize().first_chunk().expect("a SHA-256 has 32 bytes")
+    }
+}
+
+impl Api {
+    /// Takes the lock for this ID, if it is free and nobody waits for it. An ID that holds it already is told
+    /// so: repeating it is no error.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: it may be held, for [`TTL_MS`] at the most unless it is asked for again.
+    /// # Cancel safety
+    /// As after `Unknown`.
+    pub async fn lock_state(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        info: &LockInfo,
+    ) -> Result<StateLock, Refusal> {
+        self.check_serving()?;
+        for _ in 0..=MOVES_MAX {
+            match self.find_state_lock(caller, lock, &info.id).await? {
+                Found::Taken(by) => return Ok(StateLock::Taken(by)),
+                Found::Own(holder) => {
+                    let secret = Secret::new(holder.session, info.id.password(lock));
+                    if self.keep_for_long(caller, &secret).await? {
+                        return Ok(StateLock::Held(Claim { path: holder.path, token: holder.token }));
+                    }
+                }
+                Found::Free => self.take_state_lock(caller, lock, info).await?,
+            }
+        }
+        Err(Refusal::Unknown)
+    }
+
+    /// Gives it back. Repeating it is no error, unless somebody else has the lock by now.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: repeat it.
+    pub async fn unlock_state(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        info: &LockInfo,
+    ) -> Result<Unlocked, Refusal> {
+        self.check_serving()?;
+        match self.find_state_lock(caller, lock, &info.id).await? {
+            Found::Free => Ok(Unlocked::Done(false)),
+            Found::Taken(by) => Ok(Unlocked::Taken(by)),
+            Found::Own(holder) => {
+                let secret = Secret::new(holder.session, info.id.password(lock));
+                let claim = Claim { path: holder.path, token: holder.token };
+                let released = Call::new(self, caller).act(&secret, Command::Release(vec![claim])).await;
+                self.close_unused(caller, &secret).await;
+                match released {
+                    Ok(Outcome::Held(held)) => Ok(Unlocked::Done(held.contains(&true))),
+                    Err(Refusal::LeaseOver) => Ok(Unlocked::Done(false)),
+                    Err(refusal) => Err(refusal),
+                    Ok(other) => unreachable!("a release tells what was held: {other:?}"),
+                }
+            }
+        }
+    }
+
+    /// Takes the lock away from whoever holds it; whether anybody did, and by which token. Who may do so is
+    /// the business of whoever calls this.
+    ///
+    /// # Errors
+    /// As [`Api::force`].
+    pub async fn force_state(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+    ) -> Result<Option<FencingToken>, Refusal> {
+        self.check_serving()?;
+        Call::new(self, caller).sync().await?;
+        let holder = {
+            let state = self.context.replica.state.read();
+            let holder = state.lock_queue(lock.path()).and_then(|queue| queue.holders().next());
+            holder.map(|holder| (info_of(&state, caller, &holder), holder))
+        };
+        let Some((info, holder)) = holder else { return Ok(None) };
+        let forced = self.force(caller, lock, holder.token).await?;
+        let id = info.as_ref().and_then(|info| info["ID"].as_str()?.parse::<RequestId>().ok());
+        if let Some(id) = id.filter(|id| is_of(&holder, id)) {
+            self.close_unused(caller, &Secret::new(holder.session, id.password(lock))).await;
+        }
+        Ok(forced.then_some(holder.token))
+    }
+
+    async fn find_state_lock(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        id: &RequestId,
+    ) -> Result<Found, Refusal> {
+        Call::new(self, caller).sync().await?;
+        let state = self.context.replica.state.read();
+        let Some(queue) = state.lock_queue(lock.path()) else { return Ok(Found::Free) };
+        if let Some(own) = queue.holders().find(|holder| is_of(holder, id)) {
+            return Ok(Found::Own(own));
+        }
+        let first = queue.holders().next().or_else(|| queue.waiters().next());
+        Ok(Found::Taken(first.map_or_else(
+            || shown(lock.path(), "nobody: the lock-delay of its last holder", "", state.time_ms()),
+            |first| info_of(&state, caller, &first).unwrap_or_else(|| described(&first)),
+        )))
+    }
+
+    /// One attempt, by a session that is soon over. What it has led to is looked for afterwards.
+    pub(super) async fn take_state_lock(
+        &self,
+        caller: &Caller,
+        lock: &LockName,
+        info: &LockInfo,
+    ) -> Result<(), Refusal> {
+        let acquire = Acquire {
+            lock: lock.path().to_owned(),
+            prefix: info.id.prefix(Mode::Exclusive),
+            data: Some(info.document.clone()),
+            acl: Some(Acl::shared_open()),
+            mode: Mode::Exclusive,
+            limit: 0,
+            wait: false,
+            owner: Owner::Unnamed,
+            max_hold_ms: 0,
+            lock_delay_ms: 0,
+        };
+        let secret = self.open_as(caller, TTL_MS, info.id.password(lock)).await?.secret;
+        let outcome = Call::new(self, caller).act(&secret, Command::Acquire(vec![acquire])).await;
+        let refused = match outcome {
+            Ok(Outcome::PlaceStates(states)) => match states.into_iter().next() {
+                Some(PlaceState::Held(_)) => return Ok(()),
+                // Somebody was faster; the lock is looked at again.
+                Some(PlaceState::Busy { .. }) | None => Ok(()),
+                Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
+                Some(other) => unreachable!("nobody waits here: {other:?}"),
+            },
+            Err(Refusal::Unknown) => return Err(Refusal::Unknown),
+            Err(refusal) => Err(refusal),
+            Ok(other) => unreachable!("an acquire tells of its places: {other:?}"),
+        };
+        self.close_unused(caller, &secret).await;
+        refused
+    }
+
+    /// Lets the session be silent for [`STATE_LOCK_MS`]. False: it has ended or moved, so look again.
+    async fn keep_for_long(&self, caller: &Caller, secret: &Secret) -> Result<bool, Refusal> {
+        let mut call = Call::new(self, caller);
+        let lease = match call.find(secret).await {
+            Ok(lease) if lease.ttl_ms == STATE_LOCK_MS => return Ok(true),
+            Ok(lease) => lease,
+            Err(Refusal::LeaseOver) => return Ok(false),
+            Err(refusal) => return Err(refusal),
+        };
+        let command = Command::Reattach {
+            from: Some(lease.attachment),
+            session: lease.session,
+            proof: secret.proof(),
+            timeout_ms: STATE_LOCK_MS,
+        };
+        let nobody = (rowlock_proto::SessionId::NONE, Attachment::default());
+        match call.submit(nobody.0, nobody.1, command).await?.result {
+            Ok(_) => Ok(true),
+            Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired) => Ok(false),
+            Err(code) => Err(Refusal::of(code)),
+        }
+    }
+}
+
+fn is_of(place: &ContenderView, id: &RequestId) -> bool {
+    paths::name(&place.path).starts_with(&id.start())
+}
+
+/// What a holder says of itself, if it is of this kind and the caller may read it.
+fn info_of(state: &Machine, caller: &Caller, place: &ContenderView) -> Option<Value> {
+    let (data, _) = state.get_data(&place.path, &caller.identities).ok()?;
+    let data = data?;
+    id_in(&data).and_then(|_| serde_json::from_slice(&data).ok())
+}
+
+/// Of any other client's place, in the same words.
+fn described(place: &ContenderView) -> Value {
+    let who = if place.address.is_empty() { place.session.to_string() } else { place.address.clone() };
+    let info = format!("token {}: {}", place.token.0, String::from_utf8_lossy(&place.label));
+    shown(&place.path, &info, &who, place.granted_ms.unwrap_or(place.requested_ms))
+}
+
+fn shown(path: &str, info: &str, who: &str, since_ms: i64) -> Value {
+    json!({
+        "ID": "", "Operation": "", "Info": info, "Who": who, "Version": "",
+        "Created": moment::rfc3339(since_ms), "Path": path,
+    })
+}

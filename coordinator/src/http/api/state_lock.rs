@@ -1,0 +1,95 @@
+//! `/v1/terraform/{name}`: the lock that Terraform's and OpenTofu's backend "http" takes before it works on a
+//! state. It asks by LOCK and UNLOCK, or by whatever methods its configuration names.
+
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use rowlock_types::limits::API_BODY_MAX_BYTES;
+use serde_json::{Value, json};
+
+use super::super::access::Done;
+use super::{ApiContext, Asked, Asking, Denied, answer, path_of, problem, read_body};
+use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
+use crate::report::question::decoded;
+use crate::tokens::Role;
+
+/// Before the name of the state.
+pub(in crate::http) const PREFIX: &str = "/v1/terraform/";
+
+pub(super) async fn state_lock(
+    State(context): State<ApiContext>,
+    (Extension(asker), ConnectInfo(visitor)): Asking,
+    request: Request,
+) -> Response {
+    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+    let done = match request.method().as_str() {
+        "LOCK" | "POST" | "PUT" => lock(&asked, request).await,
+        "UNLOCK" | "DELETE" => unlock(&asked, request).await,
+        other => Err(not_taken(&asked, other)),
+    };
+    done.unwrap_or_else(|denied| *denied)
+}
+
+fn not_taken(asked: &Asked<'_>, method: &str) -> Denied {
+    let detail = format!("{} takes LOCK and UNLOCK, or POST, PUT and DELETE, not {method}", asked.path);
+    problem(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+async fn lock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
+    let name = own(asked)?;
+    let document = read_body(request.into_body(), API_BODY_MAX_BYTES).await?;
+    let info = LockInfo::read(document).map_err(answer::refusal)?;
+    let stands = asked.context.api.lock_state(&asked.caller(), &name, &info).await;
+    match stands.map_err(answer::refusal)? {
+        StateLock::Held(claim) => {
+            let token = claim.token.0.to_string();
+            Ok(Json(json!({ "state": "held", "token": token, "place": claim.path })).into_response())
+        }
+        StateLock::Taken(by) => Ok(taken(StatusCode::LOCKED, by)),
+    }
+}
+
+async fn unlock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
+    let name = own(asked)?;
+    let (api, caller, method) = (&asked.context.api, asked.caller(), request.method().clone());
+    let document = read_body(request.into_body(), API_BODY_MAX_BYTES).await?;
+    if document.is_empty() && method != Method::DELETE {
+        return force(asked, &name).await;
+    }
+    let info = LockInfo::read(document).map_err(answer::refusal)?;
+    match api.unlock_state(&caller, &name, &info).await.map_err(answer::refusal)? {
+        Unlocked::Done(released) => Ok(answer::flag("released", released)),
+        Unlocked::Taken(by) => Ok(taken(StatusCode::CONFLICT, by)),
+    }
+}
+
+/// `force-unlock` of OpenTofu, and of older releases of Terraform, does not say by which ID.
+async fn force(asked: &Asked<'_>, name: &LockName) -> Result<Response, Denied> {
+    asked.check(asked.asker.may(&Role::Operator))?;
+    let forced = asked.context.api.force_state(&asked.caller(), name).await;
+    let (detail, result) = match &forced {
+        Ok(Some(token)) => (format!("token={}", token.0), "ok"),
+        Ok(None) => (String::new(), "NotHeld"),
+        Err(Refusal::NotPermitted) => (String::new(), "NoAuth"),
+        Err(_) => (String::new(), "Failed"),
+    };
+    let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
+    asked.context.http.access.record_admin(&done, asked.asker, asked.visitor);
+    Ok(answer::flag("released", forced.map_err(answer::refusal)?.is_some()))
+}
+
+/// The lock of the state in the path of the request, if the asker may use it.
+fn own(asked: &Asked<'_>) -> Result<LockName, Denied> {
+    let name = asked.path.strip_prefix(PREFIX).filter(|name| !name.contains('/')).and_then(decoded);
+    let wrong = || answer::refusal(Refusal::Bad("the name of a state is one part of the path".to_owned()));
+    let name = api::state_lock(&name.ok_or_else(wrong)?).map_err(answer::refusal)?;
+    asked.check_lock(&name)?;
+    Ok(name)
+}
+
+/// The clients read the holder's document, and nothing else.
+fn taken(status: StatusCode, by: Value) -> Response {
+    (status, Json(by)).into_response()
+}
