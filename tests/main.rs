@@ -23,6 +23,7 @@ mod cli_signals;
 mod cli_tls;
 mod cli_under_lock;
 mod config_errors;
+mod conformance;
 mod console;
 mod containers_and_quotas;
 mod debug_bundle;

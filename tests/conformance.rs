@@ -1,0 +1,256 @@
+//! `clients/conformance.json` in Rust: the scenarios of the thin clients, by the rules that
+//! `clients/README.md` gives to whoever writes one, on the plainest client that keeps them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::http::post;
+
+/// Of a lease: short, but longer than the pauses of a busy machine.
+const TTL: Duration = Duration::from_secs(3);
+/// For a step that must come true.
+const PATIENCE: Duration = Duration::from_secs(60);
+const VERSION: u64 = 1;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A lease with its keep-alive.
+struct Lease {
+    apis: Arc<[String]>,
+    id: String,
+    secret: Value,
+    /// When it is over, as far as the client may believe.
+    deadline: watch::Sender<Instant>,
+}
+
+impl Lease {
+    async fn open(apis: Arc<[String]>) -> Lease {
+        let sent = Instant::now();
+        let wanted = json!({ "ttl_ms": TTL.as_millis() as u64 });
+        let (code, opened) = ask(&apis, "/v1/leases", &wanted, sent + PATIENCE).await.expect("a lease");
+        assert_eq!((code, &opened["ttl_ms"]), (201, &wanted["ttl_ms"]), "{opened}");
+        let deadline = watch::Sender::new(until(sent, &opened["ttl_ms"]));
+        let id = opened["lease"].as_str().unwrap().to_owned();
+        Lease { apis, id, secret: opened["secret"].clone(), deadline }
+    }
+
+    /// Asks at a third of the lease's time, by a task of its own.
+    async fn keep_alive(self: Arc<Self>) {
+        let path = format!("/v1/leases/{}/keepalive", self.id);
+        loop {
+            tokio::time::sleep(TTL / 3).await;
+            let (sent, deadline) = (Instant::now(), *self.deadline.borrow());
+            match ask(&self.apis, &path, &json!({ "secret": self.secret }), deadline).await {
+                Some((200, kept)) => {
+                    let new = until(sent, &kept["valid_for_ms"]);
+                    // A deadline that has passed is never moved.
+                    self.deadline.send_if_modified(|old| {
+                        let is_later = new > *old && Instant::now() < *old;
+                        *old = if is_later { new } else { *old };
+                        is_later
+                    });
+                }
+                Some((404, _)) => {
+                    self.deadline.send_replace(Instant::now());
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn end(&self) {
+        let what = format!("DELETE /v1/leases/{}", self.id);
+        let body = json!({ "secret": self.secret }).to_string();
+        for api in self.apis.iter() {
+            if crate::support::http::request(api, &what, "", &body).await.is_some_and(|(code, _)| code < 500)
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// The moment of sending, and what the answer gives, less a tenth.
+fn until(sent: Instant, valid_for_ms: &Value) -> Instant {
+    sent + Duration::from_millis(valid_for_ms.as_u64().unwrap()) * 9 / 10
+}
+
+/// Asks one node after another, until one of them has an answer or the time is over.
+async fn ask(apis: &[String], path: &str, document: &Value, deadline: Instant) -> Option<(u16, Value)> {
+    while Instant::now() < deadline {
+        for api in apis {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match tokio::time::timeout(left, post(api, path, document)).await {
+                Ok(Some(answer)) if answer.0 < 500 => return Some(answer),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    None
+}
+
+/// An attempt of a scenario.
+struct Attempt {
+    path: String,
+    lease: Arc<Lease>,
+    keeps_alive: AbortHandle,
+    waits: watch::Receiver<bool>,
+    task: Option<JoinHandle<(&'static str, Value)>>,
+    outcome: Option<(&'static str, Value)>,
+}
+
+impl Attempt {
+    async fn begin(apis: &Arc<[String]>, prefix: &str, step: &Value) -> Attempt {
+        let lease = Arc::new(Lease::open(apis.clone()).await);
+        let path = format!("/v1/locks/{prefix}/{}", step["lock"].as_str().unwrap());
+        let keeps_alive = tokio::spawn(lease.clone().keep_alive()).abort_handle();
+        let (tell, waits) = watch::channel(false);
+        let task = tokio::spawn(run(lease.clone(), path.clone(), step.clone(), tell));
+        Attempt { path, lease, keeps_alive, waits, task: Some(task), outcome: None }
+    }
+
+    async fn finish(&mut self) -> &'static str {
+        if let Some(task) = self.task.take() {
+            let outcome = match tokio::time::timeout(PATIENCE, task).await.expect("it ends") {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    assert!(error.is_cancelled(), "{error}");
+                    ("aborted", Value::Null)
+                }
+            };
+            if outcome.0 != "held" {
+                // What has not led to the lock gives its place back.
+                self.keeps_alive.abort();
+                self.lease.end().await;
+            }
+            self.outcome = Some(outcome);
+        }
+        self.outcome.as_ref().unwrap().0
+    }
+
+    fn token(&self) -> &Value {
+        &self.outcome.as_ref().unwrap().1
+    }
+
+    async fn ask(&self, verb: &str, document: Value) -> Value {
+        let path = format!("{}/{verb}", self.path);
+        let (code, answer) =
+            ask(&self.lease.apis, &path, &document, Instant::now() + PATIENCE).await.expect("an answer");
+        // The lease of whoever has fallen silent is over: nothing of it is held.
+        let is_over = code == 404 && verb == "release";
+        assert!(code == 200 || is_over, "{code} {answer}");
+        if is_over { json!({ "released": false }) } else { answer }
+    }
+}
+
+async fn run(
+    lease: Arc<Lease>,
+    path: String,
+    step: Value,
+    waits: watch::Sender<bool>,
+) -> (&'static str, Value) {
+    let ends = Instant::now() + Duration::from_millis(step["timeout_ms"].as_u64().unwrap());
+    let never = step["timeout_ms"] == 0;
+    let mut acquire = json!({ "secret": lease.secret, "request_id": "attempt" });
+    for field in ["mode", "permits", "limit"].into_iter().filter(|field| !step[field].is_null()) {
+        acquire[field] = step[field].clone();
+    }
+    loop {
+        // All of its requests wait, or none does.
+        let left = ends.saturating_duration_since(Instant::now()).as_millis().clamp(1, 20_000);
+        acquire["wait_ms"] = if never { json!(0) } else { json!(left as u64) };
+        let deadline = *lease.deadline.borrow();
+        let Some((code, stands)) = ask(&lease.apis, &format!("{path}/acquire"), &acquire, deadline).await
+        else {
+            return ("lost", Value::Null);
+        };
+        match (code, stands["state"].as_str()) {
+            (200, Some("held")) => return ("held", stands["token"].clone()),
+            (200, Some("busy")) => return ("busy", Value::Null),
+            (202, Some("waiting")) if Instant::now() >= ends => return ("timeout", Value::Null),
+            (202, Some("waiting")) => drop(waits.send(true)),
+            (422, _) => return ("refused", Value::Null),
+            _ => panic!("{code} {stands}"),
+        }
+    }
+}
+
+async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
+    let mut attempts: BTreeMap<String, Attempt> = BTreeMap::new();
+    for step in scenario["steps"].as_array().unwrap() {
+        let name = step["as"].as_str().unwrap_or_default().to_owned();
+        let say = format!("{}: {step}", scenario["name"]);
+        let verb = step["do"].as_str().unwrap();
+        if matches!(verb, "acquire" | "start") {
+            attempts.insert(name.clone(), Attempt::begin(apis, prefix, step).await);
+        }
+        match verb {
+            "start" => {}
+            "pause" => tokio::time::sleep(TTL * step["leases"].as_u64().unwrap() as u32).await,
+            "tokens_rise" => {
+                let of = step["of"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+                let tokens: Vec<i64> =
+                    of.map(|name| attempts[name].token().as_str().unwrap().parse().unwrap()).collect();
+                assert!(tokens.is_sorted_by(|a, b| a < b), "{say}: {tokens:?}");
+            }
+            _ => attempt(attempts.get_mut(&name).unwrap(), verb, step, &say).await,
+        }
+    }
+    for one in attempts.into_values() {
+        one.keeps_alive.abort();
+        one.lease.end().await;
+    }
+}
+
+/// A step of one attempt.
+async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
+    match verb {
+        "acquire" | "finish" => assert_eq!(one.finish().await, step["expect"], "{say}"),
+        "waiting" => {
+            let waits = tokio::time::timeout(PATIENCE, one.waits.wait_for(|waits| *waits)).await;
+            assert!(waits.is_ok_and(|told| told.is_ok()), "{say}");
+        }
+        "pending" => assert!(!one.task.as_ref().unwrap().is_finished(), "{say}"),
+        "abort" => one.task.as_ref().unwrap().abort(),
+        "verify" => {
+            let answer = one.ask("verify", json!({ "token": one.token() })).await;
+            assert_eq!(answer["held"], step["expect"], "{say}");
+        }
+        "release" => {
+            let release = json!({ "secret": one.lease.secret, "token": one.token() });
+            assert_eq!(one.ask("release", release).await["released"], step["expect"], "{say}");
+        }
+        "silence" => one.keeps_alive.abort(),
+        "lost" => {
+            let deadline = *one.lease.deadline.borrow();
+            assert!(deadline < Instant::now() + PATIENCE, "{say}");
+            tokio::time::sleep_until(deadline.into()).await;
+        }
+        other => panic!("unknown step {other}: this runner is older than the scenarios"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_in_rust_does_what_all_clients_must_do() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/conformance.json");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(document["version"], VERSION, "the scenarios are of another version");
+    let it = Cluster::start_with_api(3, FAST).await;
+    let apis: Arc<[String]> = it.ids().into_iter().map(|id| it.api(id).to_owned()).collect();
+    let scenarios = document["scenarios"].as_array().unwrap();
+    assert!(scenarios.len() >= 9, "{} scenarios", scenarios.len());
+    for (number, one) in scenarios.iter().enumerate() {
+        let prefix = format!("conformance/{number}");
+        let run = scenario(&apis, &prefix, one);
+        assert!(tokio::time::timeout(2 * PATIENCE, run).await.is_ok(), "{}", one["name"]);
+    }
+}
