@@ -169,6 +169,11 @@ deploy-files:
 packaged:
     .ci/packaged
 
+# The OpenAPI document held to real answers for so many seconds; needs schemathesis (`pip install schemathesis`).
+openapi seconds="600":
+    cargo build --bin rowlock
+    .ci/openapi {{seconds}}
+
 # Licences and advisories; needs cargo-deny.
 deny:
     cargo deny check

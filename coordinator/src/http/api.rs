@@ -6,8 +6,11 @@
 //! browser may reach a loopback address that needs no token.
 
 mod answer;
+mod documents;
 mod election;
 mod forced;
+mod openapi;
+mod path_text;
 mod query;
 mod request;
 mod several;
@@ -19,7 +22,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -46,6 +49,7 @@ use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, repor
 use crate::api::{Api, Caller, LockName, Refusal, Secret};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
+use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};
 
 /// What the handlers have.
@@ -101,6 +105,7 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
         .merge(super::ui::routes())
+        .merge(openapi::routes())
         .layer(axum::middleware::from_fn(refuse_pages))
         .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
         .layer(axum::middleware::from_fn_with_state(http, count))
@@ -216,7 +221,7 @@ async fn new_lease(
 async fn keep_alive(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(id): Path<String>,
+    PathText(id): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -232,7 +237,7 @@ async fn keep_alive(
 async fn end_lease(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(id): Path<String>,
+    PathText(id): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -278,7 +283,7 @@ async fn status(
 async fn lock(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(rest): Path<String>,
+    PathText(rest): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -308,12 +313,12 @@ async fn do_lock(asked: &Asked<'_>, rest: &str, request: Request) -> Result<Resp
             let release: Release = body(request.into_body()).await?;
             let (secret, which) = release.what(&headers).map_err(answer::refusal)?;
             let released = api.release(&caller, &name, (&secret, &which)).await;
-            Ok(answer::flag("released", released.map_err(answer::refusal)?))
+            Ok(answer::released(released.map_err(answer::refusal)?))
         }
         _ => {
             let token = body::<Verify>(request.into_body()).await?.token().map_err(answer::refusal)?;
             let held = api.verify(&caller, &name, token).await;
-            Ok(answer::flag("held", held.map_err(answer::refusal)?))
+            Ok(answer::held(held.map_err(answer::refusal)?))
         }
     }
 }

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
 /// A file of the console: its path, its kind, its bytes.
-type File = (&'static str, &'static str, &'static str);
+pub(super) type File = (&'static str, &'static str, &'static str);
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
@@ -40,7 +40,8 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(start, |router, &file| router.route(file.0, get(move || async move { answer(file) })))
 }
 
-fn answer((_, kind, text): File) -> Response {
+/// The answer that has this file.
+pub(super) fn answer((_, kind, text): File) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -4,116 +4,116 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rowlock_proto::lock::Party;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::Problem;
-use crate::api::{Led, Opened, Part, Place, Refusal, Standing, Standings};
+use super::documents::{
+    IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument, PartStanding, PartyDocument, PlaceDocument,
+    Released, StandingDocument, StandingState, StandingsDocument,
+};
+use crate::api::{Led, Opened, Part, Place, Refusal, Secret, Standing, Standings};
+
+/// Members in the order of the alphabet.
+pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
+    let value = serde_json::to_value(document).expect("Invariant: a document is structs, text and numbers");
+    (status, Json(value)).into_response()
+}
 
 pub(super) fn opened(opened: &Opened) -> Response {
-    let lease = opened.secret.session.to_string();
-    let document = json!({ "lease": lease, "secret": opened.secret.reveal(), "ttl_ms": opened.ttl_ms });
-    (StatusCode::CREATED, Json(document)).into_response()
+    let Opened { secret, ttl_ms } = opened;
+    let lease = secret.session.to_string();
+    document(StatusCode::CREATED, &LeaseOpened { lease, secret: secret.reveal(), ttl_ms: *ttl_ms })
 }
 
 pub(super) fn kept(valid_for_ms: u32) -> Response {
-    Json(json!({ "valid_for_ms": valid_for_ms })).into_response()
+    document(StatusCode::OK, &LeaseKept { valid_for_ms })
 }
 
-pub(super) fn flag(name: &str, value: bool) -> Response {
-    Json(json!({ name: value })).into_response()
+pub(super) fn released(released: bool) -> Response {
+    document(StatusCode::OK, &Released { released })
+}
+
+pub(super) fn held(held: bool) -> Response {
+    document(StatusCode::OK, &IsHeld { held })
 }
 
 pub(super) fn led(led: &Led) -> Response {
-    let leader = led.leader.as_ref().map(|(party, value)| {
-        let mut leader = party_members(party);
-        leader.insert("value".to_owned(), value.as_str().into());
-        Value::Object(leader)
+    let leader = led.leader.as_ref().map(|(party, value)| LeaderDocument {
+        place: party.path.clone(),
+        since_ms: party.since_ms,
+        token: party.token.0.to_string(),
+        value: value.clone(),
     });
-    Json(json!({ "zxid": led.zxid.0.to_string(), "leader": leader })).into_response()
+    document(StatusCode::OK, &LedDocument { leader, zxid: led.zxid.0.to_string() })
 }
 
 pub(super) fn standing(standing: &Standing) -> Response {
-    let mut document = place(&standing.place);
-    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
     let is_waiting = matches!(standing.place, Place::Waiting { .. });
     let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
     let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
-    put("request_id", standing.request_id.as_str().into());
-    if has_place {
-        put("lease", standing.lease.to_string().into());
-        put("valid_for_ms", standing.valid_for_ms.into());
-    }
-    if let Some(secret) = &standing.secret {
-        put("secret", secret.reveal().into());
-    }
-    (status, Json(Value::Object(document))).into_response()
+    let said = StandingDocument {
+        place: place(&standing.place),
+        lease: has_place.then(|| standing.lease.to_string()),
+        request_id: standing.request_id.clone(),
+        secret: standing.secret.as_ref().map(Secret::reveal),
+        valid_for_ms: has_place.then_some(standing.valid_for_ms),
+    };
+    document(status, &said)
 }
 
 /// The state of all is that of the one that keeps the client from having them.
 pub(super) fn standings(standings: &Standings, parts: &[Part]) -> Response {
     let is_any = |wanted: fn(&Place) -> bool| standings.places.iter().any(wanted);
     let (state, status) = if is_any(|place| matches!(place, Place::Busy { .. })) {
-        ("busy", StatusCode::OK)
+        (StandingState::Busy, StatusCode::OK)
     } else if is_any(|place| matches!(place, Place::Gone)) {
-        ("gone", StatusCode::OK)
+        (StandingState::Gone, StatusCode::OK)
     } else if is_any(|place| matches!(place, Place::Waiting { .. })) {
-        ("waiting", StatusCode::ACCEPTED)
+        (StandingState::Waiting, StatusCode::ACCEPTED)
     } else {
-        ("held", StatusCode::OK)
+        (StandingState::Held, StatusCode::OK)
     };
-    let one = |(part, at): (&Part, &Place)| {
-        let mut document = place(at);
-        document.insert("lock".to_owned(), part.lock.path().into());
-        Value::Object(document)
+    let one =
+        |(part, at): (&Part, &Place)| PartStanding { lock: part.lock.path().to_owned(), place: place(at) };
+    let said = StandingsDocument {
+        lease: standings.lease.to_string(),
+        locks: parts.iter().zip(&standings.places).map(one).collect(),
+        request_id: standings.request_id.clone(),
+        state,
+        valid_for_ms: standings.valid_for_ms,
     };
-    let document = json!({
-        "state": state,
-        "locks": parts.iter().zip(&standings.places).map(one).collect::<Value>(),
-        "request_id": standings.request_id,
-        "lease": standings.lease.to_string(),
-        "valid_for_ms": standings.valid_for_ms,
-    });
-    (status, Json(document)).into_response()
+    document(status, &said)
 }
 
-fn place(place: &Place) -> Map<String, Value> {
-    let mut document = Map::new();
-    let mut put = |name: &str, value: Value| document.insert(name.to_owned(), value);
+fn place(place: &Place) -> PlaceDocument {
+    let none = |state| PlaceDocument { holder: None, place: None, position: None, state, token: None };
     match place {
-        Place::Held(claim) => {
-            put("state", "held".into());
-            put("token", claim.token.0.to_string().into());
-            put("place", claim.path.as_str().into());
-        }
-        Place::Waiting { claim, ahead, holder } => {
-            put("state", "waiting".into());
-            put("position", (u64::from(*ahead) + 1).into());
-            put("place", claim.path.as_str().into());
-            put("holder", holder.as_ref().map_or(Value::Null, party));
-        }
+        Place::Held(claim) => PlaceDocument {
+            place: Some(claim.path.clone()),
+            token: Some(claim.token.0.to_string()),
+            ..none(StandingState::Held)
+        },
+        Place::Waiting { claim, ahead, holder } => PlaceDocument {
+            holder: Some(holder.as_ref().map(party)),
+            place: Some(claim.path.clone()),
+            position: Some(u64::from(*ahead) + 1),
+            ..none(StandingState::Waiting)
+        },
         Place::Busy { holder } => {
-            put("state", "busy".into());
-            put("holder", holder.as_ref().map_or(Value::Null, party));
+            PlaceDocument { holder: Some(holder.as_ref().map(party)), ..none(StandingState::Busy) }
         }
-        Place::Gone => {
-            put("state", "gone".into());
-        }
+        Place::Gone => none(StandingState::Gone),
     }
-    document
 }
 
-fn party(party: &Party) -> Value {
-    let mut document = party_members(party);
-    document.insert("label".to_owned(), String::from_utf8_lossy(&party.label).into());
-    Value::Object(document)
-}
-
-fn party_members(party: &Party) -> Map<String, Value> {
-    let mut document = Map::new();
-    document.insert("token".to_owned(), party.token.0.to_string().into());
-    document.insert("place".to_owned(), party.path.as_str().into());
-    document.insert("since_ms".to_owned(), party.since_ms.into());
-    document
+fn party(party: &Party) -> PartyDocument {
+    PartyDocument {
+        label: String::from_utf8_lossy(&party.label).into_owned(),
+        place: party.path.clone(),
+        since_ms: party.since_ms,
+        token: party.token.0.to_string(),
+    }
 }
 
 pub(super) fn refusal(refusal: Refusal) -> Box<Response> {
@@ -129,7 +129,10 @@ pub(super) fn refusal(refusal: Refusal) -> Box<Response> {
     };
     let problem = Problem::new(status, refusal.to_string());
     let problem = match &refusal {
-        Refusal::Deadlock(circle) => problem.with("circle", circle.iter().map(party).collect::<Value>()),
+        Refusal::Deadlock(circle) => {
+            let circle: Vec<PartyDocument> = circle.iter().map(party).collect();
+            problem.with("circle", json!(circle))
+        }
         Refusal::Limit(limit) => problem.with("limit", *limit),
         _ => problem,
     };

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use rowlock_proto::Zxid;
 
+use super::path_text::PathText;
 use super::request::{Campaign, Release};
 use super::{ApiContext, Asked, Asking, Denied, answer, body, path_of};
 use crate::api::{self, LockName, Refusal};
@@ -16,7 +17,7 @@ use crate::report::question::Scope;
 pub(super) async fn campaign(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -34,7 +35,7 @@ pub(super) async fn campaign(
 pub(super) async fn resign(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -44,7 +45,7 @@ pub(super) async fn resign(
         let release: Release = body(request.into_body()).await?;
         let (secret, which) = release.what(&headers).map_err(answer::refusal)?;
         let released = context.api.release(&asked.caller(), &election, (&secret, &which)).await;
-        Ok::<Response, Denied>(answer::flag("released", released.map_err(answer::refusal)?))
+        Ok::<Response, Denied>(answer::released(released.map_err(answer::refusal)?))
     };
     run.await.unwrap_or_else(|denied| *denied)
 }
@@ -52,7 +53,7 @@ pub(super) async fn resign(
 pub(super) async fn leader(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(name): Path<String>,
+    PathText(name): PathText,
     request: Request,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };

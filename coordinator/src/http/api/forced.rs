@@ -1,13 +1,14 @@
 //! `DELETE /v1/locks/{name}/holders/{token}`: for operators, and recorded in the audit log.
 
 use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, body::Body};
 use rowlock_proto::FencingToken;
 
 use super::super::access::Done;
+use super::path_text::PathText;
 use super::{ApiContext, Asked, Asking, Denied, Problem, answer, path_of};
 use crate::api::{LockName, Refusal};
 use crate::tokens::Role;
@@ -15,7 +16,7 @@ use crate::tokens::Role;
 pub(super) async fn force(
     State(context): State<ApiContext>,
     (Extension(asker), ConnectInfo(visitor)): Asking,
-    Path(rest): Path<String>,
+    PathText(rest): PathText,
     request: Request<Body>,
 ) -> Response {
     let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
@@ -44,5 +45,5 @@ async fn do_force(asked: &Asked<'_>, rest: &str) -> Result<Response, Denied> {
     let detail = format!("token={token}");
     let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
     asked.context.http.access.record_admin(&done, asked.asker, asked.visitor);
-    Ok(answer::flag("released", forced.map_err(answer::refusal)?))
+    Ok(answer::released(forced.map_err(answer::refusal)?))
 }

@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Mode, Owner};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::api::{For, Part, Refusal, Secret, Wanted, Which};
 
@@ -14,21 +15,24 @@ const LEASE_HEADER: &str = "rowlock-lease";
 /// Who acquires without a lease and says no time gets one of so many milliseconds.
 const TTL_MS: u32 = 10_000;
 
-#[derive(Deserialize)]
+/// A new lease.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewLease {
+    /// Without a sign of life for so long it is over, milliseconds. It is clamped to `[session]`.
     #[serde(default = "ttl_ms")]
     pub(super) ttl_ms: u32,
 }
 
 /// A document with nothing but the secret.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shown {
+    /// Of the lease; it may stand in the header Rowlock-Lease instead.
     secret: Option<String>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
     #[default]
@@ -37,80 +41,127 @@ enum ModeName {
     Permits,
 }
 
-#[derive(Deserialize)]
+/// What is asked of one lock.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Acquire {
+    /// Of the lease; it may stand in the header Rowlock-Lease instead.
     secret: Option<String>,
+    /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
+    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    #[schema(min_length = 1, max_length = 64)]
     request_id: Option<String>,
+    /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
+    #[schema(maximum = 60000)]
     wait_ms: u32,
     #[serde(default)]
     mode: ModeName,
+    /// With `permits`: how many are wanted; 1 if it is left out.
+    #[schema(minimum = 1)]
     permits: Option<u32>,
+    /// With `permits`: how many the lock has. The first one to say it decides.
     limit: Option<u32>,
+    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
+    /// What people see in the queue: up to 256 bytes.
     #[serde(default)]
     label: String,
+    /// So long nobody gets the lock after this lease has expired while it held it.
     #[serde(default)]
+    #[schema(maximum = 60000)]
     lock_delay_ms: u32,
+    /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
 }
 
 /// One of several locks.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PartWanted {
+    /// Its name: a path below /locks.
     lock: String,
     #[serde(default)]
     mode: ModeName,
+    /// With `permits`: how many are wanted; 1 if it is left out.
+    #[schema(minimum = 1)]
     permits: Option<u32>,
+    /// With `permits`: how many the lock has. The first one to say it decides.
     limit: Option<u32>,
 }
 
-#[derive(Deserialize)]
+/// What is asked of several locks.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireAll {
+    /// Of the lease; it may stand in the header Rowlock-Lease instead.
     secret: Option<String>,
+    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    #[schema(min_length = 1, max_length = 64)]
     request_id: Option<String>,
+    /// 1 to 64 of them.
+    #[schema(min_items = 1, max_items = 64)]
     locks: Vec<PartWanted>,
+    /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
+    #[schema(maximum = 60000)]
     wait_ms: u32,
+    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
+    /// What people see in the queue: up to 256 bytes.
     #[serde(default)]
     label: String,
+    /// So long nobody gets the lock after this lease has expired while it held it.
     #[serde(default)]
+    #[schema(maximum = 60000)]
     lock_delay_ms: u32,
+    /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
 }
 
 /// A candidacy.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Campaign {
+    /// Of the lease; it may stand in the header Rowlock-Lease instead.
     secret: Option<String>,
+    /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
+    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    #[schema(min_length = 1, max_length = 64)]
     request_id: Option<String>,
+    /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
+    #[schema(maximum = 60000)]
     wait_ms: u32,
+    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
+    /// What others see of you: up to 256 bytes.
     #[serde(default)]
     value: String,
 }
 
-#[derive(Deserialize)]
+/// What is given back: by its token, or by the id of its attempt.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
+    /// Of the lease; it may stand in the header Rowlock-Lease instead.
     secret: Option<String>,
+    /// What is held by this token.
     token: Option<String>,
+    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    #[schema(min_length = 1, max_length = 64)]
     request_id: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A token.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Verify {
+    /// What an acquire gave.
     token: String,
 }
 

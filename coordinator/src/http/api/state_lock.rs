@@ -7,9 +7,10 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use rowlock_types::limits::API_BODY_MAX_BYTES;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::access::Done;
+use super::documents::{StandingState, StateHeld};
 use super::{ApiContext, Asked, Asking, Denied, answer, path_of, problem, read_body};
 use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::report::question::decoded;
@@ -44,8 +45,8 @@ async fn lock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
     let stands = asked.context.api.lock_state(&asked.caller(), &name, &info).await;
     match stands.map_err(answer::refusal)? {
         StateLock::Held(claim) => {
-            let token = claim.token.0.to_string();
-            Ok(Json(json!({ "state": "held", "token": token, "place": claim.path })).into_response())
+            let (place, token) = (claim.path, claim.token.0.to_string());
+            Ok(answer::document(StatusCode::OK, &StateHeld { place, state: StandingState::Held, token }))
         }
         StateLock::Taken(by) => Ok(taken(StatusCode::LOCKED, by)),
     }
@@ -60,7 +61,7 @@ async fn unlock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied>
     }
     let info = LockInfo::read(document).map_err(answer::refusal)?;
     match api.unlock_state(&caller, &name, &info).await.map_err(answer::refusal)? {
-        Unlocked::Done(released) => Ok(answer::flag("released", released)),
+        Unlocked::Done(released) => Ok(answer::released(released)),
         Unlocked::Taken(by) => Ok(taken(StatusCode::CONFLICT, by)),
     }
 }
@@ -77,7 +78,7 @@ async fn force(asked: &Asked<'_>, name: &LockName) -> Result<Response, Denied> {
     };
     let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
     asked.context.http.access.record_admin(&done, asked.asker, asked.visitor);
-    Ok(answer::flag("released", forced.map_err(answer::refusal)?.is_some()))
+    Ok(answer::released(forced.map_err(answer::refusal)?.is_some()))
 }
 
 /// The lock of the state in the path of the request, if the asker may use it.

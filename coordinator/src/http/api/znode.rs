@@ -14,9 +14,9 @@ use bytes::Bytes;
 use futures_util::stream;
 use rowlock_proto::{CreateMode, SessionId, Stat, Version};
 use rowlock_types::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
-use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
 use super::{ApiContext, Asked, Asking, Denied, answer, path_of, read_body};
@@ -72,20 +72,20 @@ async fn get(asked: &Asked<'_>, asks: &Parts) -> Result<Response, Denied> {
         }
         View::Stat => {
             let (_, stat) = api.znode(&caller, &path, consistency).await.map_err(answer::refusal)?;
-            Ok((head(&stat), Json(json!({ "path": path.as_str(), "stat": stat_of(&stat) }))).into_response())
+            Ok((head(&stat), Json(plain(path.as_str(), &stat))).into_response())
         }
         View::Acl => {
             let (acl, stat) = api.acl(&caller, &path, consistency).await.map_err(answer::refusal)?;
-            let acl: Vec<String> = acl.iter().map(acl_text).collect();
-            Ok(Json(json!({ "path": path.as_str(), "acl": acl, "stat": stat_of(&stat) })).into_response())
+            let acl = Some(acl.iter().map(acl_text).collect());
+            Ok(Json(ZnodeDocument { acl, ..plain(path.as_str(), &stat) }).into_response())
         }
         View::Children(page) => {
             let found = api.children(&caller, &path, (consistency, &page)).await.map_err(answer::refusal)?;
             let Children { names, is_more, stat } = found;
-            let document = json!({
-                "path": path.as_str(), "children": names, "more": is_more, "stat": stat_of(&stat),
-            });
-            let bytes = Bytes::from(document.to_string());
+            let said =
+                ZnodeDocument { children: Some(names), more: Some(is_more), ..plain(path.as_str(), &stat) };
+            let text = serde_json::to_vec(&said).expect("Invariant: a document is structs, text and numbers");
+            let bytes = Bytes::from(text);
             let room = api.room(bytes.len()).map_err(answer::refusal)?;
             let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(([kind], piecewise(bytes, room)).into_response())
@@ -133,12 +133,10 @@ fn answered(path: &ZnodePath, changed: &Changed) -> Response {
         Changed::Created(path, stat) => {
             let at = paths_in_uri(path);
             let location = HeaderValue::from_str(&at).expect("Invariant: what is percent-encoded is ASCII");
-            let document = json!({ "path": path, "stat": stat_of(stat) });
-            (StatusCode::CREATED, head(stat), [(header::LOCATION, location)], Json(document)).into_response()
+            let said = Json(plain(path, stat));
+            (StatusCode::CREATED, head(stat), [(header::LOCATION, location)], said).into_response()
         }
-        Changed::Set(stat) => {
-            (head(stat), Json(json!({ "path": path.as_str(), "stat": stat_of(stat) }))).into_response()
-        }
+        Changed::Set(stat) => (head(stat), Json(plain(path.as_str(), stat))).into_response(),
         Changed::Deleted => StatusCode::NO_CONTENT.into_response(),
     }
 }
@@ -291,20 +289,23 @@ fn head(stat: &Stat) -> [(HeaderName, HeaderValue); 3] {
     ]
 }
 
-/// Zxids and sessions are text: a number of JSON loses digits in many languages.
-fn stat_of(stat: &Stat) -> Value {
+fn stat_of(stat: &Stat) -> StatDocument {
     let is_ephemeral = stat.ephemeral_owner != SessionId::NONE;
-    json!({
-        "czxid": stat.czxid.0.to_string(),
-        "mzxid": stat.mzxid.0.to_string(),
-        "pzxid": stat.pzxid.0.to_string(),
-        "ctime_ms": stat.ctime_ms,
-        "mtime_ms": stat.mtime_ms,
-        "version": stat.version.0,
-        "cversion": stat.cversion.0,
-        "aversion": stat.aversion.0,
-        "ephemeral_owner": is_ephemeral.then(|| stat.ephemeral_owner.to_string()),
-        "data_length": stat.data_length,
-        "num_children": stat.num_children,
-    })
+    StatDocument {
+        aversion: stat.aversion.0,
+        ctime_ms: stat.ctime_ms,
+        cversion: stat.cversion.0,
+        czxid: stat.czxid.0.to_string(),
+        data_length: stat.data_length,
+        ephemeral_owner: is_ephemeral.then(|| stat.ephemeral_owner.to_string()),
+        mtime_ms: stat.mtime_ms,
+        mzxid: stat.mzxid.0.to_string(),
+        num_children: stat.num_children,
+        pzxid: stat.pzxid.0.to_string(),
+        version: stat.version.0,
+    }
+}
+
+fn plain(path: &str, stat: &Stat) -> ZnodeDocument {
+    ZnodeDocument { acl: None, children: None, more: None, path: path.to_owned(), stat: stat_of(stat) }
 }

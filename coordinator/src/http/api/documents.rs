@@ -1,0 +1,221 @@
+//! The documents that clients get. What the OpenAPI document says of them is derived from these.
+//!
+//! Members stand in the order of the alphabet. Zxids, tokens and sessions are text, since some languages lose
+//! digits of large JSON numbers.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A new lease.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeaseOpened {
+    /// Its id.
+    #[schema(example = "0x1000000000000a1")]
+    pub(super) lease: String,
+    /// Whoever shows it has the lease.
+    pub(super) secret: String,
+    /// Without a sign of life for so long it is over, milliseconds.
+    pub(super) ttl_ms: u32,
+}
+
+/// A lease that was kept alive.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeaseKept {
+    /// Counted from when the request was sent, milliseconds.
+    pub(super) valid_for_ms: u32,
+}
+
+/// What a release has done.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Released {
+    /// False: it was not held, or not by this one. That is no error.
+    pub(super) released: bool,
+}
+
+/// Whether a lock is held by a token.
+#[derive(Serialize, ToSchema)]
+pub(super) struct IsHeld {
+    /// At a moment between request and answer.
+    pub(super) held: bool,
+}
+
+/// Where an attempt stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StandingState {
+    /// It is yours.
+    Held,
+    /// It is in the queue: ask again with the same `request_id`.
+    Waiting,
+    /// It did not want to wait, and has left nothing behind.
+    Busy,
+    /// It was in the queue and is not any more.
+    Gone,
+}
+
+/// A place in a queue.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PartyDocument {
+    /// What people see of it.
+    pub(super) label: String,
+    /// Path of its queue znode.
+    pub(super) place: String,
+    /// Milliseconds since 1970.
+    pub(super) since_ms: i64,
+    /// Its fencing token.
+    pub(super) token: String,
+}
+
+/// One lock of an attempt.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PlaceDocument {
+    /// With `waiting` and `busy`; null: nobody, during a lock-delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) holder: Option<Option<PartyDocument>>,
+    /// Path of the queue znode, with `held` and `waiting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<String>,
+    /// In the queue, counted from 1, with `waiting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) position: Option<u64>,
+    pub(super) state: StandingState,
+    /// The fencing token, with `held`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token: Option<String>,
+}
+
+/// An attempt at one lock.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StandingDocument {
+    #[serde(flatten)]
+    pub(super) place: PlaceDocument,
+    /// The lease that has the place, with `held` and `waiting`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<String>,
+    /// To ask again by.
+    pub(super) request_id: String,
+    /// Of the lease, if it was made for this attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) secret: Option<String>,
+    /// Counted from when the request was sent, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) valid_for_ms: Option<u32>,
+}
+
+/// One of several locks.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PartStanding {
+    /// Path of the lock.
+    pub(super) lock: String,
+    #[serde(flatten)]
+    pub(super) place: PlaceDocument,
+}
+
+/// An attempt at several locks.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StandingsDocument {
+    /// The lease that has the places.
+    pub(super) lease: String,
+    /// In the order of the request.
+    pub(super) locks: Vec<PartStanding>,
+    /// To ask again by.
+    pub(super) request_id: String,
+    /// `held` if all of them are.
+    pub(super) state: StandingState,
+    /// Counted from when the request was sent, milliseconds.
+    pub(super) valid_for_ms: u32,
+}
+
+/// Who leads.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeaderDocument {
+    /// Path of its queue znode.
+    pub(super) place: String,
+    /// Milliseconds since 1970.
+    pub(super) since_ms: i64,
+    /// Its fencing token.
+    pub(super) token: String,
+    /// What it says of itself.
+    pub(super) value: String,
+}
+
+/// The state of an election.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LedDocument {
+    /// Null: nobody leads.
+    pub(super) leader: Option<LeaderDocument>,
+    /// Of the leader's last change of its own znode; for `after`.
+    pub(super) zxid: String,
+}
+
+/// The Stat of a znode.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StatDocument {
+    /// Changes of the ACL.
+    pub(super) aversion: i32,
+    /// Milliseconds since 1970.
+    pub(super) ctime_ms: i64,
+    /// Changes of the list of children.
+    pub(super) cversion: i32,
+    /// Zxid of the creation.
+    pub(super) czxid: String,
+    /// Bytes of data.
+    pub(super) data_length: i32,
+    /// The lease or session of an ephemeral znode.
+    pub(super) ephemeral_owner: Option<String>,
+    /// Milliseconds since 1970.
+    pub(super) mtime_ms: i64,
+    /// Zxid of the last change of the data.
+    pub(super) mzxid: String,
+    /// How many children it has.
+    pub(super) num_children: i32,
+    /// Zxid of the last change of the list of children.
+    pub(super) pzxid: String,
+    /// Changes of the data.
+    pub(super) version: i32,
+}
+
+/// A znode.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ZnodeDocument {
+    /// With `view=acl`: entries like `ip:10.0.0.0/8:cdrwa`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) acl: Option<Vec<String>>,
+    /// With `view=children`: names in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) children: Option<Vec<String>>,
+    /// With `view=children`: others follow the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) more: Option<bool>,
+    /// The full path.
+    pub(super) path: String,
+    pub(super) stat: StatDocument,
+}
+
+/// The lock of a state.
+#[derive(Serialize, ToSchema)]
+pub(super) struct StateHeld {
+    /// Path of its queue znode.
+    pub(super) place: String,
+    pub(super) state: StandingState,
+    /// The fencing token.
+    pub(super) token: String,
+}
+
+/// Why a request was not done (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[allow(dead_code)] // `Problem` writes it
+pub(super) struct ProblemDocument {
+    /// With 409: those who would wait for each other.
+    circle: Option<Vec<PartyDocument>>,
+    /// For people.
+    detail: String,
+    /// With 422: how many permits the lock has.
+    limit: Option<u32>,
+    /// That of the answer.
+    status: u16,
+    /// The status in words.
+    title: String,
+    /// Always `about:blank`.
+    r#type: String,
+}
