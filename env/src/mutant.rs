@@ -214,6 +214,15 @@ mutants! {
     GrantOnWake = "grant-on-wake", by ["mutual-exclusion"], when "a waiter loses its connection";
     /// Derives the fencing token from the number in the znode's name, which restarts with its parent.
     TokenFromName = "token-from-name", by ["fencing-monotonic"], when "a lock's znode is deleted and created again";
+
+    // Clients by HTTP.
+
+    /// A node takes a repeated acquire by HTTP for a new one.
+    RequestIdIgnored = "request-id-ignored", by ["no-lost-wakeup"], when "nothing: clients by HTTP that wait ask again";
+    /// A node answers keep-alive by HTTP before the leader has noted it.
+    KeepAliveUnnoted = "keep-alive-unnoted", by ["session-expiry", "mutual-exclusion"], when "a node is cut off, or the leader changes, while a lease holds a lock";
+    /// A node forgets what the releases by HTTP have done.
+    ReleaseForgotten = "release-forgotten", by ["exactly-once"], when "the answer to a release gets lost, or its copies meet";
 }
 
 /// Mistakes can be chosen: the feature `mutants` is on.

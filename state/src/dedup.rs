@@ -300,6 +300,11 @@ impl Machine {
         outcomes.into_iter().flat_map(|outcomes| outcomes.kept.iter().map(|(id, _)| *id))
     }
 
+    /// What this write of the session gave the first time, if that is kept.
+    pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Outcome, ErrorCode>> {
+        self.sessions.outcomes(session)?.get(id)
+    }
+
     /// Whether this write of the session is over: if it comes again, it is only answered.
     pub fn knows_write(&self, session: SessionId, id: u64) -> bool {
         self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))

@@ -176,7 +176,7 @@ class Guard:
     def release(self) -> bool:
         """Gives the lock back; whether it was still held. It does not raise, and may be repeated.
 
-        False also when an answer got lost and the request was repeated: the lock is free then, too.
+        False also when no node has answered before the lease's deadline: then nobody can know.
         """
         if self._released:
             return False

@@ -82,8 +82,8 @@ export interface Guard {
   /** Asks the cluster whether the lock is held by this token. */
   verify(): Promise<boolean>;
   /**
-   * Gives the lock back; whether it was still held. It never rejects, and may be repeated. False also when an
-   * answer got lost and the request was repeated: the lock is free then, too.
+   * Gives the lock back; whether it was still held. It never rejects, and may be repeated. False also when no
+   * node has answered before the lease's deadline: then nobody can know.
    */
   release(): Promise<boolean>;
   /** Stops keep-alive, so that the lock is lost: for tests of what happens then. */

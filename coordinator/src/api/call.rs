@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Notice;
 use rowlock_proto::{ErrorCode, SessionId, Xid, decode};
@@ -178,6 +179,13 @@ impl<'a> Call<'a> {
         Err(Refusal::Unknown)
     }
 
+    /// What the attempt gave, if the cluster remembers it and this node has it.
+    pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Outcome> {
+        let state = self.context.replica.state.read();
+        let kept: Vec<u64> = state.kept_writes(session).collect();
+        page::find(&kept, attempt).and_then(|id| state.kept_outcome(session, id)?.ok())
+    }
+
     /// Where the attempt belongs, and the attachment by which that counts: both of one moment.
     fn entry(&self, session: SessionId, attempt: u64) -> Result<Option<(Attachment, Entry)>, Refusal> {
         let state = self.context.replica.state.read();
@@ -258,6 +266,7 @@ impl<'a> Call<'a> {
     pub(super) async fn be_noted(&mut self, session: SessionId) -> Result<(), Refusal> {
         loop {
             let until = match self.sign {
+                _ if mutant::is(Mutant::KeepAliveUnnoted) => return Ok(()),
                 Sign::Noted => return Ok(()),
                 Sign::Asked => self.deadline,
                 Sign::Open if self.context.replica.state.read().session(session).is_none() => {

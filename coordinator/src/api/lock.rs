@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{
@@ -16,7 +17,7 @@ use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
 
 use super::call::{Call, MOVES_MAX};
-use super::request_id::RequestId;
+use super::request_id::{Giving, RequestId};
 use super::{Api, Caller, Lease, Refusal, Secret};
 
 /// Folder of the locks that have a name without a slash in front.
@@ -164,8 +165,8 @@ impl Wanted {
             (For::New(_), Some(_)) => bad(
                 "request_id needs a lease: a retry with ttl_ms would make another lease; POST /v1/leases first",
             ),
-            (_, Some(id)) => id.parse(),
-            (_, None) => Ok(RequestId::random()),
+            (_, Some(id)) if !mutant::is(Mutant::RequestIdIgnored) => id.parse(),
+            _ => Ok(RequestId::random()),
         }
     }
 
@@ -251,10 +252,13 @@ impl Api {
         }
     }
 
-    /// Gives back what is held or waited for. Whether there was anything; repeating it is no error.
+    /// Gives back what is held or waited for. Whether this request, or a copy of it that came before, has done
+    /// so: false says that the lease had lost it already.
     ///
     /// # Errors
     /// [`Refusal::Unknown`]: repeat it.
+    /// # Cancel safety
+    /// As after `Unknown`.
     pub async fn release(
         &self,
         caller: &Caller,
@@ -275,18 +279,28 @@ impl Api {
             call.sync().await?;
             found = self.find_place(lease.session, lock, wanted);
         }
-        let Some((claim, holds)) = found else { return Ok(false) };
-        if holds {
-            return match call.act(secret, Command::Release(vec![claim])).await? {
-                Outcome::Held(held) => Ok(held.contains(&true)),
-                other => unreachable!("a release tells what was held: {other:?}"),
-            };
-        }
-        let (prefix, _) = paths::name(&claim.path)
-            .split_at_checked(paths::name(&claim.path).len() - NUMBER_LEN)
-            .expect("Invariant: a place's name ends in its number");
-        let attempt = Attempt { lock: lock.0.clone(), prefix: prefix.to_owned() };
-        call.act(secret, Command::Abandon(vec![attempt])).await.map(|_| true)
+        let giving = found.map(|(claim, holds)| give_back(lock, claim, holds));
+        let gave = match giving {
+            Some((giving, command)) => {
+                let attempt = which.attempt(&lock.0, giving);
+                match call.act_once(secret, attempt, &command).await {
+                    // There is always room to give something back; a copy says less then.
+                    Err(Refusal::Spent) => call.act(secret, command).await,
+                    other => other,
+                }
+                .map(Some)?
+            }
+            None => None,
+        };
+        // What came before this request has been applied here meanwhile.
+        let copies = [Giving::Held, Giving::Place].into_iter();
+        let copies = copies.filter(|_| !mutant::is(Mutant::ReleaseForgotten));
+        let copies =
+            copies.filter_map(|giving| call.remembered(lease.session, which.attempt(&lock.0, giving)));
+        Ok(gave.into_iter().chain(copies).any(|outcome| match outcome {
+            Outcome::Held(held) => held.contains(&true),
+            other => other == Outcome::Done,
+        }))
     }
 
     /// The session's place, as this node knows it, and whether it holds the lock. By its token only one that
@@ -326,6 +340,18 @@ impl Api {
             |path| state.acl(path).is_none_or(|entries| acl::may(entries, perms::READ, &caller.identities));
         if may_read(&holder.path) && may_read(&lock.0) { Ok(true) } else { Err(Refusal::NotPermitted) }
     }
+}
+
+/// The command by which a place is left.
+fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
+    if holds {
+        return (Giving::Held, Command::Release(vec![claim]));
+    }
+    let name = paths::name(&claim.path);
+    let (prefix, _) =
+        name.split_at_checked(name.len() - NUMBER_LEN).expect("Invariant: a place's name ends in its number");
+    let attempt = Attempt { lock: lock.0.clone(), prefix: prefix.to_owned() };
+    (Giving::Place, Command::Abandon(vec![attempt]))
 }
 
 /// The place of a request that waits. Dropping it makes room for another one.

@@ -1,4 +1,5 @@
-//! Which attempts of a lease the cluster remembers, so that a late copy of an acquire takes nothing.
+//! Which attempts of a lease the cluster remembers, so that a late copy of an acquire takes nothing, and a
+//! copy of a release says what the first one did.
 //!
 //! What is remembered is the outcomes of tagged writes, which the state machine forgets from the lowest
 //! number upwards. Ids of requests have no order of their own, so attempts are gathered in *pages*: a page is
@@ -38,9 +39,8 @@ pub(super) enum Entry {
 pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Result<Entry, Refusal> {
     assert!(attempt > 0 && attempt >> ATTEMPT_BITS == 0, "an attempt has a number of its own");
     debug_assert!(kept.is_sorted(), "the writes of a session are in order");
-    let mask = (1 << ATTEMPT_BITS) - 1;
-    if let Some(id) = kept.iter().find(|id| **id & mask == attempt) {
-        return Ok(Entry::Write { id: *id, acked: 0 });
+    if let Some(id) = find(kept, attempt) {
+        return Ok(Entry::Write { id, acked: 0 });
     }
     if attachment.0 >= ATTACHMENTS_MAX {
         return Err(Refusal::Spent);
@@ -53,6 +53,12 @@ pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Resul
     let first = kept.len().checked_sub(PAGE_LEN).map_or(0, |at| page(&kept[at]));
     let acked = (first.min(attachment.0) << ATTEMPT_BITS).saturating_sub(1);
     Ok(Entry::Write { id: attachment.0 << ATTEMPT_BITS | attempt, acked })
+}
+
+/// The write that this attempt was, among those that the session keeps.
+pub(super) fn find(kept: &[u64], attempt: u64) -> Option<u64> {
+    let mask = (1 << ATTEMPT_BITS) - 1;
+    kept.iter().copied().find(|id| id & mask == attempt)
 }
 
 #[cfg(test)]

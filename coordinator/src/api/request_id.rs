@@ -8,8 +8,8 @@ use rowlock_env::rng;
 use rowlock_proto::lock::Mode;
 use sha2::{Digest as _, Sha256};
 
-use super::Refusal;
 use super::page::ATTEMPT_BITS;
+use super::{Refusal, Which};
 
 /// The longest id.
 const LEN_MAX: usize = 64;
@@ -51,19 +51,47 @@ impl RequestId {
     /// Number of the attempt among those of its lease (`page.rs`): never 0, and another one for another lock,
     /// so that a client may use one id for several.
     pub(super) fn attempt(&self, lock: &str, waits: bool) -> u64 {
-        let digest = self.digest(&[lock.as_bytes(), &[u8::from(waits)]]);
-        let (first, _) = digest.split_first_chunk().expect("a SHA-256 has 32 bytes");
-        u64::from_be_bytes(*first) >> (u64::BITS - ATTEMPT_BITS) | 1
+        number(&digest(&self.0, &[lock.as_bytes(), &[u8::from(waits)]]))
     }
 
     fn digest(&self, more: &[&[u8]]) -> [u8; 32] {
-        let mut hash = Sha256::new().chain_update(&self.0);
-        for part in more {
-            // No id has a zero byte, so the parts cannot be cut in two ways.
-            hash = hash.chain_update([0]).chain_update(part);
-        }
-        hash.finalize().into()
+        digest(&self.0, more)
     }
+}
+
+/// What a release of a lease does: each has a number of its own, as attempts have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Giving {
+    /// It gives back what is held.
+    Held = 2,
+    /// It leaves the queue.
+    Place = 3,
+}
+
+impl Which {
+    /// Number of the release among the attempts of its lease.
+    pub(super) fn attempt(&self, lock: &str, giving: Giving) -> u64 {
+        let (id, token) = match self {
+            Which::Request(id) => (id.as_str(), String::new()),
+            // No request has an empty id.
+            Which::Token(token) => ("", token.0.to_string()),
+        };
+        number(&digest(id, &[lock.as_bytes(), &[giving as u8], token.as_bytes()]))
+    }
+}
+
+fn digest(id: &str, more: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new().chain_update(id);
+    for part in more {
+        // No id has a zero byte, so the parts cannot be cut in two ways.
+        hash = hash.chain_update([0]).chain_update(part);
+    }
+    hash.finalize().into()
+}
+
+fn number(digest: &[u8; 32]) -> u64 {
+    let (first, _) = digest.split_first_chunk().expect("a SHA-256 has 32 bytes");
+    u64::from_be_bytes(*first) >> (u64::BITS - ATTEMPT_BITS) | 1
 }
 
 impl FromStr for RequestId {
@@ -86,6 +114,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_proto::FencingToken;
+
     use super::*;
 
     #[test]
@@ -97,11 +127,17 @@ mod tests {
         );
         assert!(one.prefix(Mode::Exclusive).ends_with("-lock-"));
         assert_ne!(one.prefix(Mode::Exclusive), other.prefix(Mode::Exclusive));
+        let (by_id, by_token) = (Which::Request("job-7".to_owned()), Which::Token(FencingToken(7)));
         let tags = [
             one.attempt("/a", true),
             one.attempt("/b", true),
             one.attempt("/a", false),
             other.attempt("/a", true),
+            by_id.attempt("/a", Giving::Held),
+            by_id.attempt("/a", Giving::Place),
+            by_token.attempt("/a", Giving::Held),
+            by_token.attempt("/b", Giving::Held),
+            Which::Token(FencingToken(8)).attempt("/a", Giving::Held),
         ];
         for (at, tag) in tags.iter().enumerate() {
             assert!(*tag > 0 && *tag >> ATTEMPT_BITS == 0 && !tags[..at].contains(tag), "{tags:?}");

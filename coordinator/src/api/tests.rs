@@ -69,7 +69,7 @@ async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_
     assert_eq!(other.verify(&caller(), &lock(), first).await, Ok(true));
     let which = Which::Token(first);
     assert_eq!(other.release(&caller(), &lock(), (&secret, &which)).await, Ok(true));
-    assert_eq!(api.release(&caller(), &lock(), (&secret, &which)).await, Ok(false), "again");
+    assert_eq!(api.release(&caller(), &lock(), (&secret, &which)).await, Ok(true), "again");
     assert_eq!(api.verify(&caller(), &lock(), first).await, Ok(false));
     assert_eq!(place(&other, wanted(&secret, "a", 0)).await, Ok(Place::Gone), "a late copy takes nothing");
     assert!(token(&api, &secret, "c").await > first);
@@ -128,7 +128,9 @@ async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
     assert_eq!(place(&api, wanted(&two, "2", 20)).await, waiting, "it is the same place");
     let which = Which::Request("2".to_owned());
     assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(true));
-    assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(false));
+    assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(true), "again");
+    let never = Which::Request("never".to_owned());
+    assert_eq!(api.release(&caller(), &lock(), (&two, &never)).await, Ok(false));
     assert_eq!(place(&api, wanted(&two, "2", 20)).await, Ok(Place::Gone));
     drop(api);
     node.stop().await;
@@ -146,6 +148,31 @@ async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
     node.stop_serving();
     assert_eq!(place(&api, wanted(&secret, "1", 0)).await, Err(Refusal::NotServing));
     drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_says_the_same_again_and_one_of_a_lost_lock_says_so() {
+    let node = Node::start().await;
+    let (api, other) = (Api::new(node.context.clone()), Api::new(node.context.clone()));
+    let (one, two) = (open(&api).await, open(&api).await);
+    let token = token(&api, &one, "1").await;
+    let waiting = place(&api, wanted(&two, "2", 20)).await;
+    assert!(matches!(waiting, Ok(Place::Waiting { .. })));
+    let (held, place) = (Which::Token(token), Which::Request("2".to_owned()));
+    for (secret, which) in [(&one, &held), (&two, &place), (&one, &Which::Request("1".to_owned()))] {
+        let said = [api.release(&caller(), &lock(), (secret, which)).await];
+        let again = [other.release(&caller(), &lock(), (secret, which)).await];
+        let is_other_name = matches!(which, Which::Request(id) if id == "1");
+        assert_eq!((said, again), ([Ok(!is_other_name)], [Ok(!is_other_name)]), "{which:?}");
+    }
+    let token = self::token(&api, &one, "3").await;
+    assert_eq!(api.force(&caller(), &lock(), token).await, Ok(true));
+    let which = Which::Token(token);
+    for _ in 0..2 {
+        assert_eq!(api.release(&caller(), &lock(), (&one, &which)).await, Ok(false), "it was forced");
+    }
+    drop((api, other));
     node.stop().await;
 }
 
@@ -225,7 +252,8 @@ async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_
         let released = api.release(&caller(), &lock(), (&secret, &Which::Token(token))).await;
         assert_eq!(released, Ok(true));
         if round % 50 == 0 {
-            let early = (round + 1).saturating_sub(page::PAGE_LEN);
+            // The releases are remembered as well.
+            let early = (round + 1).saturating_sub(page::PAGE_LEN / 2);
             for late in [early, round] {
                 let late = place(&apis[(round + 1) % 2], wanted(&secret, &late.to_string(), 0)).await;
                 assert_eq!(late, Ok(Place::Gone), "in round {round}");
@@ -242,15 +270,18 @@ async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_
 async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
     let node = Node::start().await;
     let api = Arc::new(Api::new(node.context.clone()));
-    let (other, secret) = (open(&api).await, open(&api).await);
+    // It waits for half of its lease, which the rounds do not take on a slow machine either.
+    let open = async || api.open(&caller(), 40_000).await.unwrap().secret;
+    let (other, secret) = (open().await, open().await);
     let first = token(&api, &other, "1").await;
     let waits = spawn("waits", {
-        let (api, wanted) = (api.clone(), wanted(&secret, "waits", 5_000));
+        let (api, wanted) = (api.clone(), wanted(&secret, "waits", 60_000));
         async move { place(&api, wanted).await }
     });
     let attachment = || node.context.replica.state.read().session(secret.session).unwrap().attachment;
     let (before, elsewhere) = (attachment(), "elsewhere".parse::<LockName>().unwrap());
-    for round in 0..=page::PAGE_LEN {
+    // Each is remembered with its release.
+    for round in 0..=page::PAGE_LEN / 2 {
         let wanted = wanted(&secret, &round.to_string(), 0);
         let standing = api.acquire(&caller(), &elsewhere, wanted).await.unwrap();
         let Place::Held(claim) = standing.place else { panic!("it is free") };

@@ -130,6 +130,9 @@ impl Scenario {
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
             M::StopUnseen => Scenario::Clients,
+            M::RequestIdIgnored => Scenario::Calm,
+            M::KeepAliveUnnoted => Scenario::Isolation,
+            M::ReleaseForgotten => Scenario::Clients,
         }
     }
 
