@@ -6,6 +6,7 @@
 //! browser may reach a loopback address that needs no token.
 
 mod answer;
+mod direct;
 mod documents;
 mod election;
 mod forced;
@@ -49,6 +50,7 @@ use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, repor
 use crate::api::{Api, Caller, LockName, Refusal, Secret};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
+pub use direct::Direct;
 use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};
 

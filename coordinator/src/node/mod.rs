@@ -38,6 +38,7 @@ use crate::comparison::Difference;
 use crate::config::NodeConfig;
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
+use crate::http::api::Direct;
 pub use crate::operations::end_session::NotExpired;
 use crate::operations::log_level::LogLevel;
 pub use crate::operations::log_level::LogSwitch;
@@ -139,6 +140,7 @@ pub struct Node {
     log_level: Arc<LogLevel>,
     tls: Tls,
     tokens: Tokens,
+    api: Option<Direct>,
 }
 
 struct Listeners {
@@ -238,6 +240,12 @@ impl Node {
     #[doc(hidden)]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Locks by HTTP, past the listener: only in a simulated world, which has none.
+    #[doc(hidden)]
+    pub fn api(&self) -> Option<Direct> {
+        self.api.clone()
     }
 
     /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there

@@ -34,7 +34,7 @@ use crate::api::Api;
 use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
-use crate::http::api::ApiContext;
+use crate::http::api::{ApiContext, Direct};
 use crate::http::{self, Access, HttpAddresses, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
@@ -134,7 +134,7 @@ impl Parts {
             listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
         let doors = Doors { plain: listeners.client, secure };
         let of_clients = self.start_clients(&wires, contact, SessionTouch::new(touch), doors);
-        self.start_http(&wires, listeners.http, listeners.api, of_clients);
+        let api = self.start_http(&wires, listeners.http, listeners.api, of_clients);
         self.start_bootstrap(&wires);
         self.start_comparison(&wires);
         self.start_watchdog();
@@ -159,6 +159,7 @@ impl Parts {
             log_level: wires.operator.log_level.clone(),
             tls: self.trust.tls,
             tokens: self.trust.tokens,
+            api,
         }
     }
 
@@ -382,11 +383,15 @@ impl Parts {
         self.tasks.spawn("reconfig", reconfig.run(self.shutdown_word()));
     }
 
-    fn start_http(&self, wires: &Wires, listener: Listener, api: Option<Listener>, clients: ClientContext) {
-        // axum starts its tasks on tokio itself, past the seam. Nobody asks for HTTP there.
-        if rowlock_env::world::is_simulated() {
-            return;
-        }
+    /// In a simulated world nothing is started, because axum starts its tasks on tokio itself, past the seam:
+    /// there requests come by what is returned.
+    fn start_http(
+        &self,
+        wires: &Wires,
+        listener: Listener,
+        api: Option<Listener>,
+        clients: ClientContext,
+    ) -> Option<Direct> {
         let source = Source { replica: self.replica.clone(), registry: self.registry.clone() };
         let context = HttpContext {
             metrics: self.metrics.clone(),
@@ -400,6 +405,10 @@ impl Parts {
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
         let shutdown = self.shutdown_word();
+        if rowlock_env::world::is_simulated() {
+            let api = Arc::new(Api::new(clients));
+            return Some(Direct::new(ApiContext { http: context, api }, shutdown));
+        }
         if let Some(listener) = api {
             let context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
             let (keeper, shutdown) = (keeper.clone(), shutdown.clone());
@@ -414,6 +423,7 @@ impl Parts {
                 tracing::error!(%error, "the HTTP listener has failed; health checks and metrics are gone until a restart");
             }
         });
+        None
     }
 
     fn http_access(&self, config: &NodeConfig) -> Access {

@@ -11,7 +11,8 @@
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
-//! What is not simulated: the lock history (sled uses its own files and threads), HTTP, TLS.
+//! What is not simulated: the lock history (sled uses its own files and threads), TLS, and of HTTP the
+//! connections (`rest_door`).
 
 mod audit;
 mod contestant;
@@ -24,6 +25,7 @@ mod operator;
 mod rebirth;
 mod record;
 mod releases;
+mod rest_door;
 mod revenant;
 mod run;
 mod scenario;
@@ -37,6 +39,7 @@ mod witness;
 mod workload;
 
 pub use contestant::Rowlock;
+pub use rest_door::PORT as REST_PORT;
 pub use run::{Outcome, Plan, run};
 pub use scenario::Scenario;
 pub use stats::Stats;

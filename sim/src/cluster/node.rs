@@ -8,10 +8,12 @@ use rowlock_coordinator::config::{
     HistoryConfig, NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes,
 };
 use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
+use rowlock_env::net::Listener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 use super::operator::SUPER_DIGEST;
+use super::rest_door::{self, Door};
 use super::shape::Shape;
 
 /// Where the node at a place lives.
@@ -96,29 +98,41 @@ pub async fn process(
         Ok(node) => node,
         Err(error) => return statuses.end(place, Process::failed(error)),
     };
+    let door = match open_door(&node, place).await {
+        Ok(door) => door,
+        Err(error) => {
+            node.shutdown().await;
+            return statuses.end(place, Process::failed(error));
+        }
+    };
     let mut status = node.status();
-    loop {
+    let end = loop {
         statuses.say(place, status.borrow_and_update().clone());
         tokio::select! {
             biased;
             error = node.stopped() => {
-                node.shutdown().await;
                 let differs = matches!(error, NodeError::Differs(_));
-                let why = error.to_string();
-                return statuses.end(place, Process::Failed { why, differs });
+                break Process::Failed { why: error.to_string(), differs };
             }
             order = orders.recv() => match order {
                 Some(Order::HandOver(to)) => node.hand_over(to).await,
-                Some(Order::Stop) | None => {
-                    node.shutdown().await;
-                    return statuses.end(place, Process::Stopped);
-                }
+                Some(Order::Stop) | None => break Process::Stopped,
             },
             changed = status.changed() => {
                 if changed.is_err() {
-                    return statuses.end(place, Process::failed("its status ended"));
+                    break Process::failed("its status ended");
                 }
             }
         }
-    }
+    };
+    door.close().await;
+    node.shutdown().await;
+    statuses.end(place, end);
+}
+
+/// For clients by HTTP.
+async fn open_door(node: &Node, place: usize) -> std::io::Result<Door> {
+    let api = node.api().expect("Invariant: a simulated node has its API without a listener");
+    let listener = Listener::bind(&format!("{}:{}", address(place), rest_door::PORT)).await?;
+    Ok(Door::open(listener, api))
 }

@@ -120,6 +120,7 @@ impl Invariants {
             Box::new(fencing_monotonic::FencingMonotonic::default()),
             Box::new(cluster::restored_cluster::RestoredCluster::new(terms.has_bounded_clocks)),
             Box::new(cluster::fenced_store::FencedStore::default()),
+            Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults)),
         ];

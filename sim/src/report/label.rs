@@ -7,8 +7,9 @@ use bytes::{Bytes, BytesMut};
 use rowlock_proto::lock::NoticeEvent;
 use rowlock_proto::{Request, Xid, decode, frame};
 
-/// Where nodes listen for clients; everything else is between nodes.
+/// Where nodes listen for clients, and for those by HTTP; everything else is between nodes.
 const CLIENTS_PORT: u16 = 2181;
+const REST_PORT: u16 = crate::cluster::REST_PORT;
 /// In front of the body of a frame between nodes.
 const PEER_HEADER_BYTES: usize = 16;
 /// Frames of one write that are named; of more it says how many there are.
@@ -24,6 +25,11 @@ pub fn label(port: u16, to_server: bool, bytes: &[u8]) -> Option<String> {
             CLIENTS_PORT => {
                 let Ok(Some(frame)) = frame::split(&mut buf, bytes.len()) else { break };
                 if to_server { of_request(frame) } else { of_reply(frame) }
+            }
+            REST_PORT => {
+                let Ok(Some(frame)) = frame::split(&mut buf, bytes.len()) else { break };
+                let text = String::from_utf8_lossy(&frame);
+                text.lines().next().unwrap_or_default().to_owned()
             }
             _ => match split_peer(&mut buf) {
                 Some((id, body)) => of_peer(id, &body, to_server),

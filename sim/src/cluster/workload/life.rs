@@ -11,7 +11,7 @@ use rowlock_env::time;
 use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
 use super::theme::Operation;
-use super::{Journal, Profile, operations, plain};
+use super::{Journal, Profile, operations, plain, rest};
 use crate::history::client::ClientFact;
 
 /// The longest time of a process from its start to its first session, milliseconds.
@@ -105,6 +105,9 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     }
     if sides.frames {
         tasks.push(task::spawn("frames", plain::frames::live(place.clone())));
+    }
+    if sides.rest {
+        tasks.push(task::spawn("rest", rest::live(place.clone())));
     }
     until_over(&caller, closing).await;
     ending.send(true);

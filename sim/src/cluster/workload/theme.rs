@@ -88,6 +88,10 @@ const QUIET_PAUSE: Duration = Duration::from_secs(4);
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;
+/// Percentage of runs in which some clients also have leases by HTTP.
+const REST_PERCENT: usize = 40;
+/// Mixed into what decides about it.
+const REST_STREAM: u64 = 0x7265_7374;
 /// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
 /// Percentage of their clients that do so.
@@ -101,6 +105,8 @@ pub(super) struct Sides {
     pub(super) queues: bool,
     pub(super) follows: bool,
     pub(super) frames: bool,
+    /// By HTTP.
+    pub(super) rest: bool,
 }
 
 /// What the clients of a run have in common.
@@ -196,6 +202,7 @@ impl Theme {
             queues: beside.chance(QUEUES_PERCENT),
             follows: beside.chance(FOLLOWS_PERCENT),
             frames: beside.chance(FRAMES_PERCENT),
+            rest: Rng::new(rng.clone().u64() ^ REST_STREAM).chance(REST_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
             operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
@@ -261,9 +268,10 @@ impl Profile {
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
-        let Sides { queues, follows, frames } = theme.sides;
+        let Sides { queues, follows, frames, rest } = theme.sides;
         let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
-        let profile = Profile { sides: Sides { queues, follows, frames }, ..profile };
+        let rest = takes_part(rest);
+        let profile = Profile { sides: Sides { queues, follows, frames, rest }, ..profile };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
@@ -312,6 +320,7 @@ mod tests {
         assert!((60..150).contains(&with(&|theme| theme.sides.follows)));
         assert!((2..25).contains(&with(&|theme| theme.sides.frames)));
         assert!((60..130).contains(&with(&Theme::upgrades)));
+        assert!((80..160).contains(&with(&|theme| theme.sides.rest)));
         let mut rng = Rng::new(1);
         let own: Vec<Sides> =
             runs.iter().map(|theme| Profile::of(&mut rng, theme, HostId(0)).sides).collect();
@@ -319,6 +328,7 @@ mod tests {
         assert!((30..100).contains(&queues), "{queues} of 300");
         assert!(own.iter().zip(&runs).all(|(own, run)| run.sides.queues || !own.queues));
         assert!(own.iter().any(|sides| sides.follows) && own.iter().any(|sides| sides.frames));
+        assert!(own.iter().any(|sides| sides.rest));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(super) mod persistent_watches;
 pub(super) mod progress;
 pub(super) mod read_your_writes;
 mod reads;
+pub(super) mod releases;
 pub(super) mod restored_cluster;
 pub(super) mod session_expiry;
 pub(super) mod session_moves;

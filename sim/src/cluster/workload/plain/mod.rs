@@ -2,11 +2,10 @@
 //! znodes, `follow` keeps persistent watches, `frames` sends the largest allowed requests, `ghost` takes a
 //! lock and dies.
 //!
-//! `wire` is one connection, `session` a session over many of them.
+//! `session` is a session over many connections.
 
 pub(super) mod follow;
 pub(super) mod frames;
 pub(super) mod ghost;
 pub(super) mod queues;
 mod session;
-mod wire;

@@ -13,7 +13,7 @@ use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode, en
 
 use super::super::Journal;
 use super::super::chance::{chance, millis, pick};
-use super::wire::{Broken, Wire};
+use super::super::wire::{Broken, Wire};
 use crate::cluster::membership::Membership;
 use crate::history::client::{ClientFact, Connect, Follow};
 

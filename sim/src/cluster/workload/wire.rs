@@ -1,4 +1,4 @@
-//! One connection to a node, in frames. Knows nothing of sessions.
+//! One connection between a client and a node, in frames. Knows nothing of sessions.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ const FRAME_MAX: usize = 64 << 20;
 
 /// The connection is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub struct Broken;
 
 /// An open connection.
-pub(super) struct Wire {
+pub struct Wire {
     read: ReadHalf,
     write: WriteHalf,
     inbox: BytesMut,
@@ -25,14 +25,18 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Connects to `endpoint` within `timeout`.
-    pub(super) async fn dial(endpoint: &str, timeout: Duration) -> Result<Wire, Broken> {
-        let stream = Stream::connect(endpoint, timeout).await.map_err(|_| Broken)?;
+    pub async fn dial(endpoint: &str, timeout: Duration) -> Result<Wire, Broken> {
+        Ok(Wire::over(Stream::connect(endpoint, timeout).await.map_err(|_| Broken)?))
+    }
+
+    /// Of this stream.
+    pub fn over(stream: Stream) -> Wire {
         let (read, write) = stream.into_split();
-        Ok(Wire { read, write, inbox: BytesMut::new() })
+        Wire { read, write, inbox: BytesMut::new() }
     }
 
     /// Hands over all of it.
-    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.write.write_all(bytes).await.map_err(|_| Broken)
     }
 
@@ -40,7 +44,7 @@ impl Wire {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn frame(&mut self) -> Result<Bytes, Broken> {
+    pub async fn frame(&mut self) -> Result<Bytes, Broken> {
         loop {
             if let Some(frame) = frame::split(&mut self.inbox, FRAME_MAX).map_err(|_| Broken)? {
                 return Ok(frame);

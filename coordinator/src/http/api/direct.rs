@@ -1,0 +1,51 @@
+//! The routes of this listener without its connections. axum starts the tasks of connections past `env`, so
+//! the simulator brings requests here by connections of its own.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::connect_info::ConnectInfo;
+use axum::http::{Request, header};
+use rowlock_env::task::Shutdown;
+use tower_service::Service as _;
+
+use super::ApiContext;
+use crate::http::connection::Visitor;
+
+/// Longer than any answer but a stream of events, which has no end.
+const ANSWER_MAX_BYTES: usize = 1 << 20;
+
+/// Answers single requests.
+#[derive(Clone)]
+pub struct Direct {
+    routes: Router,
+}
+
+impl Direct {
+    /// The routes that [`super::serve`] has. They end with `shutdown`.
+    pub fn new(context: ApiContext, shutdown: Shutdown) -> Self {
+        Direct { routes: super::router(context, shutdown) }
+    }
+
+    /// Answers a request from `address` for `host`: status and document. None: it is no request of HTTP, or
+    /// the answer has no end.
+    ///
+    /// # Cancel safety
+    /// As when the connection of the request breaks.
+    pub async fn ask(
+        &self,
+        address: SocketAddr,
+        host: &str,
+        (method, path, body): (&str, &str, String),
+    ) -> Option<(u16, String)> {
+        let visitor = ConnectInfo(Visitor::nobody(address));
+        let request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        let request = request.extension(visitor).body(Body::from(body)).ok()?;
+        let mut routes = self.routes.clone();
+        let Ok(response) = routes.call(request).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), ANSWER_MAX_BYTES).await.ok()?;
+        Some((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+}

@@ -1,0 +1,84 @@
+//! The door of a node for clients by HTTP. The routes, and all behind them, are the production code; only the
+//! way there is another one, because axum starts its connections past the seam (see
+//! `rowlock_coordinator::http::api::Direct`): a request is a frame `METHOD PATH\nDOCUMENT`, and its answer is
+//! a frame `STATUS\nDOCUMENT`. As with HTTP, a request whose connection ends is dropped.
+
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use rowlock_coordinator::http::api::Direct;
+use rowlock_env::net::Listener;
+use rowlock_env::task::{self, Task};
+use rowlock_env::time;
+
+use super::workload::wire::{Broken, Wire};
+
+/// Where it listens, at the address of its node.
+pub const PORT: u16 = 2481;
+/// A connection that asks nothing for so long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// An open door. Its tasks end with [`Door::close`].
+pub struct Door(Task<()>);
+
+impl Door {
+    /// Serves requests until it is closed.
+    pub fn open(listener: Listener, api: Direct) -> Door {
+        Door(task::spawn("rest-door", serve(listener, api)))
+    }
+
+    /// Drops what is under way, as a process that ends does.
+    pub async fn close(self) {
+        self.0.abort();
+        let _ = self.0.await;
+    }
+}
+
+/// Ends with what owns it.
+struct Visit(Task<()>);
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn serve(listener: Listener, api: Direct) {
+    let mut visits: Vec<Visit> = Vec::new();
+    loop {
+        let Ok((stream, address)) = listener.accept().await else {
+            time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        visits.retain(|visit| !visit.0.is_finished());
+        let api = api.clone();
+        let visit = async move {
+            let mut wire = Wire::over(stream);
+            while answer_next(&mut wire, &api, address).await.is_ok() {}
+        };
+        visits.push(Visit(task::spawn("rest-visit", visit)));
+    }
+}
+
+async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr) -> Result<(), Broken> {
+    let request = time::timeout(IDLE_MAX, wire.frame()).await.map_err(|_| Broken)??;
+    let text = std::str::from_utf8(&request).map_err(|_| Broken)?;
+    let (head, body) = text.split_once('\n').ok_or(Broken)?;
+    let (method, path) = head.split_once(' ').ok_or(Broken)?;
+    let answer = tokio::select! {
+        biased;
+        // One request at a time: whatever comes now is the end of the connection.
+        _ = wire.frame() => return Err(Broken),
+        answer = api.ask(address, "10.0.0.1", (method, path, body.to_owned())) => answer,
+    };
+    let (status, body) = answer.ok_or(Broken)?;
+    wire.send(&frame(&format!("{status}\n{body}"))).await
+}
+
+/// A text behind its length.
+pub fn frame(text: &str) -> Bytes {
+    let mut frame = BytesMut::with_capacity(4 + text.len());
+    frame.put_i32(i32::try_from(text.len()).expect("a request or an answer is short"));
+    frame.put_slice(text.as_bytes());
+    frame.freeze()
+}

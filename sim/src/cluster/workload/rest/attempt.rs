@@ -1,0 +1,280 @@
+//! One attempt: a place in a queue, the lock, and its release.
+//!
+//! Invariant: [`ClientFact::Holds`] is reported in the poll in which the lease was asked, and
+//! [`ClientFact::LetGo`] before anything that releases the lock, also when it is dropped half-way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::time::{self, Instant};
+use rowlock_env::{rng, task};
+use rowlock_proto::FencingToken;
+use rowlock_proto::lock::Mode;
+use serde_json::{Value, json};
+
+use super::super::Journal;
+use super::super::chance::{about, chance, millis, pick, weighted};
+use super::super::life::Place;
+use super::Strays;
+use super::call::Asking;
+use super::lease::Lease;
+use crate::history::Lock;
+use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
+
+/// Percentages of requests of which a copy arrives late, and of releases that are repeated.
+const STRAY_PERCENT: u64 = 20;
+const REPEATED_PERCENT: u64 = 30;
+/// How long one node may take to answer, on top of the wait.
+const EACH: Duration = Duration::from_millis(1_500);
+/// How long an answer about a lock is waited for.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+
+/// Takes a place, uses the lock and gives it back. False: the lease is of no more use.
+pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bool {
+    let profile = place.caller.profile();
+    let (permits, limit) = profile.permits;
+    let (lock, mode) = match weighted(&[(Mode::Exclusive, 6), (Mode::Shared, 3), (Mode::Permits(1), 1)]) {
+        mode @ Mode::Permits(_) => (permits, mode),
+        mode => (pick(&profile.plain), mode),
+    };
+    let name = place.caller.lock_path(lock).trim_start_matches("/locks/").to_owned();
+    let request_id = format!("{:016x}", rng::below(u64::MAX));
+    let mut body = json!({ "request_id": request_id, "label": "by HTTP" });
+    match mode {
+        Mode::Exclusive => {}
+        Mode::Shared => body["mode"] = "shared".into(),
+        Mode::Permits(permits) => {
+            body["mode"] = "permits".into();
+            (body["permits"], body["limit"]) = (permits.into(), limit.into());
+        }
+    }
+    if chance(10) {
+        body["lock_delay_ms"] = rng::below(1_500).into();
+    }
+    // All requests of an attempt wait, or none does.
+    let wait = if chance(80) { millis(1, 3_000) } else { Duration::ZERO };
+    body["wait_ms"] = (wait.as_millis() as u64).into();
+    let attempt = Attempt { place, lease, lock, mode, name, request_id };
+    let asking = lease.asking(format!("POST /v1/locks/{}/acquire", attempt.name), body);
+    let patience = time::now() + about(Duration::from_secs(4));
+    let call = Call::begin(lease, Op::Acquire { lock, mode });
+    match attempt.acquire(&asking, (wait + EACH, patience), strays).await {
+        Got::Held(token) => {
+            call.end(Ok(Answer::Acquired(token)));
+            attempt.hold(token, strays).await
+        }
+        Got::Busy => {
+            call.end(Err(Failure::NotDone));
+            true
+        }
+        Got::Gone => {
+            call.end(Err(Failure::Unknown));
+            true
+        }
+        Got::Impatient => {
+            let has_left = attempt.leave(strays).await;
+            call.end(Err(Failure::Unknown));
+            has_left
+        }
+        Got::Over => {
+            call.end(Err(Failure::Unknown));
+            false
+        }
+    }
+}
+
+/// What has come of an acquire.
+enum Got {
+    Held(FencingToken),
+    Busy,
+    /// It had a place and was put out.
+    Gone,
+    /// It does not want to wait any longer.
+    Impatient,
+    /// The lease is over.
+    Over,
+}
+
+struct Attempt<'a> {
+    place: &'a Place,
+    lease: &'a Lease,
+    lock: Lock,
+    mode: Mode,
+    name: String,
+    request_id: String,
+}
+
+impl Attempt<'_> {
+    async fn acquire(
+        &self,
+        asking: &Asking,
+        (each, patience): (Duration, Instant),
+        strays: &mut Strays,
+    ) -> Got {
+        loop {
+            let Some(deadline) = self.lease.deadline() else { return Got::Over };
+            if time::now() >= patience || self.place.is_over() {
+                return Got::Impatient;
+            }
+            send_late(asking, strays);
+            let sent = time::now();
+            let left = deadline.saturating_since(sent);
+            let Some(answer) = asking.once(each.min(left)).await else { continue };
+            self.lease.note(sent, &answer);
+            let (status, document) = &answer;
+            match (*status, document["state"].as_str()) {
+                (200, Some("held")) => return Got::Held(token(document)),
+                (202, Some("waiting")) => {}
+                (200, Some("busy")) | (422, _) => return Got::Busy,
+                (200, Some("gone")) => return Got::Gone,
+                (403 | 404 | 429, _) => return Got::Over,
+                _ => panic!("{} {} gets {status} {document}", asking.head, asking.body),
+            }
+        }
+    }
+
+    /// Leaves the queue. False: a copy that is still under way may take a place, so the lease has to end.
+    async fn leave(&self, strays: &mut Strays) -> bool {
+        let release = self.release(json!({ "request_id": self.request_id }));
+        send_late(&release, strays);
+        let answer = release.until(time::now() + ANSWERED_WITHIN, EACH).await;
+        answer.is_some_and(|(status, document)| status == 200 && document["released"] == true)
+    }
+
+    fn release(&self, what: Value) -> Asking {
+        self.lease.asking(format!("POST /v1/locks/{}/release", self.name), what)
+    }
+
+    /// Works under the lock for a while, and gives it back. False: the lease is of no more use.
+    async fn hold(&self, token: FencingToken, strays: &mut Strays) -> bool {
+        let mut hold = Hold { lease: self.lease, lock: self.lock, token, mode: self.mode, is_told: false };
+        let end = time::now() + about(self.place.caller.profile().work);
+        while hold.is_held() && time::now() < end {
+            if chance(40) && self.mode == Mode::Exclusive {
+                // On its way to the store; what happens to the lock meanwhile does not call it back.
+                time::sleep(millis(0, 30)).await;
+                let store = self.place.caller.profile().stores.write(self.lock, token);
+                self.lease.journal().tell(ClientFact::Wrote { lock: self.lock, token, store });
+            } else {
+                time::sleep(millis(10, 150)).await;
+            }
+        }
+        if chance(25) && hold.is_held() && self.verify(token).await == Some(false) {
+            hold.let_go();
+        }
+        hold.let_go();
+        let Some(released) = self.give_back(token, strays).await else { return false };
+        if chance(REPEATED_PERCENT) {
+            let again = self.release(json!({ "token": token.0.to_string() }));
+            if let Some((200, document)) = again.once(EACH).await {
+                assert!(document["released"] == released, "a release of {token} again says {document}");
+            }
+        }
+        true
+    }
+
+    async fn verify(&self, token: FencingToken) -> Option<bool> {
+        let call = Call::begin(self.lease, Op::Verify { lock: self.lock, token });
+        let head = format!("POST /v1/locks/{}/verify", self.name);
+        let membership = self.place.caller.profile().membership.clone();
+        let asking = Asking { membership, head, body: json!({ "token": token.0.to_string() }) };
+        let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
+        let held = answer.and_then(|(_, document)| document["held"].as_bool());
+        call.end(held.map(Answer::Verified).ok_or(Failure::Unknown));
+        held
+    }
+
+    /// Whether it was held until then. None: nobody says so, and the lease has to end.
+    async fn give_back(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
+        let call = Call::begin(self.lease, Op::Release { lock: self.lock, token });
+        let release = self.release(json!({ "token": token.0.to_string() }));
+        send_late(&release, strays);
+        let answer = release.until(time::now() + ANSWERED_WITHIN, EACH).await;
+        let released = answer.and_then(|(_, document)| document["released"].as_bool());
+        call.end(released.map(Answer::Released).ok_or(Failure::Unknown));
+        released
+    }
+}
+
+/// Now and then a copy of the request arrives at some node much later, and nobody reads its answer.
+fn send_late(asking: &Asking, strays: &mut Strays) {
+    if chance(STRAY_PERCENT) {
+        let asking = asking.clone();
+        strays.add(task::spawn("rest-stray", async move {
+            time::sleep(millis(0, 3_000)).await;
+            let _ = asking.once(EACH).await;
+        }));
+    }
+}
+
+fn token(document: &Value) -> FencingToken {
+    let token = document["token"].as_str().and_then(|token| token.parse().ok());
+    FencingToken(token.unwrap_or_else(|| panic!("a held lock has a token: {document}")))
+}
+
+/// A call whose beginning has been reported. If it is dropped, an unknown outcome is reported.
+struct Call<'a> {
+    journal: &'a Journal,
+    call: CallId,
+    is_told: bool,
+}
+
+impl<'a> Call<'a> {
+    fn begin(lease: &'a Lease, op: Op) -> Self {
+        let (journal, session) = (lease.journal(), lease.session);
+        let call = journal.next_call();
+        journal.tell(ClientFact::Invoked { call, session, op: Arc::new(op) });
+        Call { journal, call, is_told: false }
+    }
+
+    fn end(mut self, result: Result<Answer, Failure>) {
+        self.is_told = true;
+        self.journal.tell(ClientFact::Returned { call: self.call, result });
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.journal.tell(ClientFact::Returned { call: self.call, result: Err(Failure::Unknown) });
+        }
+    }
+}
+
+/// A lock that is held.
+struct Hold<'a> {
+    lease: &'a Lease,
+    lock: Lock,
+    token: FencingToken,
+    mode: Mode,
+    /// The hold has been reported, its end not yet.
+    is_told: bool,
+}
+
+impl Hold<'_> {
+    /// Asks the lease once and reports the result.
+    fn is_held(&mut self) -> bool {
+        let is_held = self.lease.is_alive();
+        if is_held {
+            self.is_told = true;
+            let (lock, token, mode) = (self.lock, self.token, self.mode);
+            self.lease.journal().tell(ClientFact::Holds { lock, token, mode });
+        } else {
+            self.let_go();
+        }
+        is_held
+    }
+
+    fn let_go(&mut self) {
+        if std::mem::replace(&mut self.is_told, false) {
+            let (lock, token) = (self.lock, self.token);
+            self.lease.journal().tell(ClientFact::LetGo { lock, token });
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}

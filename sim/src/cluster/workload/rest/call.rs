@@ -1,0 +1,63 @@
+//! One request and its answer.
+
+use std::time::Duration;
+
+use rowlock_env::time;
+use serde_json::Value;
+
+use super::super::chance::pick;
+use super::super::wire::Wire;
+use crate::cluster::membership::Membership;
+use crate::cluster::rest_door;
+
+/// A node that does not accept the connection within this time is absent.
+const DIAL: Duration = Duration::from_millis(500);
+/// Pause before the next node is asked.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// What is asked.
+#[derive(Clone)]
+pub(super) struct Asking {
+    pub(super) membership: Membership,
+    /// `METHOD PATH`.
+    pub(super) head: String,
+    pub(super) body: Value,
+}
+
+impl Asking {
+    /// Asks any node. None: no answer came in time, or one that says to ask again (5xx).
+    pub(super) async fn once(&self, limit: Duration) -> Option<(u16, Value)> {
+        let endpoints = self.membership.endpoints();
+        let nodes: Vec<&str> =
+            endpoints.split(',').filter_map(|one| one.rsplit_once(':')).map(|it| it.0).collect();
+        if nodes.is_empty() {
+            return None;
+        }
+        let at = format!("{}:{}", pick(&nodes), rest_door::PORT);
+        let exchange = async {
+            let mut wire = Wire::dial(&at, DIAL).await?;
+            wire.send(&rest_door::frame(&format!("{}\n{}", self.head, self.body))).await?;
+            wire.frame().await
+        };
+        let answer = time::timeout(limit, exchange).await.ok()?.ok()?;
+        let (status, body) = std::str::from_utf8(&answer).ok()?.split_once('\n')?;
+        let status: u16 = status.parse().ok()?;
+        let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).ok()? };
+        assert!(!matches!(status, 400 | 405 | 413 | 500), "{} {} gets {status} {body}", self.head, self.body);
+        (status < 500).then_some((status, body))
+    }
+
+    /// Asks one node after another until one answers, or until then.
+    pub(super) async fn until(&self, deadline: time::Instant, each: Duration) -> Option<(u16, Value)> {
+        loop {
+            let left = deadline.saturating_since(time::now());
+            if left.is_zero() {
+                return None;
+            }
+            if let Some(answer) = self.once(each.min(left)).await {
+                return Some(answer);
+            }
+            time::sleep(PAUSE).await;
+        }
+    }
+}

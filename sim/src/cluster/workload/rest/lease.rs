@@ -1,0 +1,122 @@
+//! A lease and its keep-alive.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::SessionId;
+use serde_json::{Value, json};
+
+use super::super::Journal;
+use super::super::chance::{chance, millis};
+use super::super::life::Place;
+use super::call::Asking;
+use crate::cluster::membership::Membership;
+use crate::history::client::ClientFact;
+
+/// Part of the time of a lease that its client counts on, in percent: clocks do not run equally fast.
+const COUNTED_PERCENT: u32 = 90;
+
+/// An open lease, as far as its client knows.
+pub(super) struct Lease {
+    journal: Journal,
+    membership: Membership,
+    pub(super) session: SessionId,
+    id: String,
+    pub(super) secret: String,
+    pub(super) ttl: Duration,
+    /// Nothing of it may be relied on from this moment on. None: it is over.
+    deadline: Mutex<Option<Instant>>,
+}
+
+impl Lease {
+    /// One at any node; None if none answers soon.
+    pub(super) async fn open(place: &Place, ttl: Duration) -> Option<Lease> {
+        let (journal, membership) =
+            (place.caller.journal().clone(), place.caller.profile().membership.clone());
+        let body = json!({ "ttl_ms": ttl.as_millis() as u64 });
+        let asking = Asking { membership: membership.clone(), head: "POST /v1/leases".to_owned(), body };
+        let sent = time::now();
+        let (status, answer) = asking.once(ttl / 3).await?;
+        assert!(status == 201, "a lease is opened, or refused for a while: {status} {answer}");
+        let id = text(&answer, "lease");
+        let session = i64::from_str_radix(id.trim_start_matches("0x"), 16).expect("a session's number");
+        let (session, secret) = (SessionId(session), text(&answer, "secret"));
+        let timeout_ms = u32::try_from(answer["ttl_ms"].as_u64()?).ok()?;
+        let ttl = Duration::from_millis(timeout_ms.into());
+        let deadline = Mutex::new(Some(sent + ttl * COUNTED_PERCENT / 100));
+        journal.tell(ClientFact::Session { session, timeout_ms, grace_ms: None });
+        Some(Lease { journal, membership, session, id, secret, ttl, deadline })
+    }
+
+    /// A request about it, or by it.
+    pub(super) fn asking(&self, head: String, mut body: Value) -> Asking {
+        body["secret"] = self.secret.as_str().into();
+        Asking { membership: self.membership.clone(), head, body }
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Until when it may be relied on.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let mut deadline = self.deadline.lock();
+        // One that has passed is never moved.
+        *deadline = deadline.filter(|deadline| time::now() < *deadline);
+        *deadline
+    }
+
+    /// Whether it is alive as far as can be known here and now; if so, reports it.
+    pub(super) fn is_alive(&self) -> bool {
+        let Some(deadline) = self.deadline() else { return false };
+        let for_ms = deadline.saturating_since(time::now()).as_millis();
+        let for_ms = u32::try_from(for_ms).unwrap_or(u32::MAX);
+        self.journal.tell(ClientFact::Alive { session: self.session, for_ms });
+        true
+    }
+
+    /// A request that was sent then has got this answer.
+    pub(super) fn note(&self, sent: Instant, (status, answer): &(u16, Value)) {
+        if *status == 404 || *status == 403 {
+            // It is over; or the cluster is another one, in which a stranger has its number.
+            *self.deadline.lock() = None;
+        } else if let (Some(valid_for_ms), Some(known)) = (answer["valid_for_ms"].as_u64(), self.deadline()) {
+            let until = sent + Duration::from_millis(valid_for_ms) * COUNTED_PERCENT / 100;
+            *self.deadline.lock() = Some(known.max(until));
+        }
+    }
+
+    /// Asks for keep-alive at a third of its time, for so long (None: always). Returns when it is over.
+    pub(super) async fn keep_alive(&self, silent_after: Option<Duration>) {
+        let silent_from = silent_after.map(|after| time::now() + after);
+        let mut due = time::now() + self.ttl / 3;
+        while let Some(deadline) = self.deadline() {
+            let is_silent = silent_from.is_some_and(|from| time::now() >= from);
+            time::sleep_until(if is_silent { deadline } else { due.min(deadline) }).await;
+            if is_silent || self.deadline().is_none() {
+                continue;
+            }
+            let sent = time::now();
+            due = sent + self.ttl / 3;
+            let asking = self.asking(format!("POST /v1/leases/{}/keepalive", self.id), json!({}));
+            if let Some(answer) = asking.until(due.min(deadline), self.ttl / 6).await {
+                self.note(sent, &answer);
+                self.is_alive();
+            }
+        }
+    }
+
+    /// Gives it back, or leaves it to expire.
+    pub(super) async fn end(self) {
+        *self.deadline.lock() = None;
+        if chance(70) {
+            let asking = self.asking(format!("DELETE /v1/leases/{}", self.id), json!({}));
+            let _ = asking.once(millis(200, 2_000)).await;
+        }
+    }
+}
+
+fn text(answer: &Value, field: &str) -> String {
+    answer[field].as_str().unwrap_or_else(|| panic!("{answer} has no {field}")).to_owned()
+}

@@ -1,0 +1,73 @@
+//! Clients by HTTP (docs/rest.md), as those of `clients/`: leases with keep-alive of their own, requests that
+//! are repeated at other nodes and come late and twice, and locks in one queue with all others. They keep to
+//! what `clients/README.md` demands, and report to the checkers what the other clients do.
+//!
+//! A lease has one attempt at a time, so that a loss that its client cannot know of yet is that of a lock.
+
+mod attempt;
+mod call;
+mod lease;
+
+use std::time::Duration;
+
+use rowlock_env::task::Task;
+
+use super::chance::{about, between, chance, millis};
+use super::life::Place;
+use lease::Lease;
+
+/// Mean time between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Percentage of leases that fall silent at some moment, and end by themselves.
+const SILENT_PERCENT: u64 = 25;
+/// Copies of requests that are still on their way when their lease is given back are dropped then.
+const STRAYS_MAX: usize = 16;
+
+/// Leases one after another, until its place in the run ends.
+pub(super) async fn live(place: Place) {
+    while !place.is_over() {
+        let profile = place.caller.profile();
+        let Some(lease) = Lease::open(&place, millis(1_500, 6_000)).await else {
+            place.rest(millis(50, 400)).await;
+            continue;
+        };
+        let silent_after = chance(SILENT_PERCENT).then(|| about(profile.session_timeout));
+        let attempts = between(1, 12);
+        tokio::select! {
+            biased;
+            () = lease.keep_alive(silent_after) => {}
+            () = use_lease(&place, &lease, attempts) => {}
+        }
+        lease.end().await;
+    }
+}
+
+async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
+    let mut strays = Strays::default();
+    for _ in 0..attempts {
+        if place.is_over() || !lease.is_alive() || !attempt::run(place, lease, &mut strays).await {
+            return;
+        }
+        place.rest(about(PAUSE)).await;
+    }
+}
+
+/// Copies of requests that nobody waits for any more. They end with this.
+#[derive(Default)]
+pub(super) struct Strays(Vec<Task<()>>);
+
+impl Strays {
+    fn add(&mut self, copy: Task<()>) {
+        self.0.retain(|copy| !copy.is_finished());
+        if self.0.len() >= STRAYS_MAX {
+            self.0.remove(0).abort();
+        }
+        self.0.push(copy);
+    }
+}
+
+impl Drop for Strays {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Task::abort);
+    }
+}
