@@ -93,7 +93,7 @@ class Browser:
         self.send("Page.navigate", url=url)
 
     def key(self, name):
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "+": 187}
         text = {"text": "\r"} if name == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name],
@@ -101,6 +101,12 @@ class Browser:
 
     def type(self, text):
         self.send("Input.insertText", text=text)
+
+    def choose_file(self, selector, path):
+        self.send("DOM.enable")
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.send("DOM.setFileInputFiles", files=[path], nodeId=node)
 
     def requests(self):
         with self.told:

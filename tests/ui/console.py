@@ -1,4 +1,7 @@
-"""What the console must do: CHROMIUM API HTTP API_OF_LEADER HTTP_OF_LEADER PID_OF_LEADER."""
+"""What the console must do: CHROMIUM API HTTP API_OF_LEADER HTTP_OF_LEADER PID_OF_LEADER.
+
+ROWLOCK_UI_LOCKS says how many locks are listed. ROWLOCK_AXE is the path of axe-core's axe.min.js.
+"""
 
 import concurrent.futures
 import contextlib
@@ -6,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -15,7 +19,8 @@ from browser import Browser
 
 EVIL = "<img src=x onerror=\"window.hurt=1\">"
 WAITERS = 30
-LOCKS = 3000
+LOCKS = int(os.environ.get("ROWLOCK_UI_LOCKS", 3000))
+PHONE = 360
 
 
 def post(base, path, document):
@@ -68,6 +73,7 @@ def a_line_is_shown_in_order_within_a_second(web, api, http):
     expected = ["holder", *names]
     took = web.until("the whole line", f"JSON.stringify({LABELS}) === {json.dumps(json.dumps(expected, separators=(',', ':')))}", 5)
     assert took < 1, f"the line was shown after {took} s"
+    print(f"{1 + WAITERS} places after {took:.2f} s")
     post(api, "/v1/locks/ci/deploy/release", {"secret": holder, "token": held["token"]})
     took = web.until("the next holder", "document.querySelector('.holders .who')?.textContent === 'waiter 0'", 5)
     assert took < 1, f"the change was shown after {took} s"
@@ -92,13 +98,14 @@ def many_locks_are_listed_fast(web, api, http):
     def hundred(start):
         secret = lease(api)
         for n in range(start, start + 50):
-            locks = [{"lock": f"m/{n:04}-{k}"} for k in range(4)]
+            locks = [{"lock": f"m/{n:05}-{k}"} for k in range(4)]
             post(api, "/v1/locks/acquire", {"secret": secret, "request_id": f"m{n}", "locks": locks})
     with concurrent.futures.ThreadPoolExecutor(15) as pool:
         list(pool.map(hundred, range(0, LOCKS // 4, 50)))
     web.go(f"{api}/ui/#/locks?prefix=m/&limit=10000")
     took = web.until("all locks", f"document.querySelector('.muted')?.textContent.includes('{LOCKS:,} locks')", 10)
     assert took < 1, f"{LOCKS} locks were listed after {took} s"
+    print(f"{LOCKS} locks after {took:.2f} s")
     assert web.run("document.querySelectorAll('.locks li').length") < 60, "only the rows that are seen exist"
     web.run("scrollTo(0, document.body.scrollHeight)")
     web.until("the last lock", f"!!document.querySelector('.locks li[aria-posinset=\"{LOCKS}\"]')", 2)
@@ -108,10 +115,10 @@ def the_keyboard_reaches_everything(web, api, http):
     web.go(f"{api}/ui/#/locks?prefix=m/")
     web.until("locks", "document.querySelectorAll('.locks li').length > 3", 10)
     seen = []
-    for _ in range(12):
+    for _ in range(14):
         web.key("Tab")
         seen.append(web.run("document.activeElement.id || document.activeElement.textContent"))
-    for wanted in ("Skip to the page", "Cluster", "Locks", "Sessions", "Try it", "token", "prefix"):
+    for wanted in ("Skip to the page", "Cluster", "Locks", "Sessions", "Tree", "Simulator", "Try it", "token", "prefix"):
         assert wanted in seen, f"{wanted} is not among {seen}"
     here = "document.activeElement.closest('li')?.at"
     at = web.run(here)
@@ -147,6 +154,86 @@ def the_buttons_of_try_it_take_a_lock(web, api, http):
         time.sleep(0.2)
 
 
+def a_circle_of_waiters_is_red(web, api, http):
+    one, two = lease(api), lease(api)
+    take(api, "circle/a", one, "one", 0)
+    take(api, "circle/b", two, "two", 0)
+    take(api, "circle/b", one, "one again", 1)
+    web.go(lock_page(api, "circle/a"))
+    web.until("who waits", "document.querySelector('.graph svg path')", 15)
+    assert web.run("document.querySelectorAll('.graph .circle').length") == 0, "nobody waits for one"
+    take(api, "circle/a", two, EVIL, 1)
+    web.until("the circle", "document.querySelectorAll('.graph .circle').length === 2", 15)
+    said = web.run("[...document.querySelectorAll('li.circle')].map((el) => el.textContent).join()")
+    assert said == "one waits for circle/b, held by two: a circle,two waits for circle/a, held by one: a circle", said
+
+
+def sessions_have_lanes_that_zoom(web, api, http):
+    web.go(lock_page(api, "ci/deploy"))
+    web.until("the lanes", "document.querySelectorAll('.lane-names li').length > 3", 15)
+    width = "document.querySelector('.lane-view svg').clientWidth"
+    before = web.run(width)
+    web.run("document.querySelector('.lane-view').focus()")
+    web.key("+")
+    assert web.run(width) == 2 * before, "the key + zooms in"
+    web.run("document.querySelector('.lanes button').click()")
+    assert web.run(width) == before, "the button zooms out"
+
+
+def a_run_of_the_simulator_is_shown_and_nothing_of_it_is_run(web, api, http):
+    data = {"lanes": [["node1", "node", 0], [EVIL, "client", 0]], "locks": ["/locks/a"], "end": 9, "violations": [],
+            "spells": [[1, 1, 5, "holds", 0, 7]], "story": [[1, "lock", EVIL], [5, "lock", "It ends."]]}
+    page = (f"<!DOCTYPE html><h1>Seed 7</h1><p class=verdict>Every promise held.</p>{EVIL}<script>window.hurt=1</script>"
+            f"<script type=application/json id=data>{json.dumps(data)}</script><p class=reproduce><code>rowlock sim run</code>")
+    case = f"# found: fifo: {EVIL}\nseed 7\nseconds 8\nscenario all\nfaults\n3s kill leader for 1s\n"
+    web.go(f"{api}/ui/#/sim")
+    web.until("the field", "document.querySelector('#run')", 10)
+    for text, sign, lines in ((page, "Seed 7: Every promise held.", 2), (case, f"fifo: {EVIL}", 1)):
+        with tempfile.NamedTemporaryFile("w", suffix=".html") as file:
+            file.write(text)
+            file.flush()
+            web.choose_file("#run", file.name)
+            web.until("the run", f"document.querySelector('.verdict').textContent === {json.dumps(sign)}", 10)
+            assert web.run("document.querySelectorAll('main .past li').length") == lines
+            assert web.run("window.hurt === undefined && document.querySelectorAll('main img').length === 0")
+
+
+PAGES = ["", "locks", "lock?path=%2Flocks%2Fcircle%2Fa", "sessions", "tree", "sim", "try"]
+
+
+def no_page_is_wider_than_a_phone(web, api, http):
+    web.size(PHONE)
+    for page in PAGES:
+        web.go(f"{api}/ui/#/{page}")
+        web.until("the page", "document.querySelector('h1')", 10)
+        time.sleep(0.7)
+        width = web.run("document.documentElement.scrollWidth")
+        assert width <= PHONE, f"/{page} has {width} pixels"
+    web.size(1280)
+
+
+def axe_has_no_serious_finding(web, api, http):
+    path = os.environ.get("ROWLOCK_AXE")
+    if not path:
+        print("ROWLOCK_AXE does not say where axe.min.js of axe-core is: pages are not judged by it")
+        return
+    with open(path) as file:
+        axe = file.read()
+    for scheme in ("light", "dark"):
+        web.size(1280, scheme=scheme)
+        for page in PAGES:
+            web.go(f"{api}/ui/#/{page}")
+            web.until("the page", "document.querySelector('h1')", 10)
+            time.sleep(1.5)
+            web.run(axe + "; null")
+            found = web.run("axe.run(document).then((it) => it.violations.map((one) => `${one.impact}: ${one.id}`))")
+            serious = [one for one in found if one.startswith(("serious", "critical"))]
+            assert not serious, f"/{page}, {scheme}: {serious}"
+            if found:
+                print(f"/{page}, {scheme}: {found}")
+    web.size(1280)
+
+
 def nothing_else_was_asked(web, *bases):
     assert not web.complaints(), web.complaints()
     for url in web.requests():
@@ -175,7 +262,9 @@ def main():
         web.size(1280)
         facts = [a_line_is_shown_in_order_within_a_second, hostile_texts_are_texts, many_locks_are_listed_fast,
                  the_keyboard_reaches_everything, a_lock_is_taken_away_after_its_name_was_typed,
-                 the_buttons_of_try_it_take_a_lock]
+                 the_buttons_of_try_it_take_a_lock, a_circle_of_waiters_is_red, sessions_have_lanes_that_zoom,
+                 a_run_of_the_simulator_is_shown_and_nothing_of_it_is_run, no_page_is_wider_than_a_phone,
+                 axe_has_no_serious_finding]
         for fact in facts:
             fact(web, api, http)
             print(fact.__name__.replace("_", " "), flush=True)

@@ -6,11 +6,13 @@ import { cluster } from './cluster.js';
 import { locks } from './locks.js';
 import { lock } from './lock.js';
 import { session, sessions } from './sessions.js';
+import { simulator } from './sim.js';
+import { tree } from './tree.js';
 import { tryIt } from './try.js';
 
 const PAGES = { '': ['Cluster', cluster], locks: ['Locks', locks], lock: ['Lock', lock],
-  sessions: ['Sessions', sessions], session: ['Session', session], try: ['Try it', tryIt] };
-const NAV = ['', 'locks', 'sessions', 'try'];
+  sessions: ['Sessions', sessions], session: ['Session', session], tree: ['Tree', tree], sim: ['Simulator', simulator], try: ['Try it', tryIt] };
+const NAV = ['', 'locks', 'sessions', 'tree', 'sim', 'try'];
 const PARENT = { lock: 'locks', session: 'sessions' };
 
 const main = document.getElementById('main');

@@ -39,7 +39,7 @@ function drawNodes(list, status) {
     const place = status.nodes.find((one) => one.node === id);
     const address = place && (place.api && status.may ? place.api : place.http);
     return h('li', { class: `card ${role}` },
-      h('h3', {}, `Node ${id}`, here && h('span', { class: 'tag' }, 'this one')),
+      h('h2', {}, `Node ${id}`, here && h('span', { class: 'tag' }, 'this one')),
       h('p', { class: 'role' }, role),
       h('p', {}, lag !== null ? [h('b', {}, lag === 0 ? 'up to date' : many(lag, 'entry', 'entries')), lag ? ' behind' : '']
         : 'its lag: ask the leader'),

@@ -1,7 +1,9 @@
 // One lock: its holders and its line, what has happened, and taking it away by force.
 
-import { ask, clock, fact, h, href, keyed, many, ms, name, quantile, s, say, since, swap, visible } from './dom.js';
+import { ask, clock, fact, h, href, keyed, many, ms, name, quantile, say, since, swap, visible } from './dom.js';
+import { makeLanes } from './lanes.js';
 import { call, events, get } from './net.js';
+import { waitsOf } from './waits.js';
 
 const PAST = 200;
 
@@ -11,12 +13,13 @@ export function lock(el, { app, query, signal, live }) {
   const holders = h('ol', { class: 'line holders', 'aria-label': 'Holders' });
   const waiters = h('ol', { class: 'line waiters', 'aria-label': 'Waiters, in order' });
   const facts = h('dl', { class: 'facts' });
-  const lanes = h('div', { class: 'lanes' });
+  const lanes = makeLanes();
+  const chain = h('div', {});
   const log = h('ol', { class: 'past' });
   const pulse = h('span', { class: 'tag' }, 'polling');
   swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/locks' }, 'Locks')),
     h('h1', {}, h('bdi', {}, name(path)), ' ', pulse), note, holders, waiters,
-    h('h2', {}, 'What happened'), facts, lanes, log);
+    chain, h('h2', {}, 'What happened'), facts, lanes.el, log);
   document.title = `${name(path)} · Rowlock`;
 
   const asked = new URLSearchParams({ lock: path }).toString().replaceAll('+', '%20');
@@ -25,6 +28,7 @@ export function lock(el, { app, query, signal, live }) {
     const document_ = await get(`/v1/history?${asked}&limit=${PAST}`, stop);
     drawPast(document_.entries, { facts, lanes, log });
   }, 5000, (problem) => { if (problem.status) swap(log, h('li', { class: 'muted' }, `No history: ${problem.message}.`)); });
+  live(async (stop) => waitsOf(path, chain, stop), 4000);
   const hurry = live(async (stop) => {
     const queue = await get(`/v1/queue?${asked}&limit=1000`, stop);
     const may = app.status?.may?.operate && path.startsWith('/locks/');
@@ -113,7 +117,7 @@ function drawPast(entries, { facts, lanes, log }) {
     fact('Hold', ms(quantile(holds, 0.5)), `p99 ${ms(quantile(holds, 0.99))}`),
     fact('Grants', String(waits.length), `in the last ${entries.length} records`),
     fact('Lost', String(lost), 'expired, forced or deleted'));
-  swap(lanes, chart(entries));
+  lanes.draw(entries);
   swap(log, entries.length ? entries.slice(-40).reverse().map((one) => h('li', {}, h('time', {}, clock(one.time_ms)), ' ',
     h('b', { class: one.event }, one.event), ' ', one.event === 'gap' ? visible(one.reason)
       : [h('bdi', {}, visible(one.label || one.address || one.session)), `, token ${one.token}`, ending(one)])) : h('li', { class: 'muted' }, 'Nothing yet.'));
@@ -121,33 +125,3 @@ function drawPast(entries, { facts, lanes, log }) {
 
 const ending = (one) => (one.event === 'granted' ? `, after ${ms(one.waited_ms)}`
   : one.held_ms !== undefined && one.held_ms !== null ? `, held for ${ms(one.held_ms)} (${visible(one.reason)})` : '');
-
-// Swim lanes: a row for each place, thin while it waits, thick while it holds.
-function chart(entries) {
-  const places = new Map();
-  for (const one of entries) {
-    if (!one.path) continue;
-    const place = places.get(one.path) ?? { label: one.label || one.address || one.session };
-    if (one.event === 'requested') place.from = one.time_ms;
-    else if (one.event === 'granted') Object.assign(place, { held: one.time_ms, from: place.from ?? one.time_ms - one.waited_ms });
-    else if (one.event !== 'converted') {
-      Object.assign(place, { end: one.time_ms, lost: one.event === 'lost' });
-      if (typeof one.held_ms === 'number') place.held ??= one.time_ms - one.held_ms;
-      place.from ??= (place.held ?? one.time_ms) - (one.waited_ms ?? 0);
-    }
-    places.set(one.path, place);
-  }
-  const rows = [...places.values()].filter((place) => place.from !== undefined).slice(-24);
-  if (!rows.length) return null;
-  const [start, end] = [Math.min(...rows.map((row) => row.from)), Math.max(entries.at(-1).time_ms, Date.now())];
-  const x = (time) => 100 * (time - start) / Math.max(1, end - start);
-  const drawing = rows.map((row, at) => {
-    const y = at * 14 + 7;
-    const [until, held] = [row.end ?? end, row.held ?? row.end ?? end];
-    const line = (from, to, kind) => s('line', { x1: `${x(from)}%`, x2: `${Math.max(x(to), x(from) + 0.4)}%`, y1: y, y2: y, class: kind });
-    return s('g', {}, s('title', {}, visible(row.label)), line(row.from, held, 'wait'),
-      row.held !== undefined && line(row.held, until, row.lost ? 'hold lost' : 'hold'));
-  });
-  return h('figure', {}, s('svg', { width: '100%', height: rows.length * 14, role: 'img', 'aria-label': `${many(rows.length, 'place')} over time` }, drawing),
-    h('figcaption', {}, h('span', {}, clock(start)), h('span', {}, 'thin: waits, thick: holds, red: lost'), h('span', {}, 'now')));
-}

@@ -46,6 +46,13 @@ export async function get(path, signal, patience = 6000) {
   }
 }
 
+// The bytes at `path`.
+export async function raw(path, signal) {
+  const response = await send(path, { headers: headers() }, signal);
+  if (!response.ok) await refuse(response);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
 // Status and document of any request.
 export async function call(method, path, body) {
   const options = { method, headers: headers(body && { 'Content-Type': 'application/json' }) };
