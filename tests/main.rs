@@ -53,6 +53,7 @@ mod readme;
 mod readmission;
 mod reconfig;
 mod rest;
+mod rest_load;
 mod rest_state_lock;
 mod rest_znodes;
 mod sim;
