@@ -1,12 +1,16 @@
 //! Structured logs of a node on stderr: level by flag, environment, file or an operator's wish, as text or
 //! JSON lines.
 
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_coordinator::LogSwitch;
+use rowlock_env::world;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -93,13 +97,26 @@ impl LogSwitch for Switch {
     }
 }
 
+/// The wall clock, or in a simulated run its moment and the host that runs.
+struct When;
+
+impl FormatTime for When {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        match world::place() {
+            Some(place) => line.write_str(&place),
+            None => SystemTime.format_time(line),
+        }
+    }
+}
+
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<Arc<Switch>, Failure> {
     let (targets, handle) = reload::Layer::new(check(filter)?);
     // The log's reader may go: the node goes on, and cannot report it anywhere.
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer().with_timer(When);
+    let lines = lines.with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -41,6 +41,10 @@ pub trait World: Send + Sync {
     fn now_ns(&self) -> u64;
     /// The wall clock, milliseconds since 1970.
     fn wall_ms(&self) -> i64;
+    /// The moment and the host, for log lines. `None`: nothing of a host runs now.
+    fn place(&self) -> Option<String> {
+        None
+    }
     /// Wakes `waker` once the monotonic clock shows `deadline` or more.
     fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId;
     /// Forgets a timer that has not rung; one that has is fine.
@@ -177,6 +181,11 @@ impl Drop for Stay {
 /// Whether this thread is in a simulated world. Only for code that cannot work there; the caller says why.
 pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
+}
+
+/// Which moment of a simulated world it is, and which of its hosts runs, for log lines.
+pub fn place() -> Option<String> {
+    current()?.place()
 }
 
 /// In a simulated world true one time in `n`, elsewhere never: for events that are possible at any time, but

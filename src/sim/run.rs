@@ -9,6 +9,7 @@ use super::case::{Case, Level};
 use super::options::{Common, Data};
 use super::{case_file, print_run, save_run};
 use crate::exit::{Failure, REFUSED, USAGE};
+use crate::logging::{self, LogFormat};
 use crate::print::print;
 
 /// Run one seed: print what happened and whether every promise held
@@ -35,6 +36,10 @@ pub struct Output {
     /// Print only the fingerprint of everything that happened
     #[arg(long, conflicts_with = "html")]
     fingerprint: bool,
+    /// Write to stderr what the nodes and clients log, with simulated time: a level, or directives such as
+    /// info,rowlock_consensus::raft=debug
+    #[arg(long, value_name = "FILTER", conflicts_with = "fingerprint")]
+    log: Option<String>,
     #[command(flatten)]
     data: Data,
 }
@@ -56,6 +61,9 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
         let what =
             "the state alone has no messages to draw and no faults to choose; leave out --html and --script";
         return Err(Failure::new(USAGE, what));
+    }
+    if let Some(filter) = &output.log {
+        logging::start(filter, LogFormat::Text)?;
     }
     let started = time::now();
     let (record, job) = (!output.fingerprint, case.clone());

@@ -197,6 +197,13 @@ impl World for Core {
         self.state.lock().hosts[host.0].clock.wall_ms(self.now())
     }
 
+    fn place(&self) -> Option<String> {
+        let (host, now) = (self.here()?, self.now().0);
+        // A log line may be written while the world is being changed.
+        let name = self.state.try_lock()?.hosts[host.0].name.clone();
+        Some(format!("{:>4}.{:06} s {name}", now / 1_000_000_000, now / 1_000 % 1_000_000))
+    }
+
     fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId {
         let (host, waker) = (self.host(), waker.clone());
         let mut state = self.state.lock();
