@@ -143,6 +143,34 @@ async fn a_new_node_votes_by_one_command_when_it_has_served_for_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_shown_for_how_long_a_member_is_down() {
+    let mut cluster = Cluster::start(3, &format!("{FAST}{SUPER}")).await;
+    for is_leader in [true, false] {
+        let leader = cluster.leader().await;
+        let dead = if is_leader { leader } else { leader % 3 + 1 };
+        cluster.kill(dead);
+        let shown = || async {
+            let said = member(&cluster, &["ls"]).await;
+            let row = said.out.lines().find(|row| row.starts_with(&dead.to_string()))?.to_owned();
+            (said.code == 69 && row.contains("down ")).then_some(row)
+        };
+        let row = eventually("the member is down", Duration::from_secs(30), shown).await;
+        // The next leader has never heard of the last one.
+        assert!(row.contains(" s") && (!is_leader || row.contains(" or more: ")), "{row}");
+        let listed: serde_json::Value =
+            serde_json::from_str(&member(&cluster, &["ls", "-o", "json"]).await.out).unwrap();
+        let down: Vec<_> =
+            listed["members"].as_array().unwrap().iter().filter(|one| !one["down_ms"].is_null()).collect();
+        assert!(down.len() == 1 && down[0]["node"] == dead, "{listed}");
+        assert!(down[0]["down_ms"].as_u64().unwrap() >= 2_000, "{listed}");
+        cluster.start_node(dead);
+        done(&cluster, &["wait", "--timeout", "30"]).await;
+        let listed = done(&cluster, &["ls"]).await;
+        assert!(!listed.contains("down"), "{listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_members_needs_a_superuser_a_member_and_an_address() {
     let cluster = Cluster::start(1, &format!("{FAST}{SUPER}")).await;
     for (arguments, code, words) in [

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::{Admission, Raft, facts};
+use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -70,6 +70,8 @@ pub struct StatusPublisher {
     pub raft: Raft,
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
+    /// Who has answered this node while it leads.
+    pub quorum: QuorumContact,
     /// Contact to a quorum.
     pub contact: Arc<LastContact>,
     /// Contact older than this ends serving.
@@ -152,6 +154,7 @@ impl StatusPublisher {
             return;
         }
         *seen = facts.members_at;
+        self.quorum.follow_members(&facts.members.nodes.keys().copied().collect());
         for (id, member) in facts.members.nodes.iter().filter(|(id, _)| **id != self.me) {
             self.peers.set_address(*id, &member.dial_addr());
         }
@@ -240,6 +243,7 @@ impl StatusPublisher {
         metrics.raft_applied_index.set(status.applied_index);
         metrics.raft_snapshot_index.set(status.snapshot_index);
         metrics.serving.set(u64::from(status.serving));
+        metrics.member_silent_seconds.set(self.quorum.silences());
         metrics.drained.set(u64::from(*self.drained.borrow()));
         metrics.proposals_in_flight.set(self.pending.len() as u64);
         let state = self.replica.state.read();

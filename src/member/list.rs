@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::membership;
-use super::server::Membership;
-use super::state::{State, ask_all};
+use super::server::{Membership, Server};
+use super::state::{Serving, State, ask_all};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::print;
@@ -35,14 +35,8 @@ impl Ls {
         match self.output {
             Output::Simple => print(shown(&members, &states).as_bytes())?,
             Output::Json => {
-                let all: Vec<_> = members
-                    .servers
-                    .iter()
-                    .map(|(id, server)| {
-                        json!({ "node": id, "votes": server.votes, "up": states[id].is_up(),
-                                "state": states[id].text(), "behind": behind(&states, *id), "release": states[id].release(), "peer": server.peer, "client": server.client })
-                    })
-                    .collect();
+                let all: Vec<_> =
+                    members.servers.iter().map(|(id, server)| document(&states, *id, server)).collect();
                 let tolerates = members.tolerates(voters_up(&members, &states));
                 print_json(&json!({ "members": all, "version": members.version, "tolerates": tolerates }))?;
             }
@@ -50,6 +44,27 @@ impl Ls {
         let all_up = states.values().all(State::is_up);
         Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
     }
+}
+
+/// A member, for machines.
+fn document(states: &BTreeMap<u64, State>, id: u64, server: &Server) -> Value {
+    let (state, leader) = (&states[&id], leader(states));
+    json!({
+        "node": id,
+        "votes": server.votes,
+        "up": state.is_up(),
+        "state": state.told(leader, id),
+        "behind": behind(states, id),
+        "down_ms": leader.and_then(|leader| leader.silent.get(&id)).map(|silence| silence.ms),
+        "release": state.release(),
+        "peer": server.peer,
+        "client": server.client,
+    })
+}
+
+/// What the leader says, if it has answered.
+fn leader(states: &BTreeMap<u64, State>) -> Option<&Serving> {
+    states.values().find_map(State::leader)
 }
 
 /// How many of those that vote serve.
@@ -72,9 +87,10 @@ fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
             let role = if server.votes { "voter" } else { "learner" };
             let (peer, client) = (server.peer.clone(), server.client.clone());
             let release = states[id].release().unwrap_or("-").to_owned();
+            let told = states[id].told(leader(states), *id);
             let state = match behind(states, *id) {
-                Some(writes @ 1..) => format!("{}, behind {writes}", states[id].text()),
-                _ => states[id].text(),
+                Some(writes @ 1..) => format!("{told}, behind {writes}"),
+                _ => told,
             };
             [id.to_string(), role.to_owned(), state, release, peer, client]
         })

@@ -7,6 +7,7 @@ use rowlock_env::task;
 use super::server::Membership;
 use crate::cluster::{Cluster, Secure};
 use crate::exit::Failure;
+use crate::moment;
 use crate::status::srvr;
 
 /// What a member does, as it says.
@@ -31,6 +32,25 @@ pub struct Serving {
     pub release: Option<String>,
     /// The newest write that it has applied.
     pub zxid: u64,
+    /// If it leads: which members have not answered it for more than two seconds.
+    pub silent: BTreeMap<u64, Silence>,
+}
+
+/// For how long a member has not answered the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// Milliseconds.
+    pub ms: u64,
+    /// It may be longer: the leader has led for no longer than that.
+    pub is_least: bool,
+}
+
+impl Silence {
+    /// For people.
+    fn text(self) -> String {
+        let lasts = moment::span(i64::try_from(self.ms).unwrap_or(i64::MAX));
+        if self.is_least { format!("{lasts} or more") } else { lasts }
+    }
 }
 
 impl State {
@@ -52,6 +72,27 @@ impl State {
         match self {
             State::Serves(serving) => serving.release.as_deref(),
             State::Stands | State::Drained | State::Silent(_) => None,
+        }
+    }
+
+    /// For people, with what the leader says of it.
+    pub fn told(&self, leader: Option<&Serving>, node: u64) -> String {
+        let Some(leader) = leader else { return self.text() };
+        match (self, leader.silent.get(&node)) {
+            (State::Silent(why), Some(silence)) => format!("down {}: {why}", silence.text()),
+            (State::Silent(why), None) => format!("no answer: {why}; the leader hears it"),
+            (_, Some(silence)) => {
+                format!("{}, the leader has not heard it for {}", self.text(), silence.text())
+            }
+            (_, None) => self.text(),
+        }
+    }
+
+    /// What it says, if it leads.
+    pub fn leader(&self) -> Option<&Serving> {
+        match self {
+            State::Serves(serving) if matches!(&*serving.role, "leader" | "standalone") => Some(serving),
+            _ => None,
         }
     }
 
@@ -95,7 +136,8 @@ async fn ask(address: &str, secure: Option<Secure>) -> State {
 fn said(srvr: &str) -> State {
     match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
         Some(role) => {
-            State::Serves(Serving { role: role.trim().to_owned(), release: release(srvr), zxid: zxid(srvr) })
+            let (role, silent) = (role.trim().to_owned(), srvr.lines().filter_map(silence).collect());
+            State::Serves(Serving { role, release: release(srvr), zxid: zxid(srvr), silent })
         }
         None if srvr.lines().any(|line| line == "Drained: true") => State::Drained,
         None => State::Stands,
@@ -106,6 +148,13 @@ fn said(srvr: &str) -> State {
 fn zxid(srvr: &str) -> u64 {
     let said = srvr.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
     said.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// What a line says as `Silent: 4 34012 ms` or `Silent: 4 at least 34012 ms`.
+fn silence(line: &str) -> Option<(u64, Silence)> {
+    let (node, lasts) = line.strip_prefix("Silent: ")?.strip_suffix(" ms")?.split_once(' ')?;
+    let (is_least, ms) = lasts.strip_prefix("at least ").map_or((false, lasts), |ms| (true, ms));
+    Some((node.parse().ok()?, Silence { ms: ms.parse().ok()?, is_least }))
 }
 
 /// What the line `Zookeeper version: 3.9.3-rowlock-0.2.0` says.
@@ -123,8 +172,23 @@ mod tests {
         let standing = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(said(standing), State::Stands);
         assert_eq!(said(&format!("{standing}Drained: true\n")), State::Drained);
-        let serving = Serving { role: "leader".to_owned(), release: None, zxid: 0x2f };
+        let serving =
+            Serving { role: "leader".to_owned(), release: None, zxid: 0x2f, silent: BTreeMap::new() };
         assert_eq!(said("Zxid: 0x2f\nMode: leader\n"), State::Serves(serving));
+    }
+
+    #[test]
+    fn the_leader_says_for_how_long_a_member_has_been_silent() {
+        let leading = said("Mode: leader\nSilent: 4 34012 ms\nSilent: 5 at least 125000 ms\nSilent: x\n");
+        let (leader, gone) = (leading.leader(), State::Silent("refused".to_owned()));
+        assert_eq!(gone.told(leader, 4), "down 34 s: refused");
+        assert_eq!(gone.told(leader, 5), "down 2 min 5 s or more: refused");
+        assert_eq!(gone.told(leader, 2), "no answer: refused; the leader hears it");
+        assert_eq!(gone.told(None, 4), "no answer: refused");
+        let cut_off = State::Stands.told(leader, 4);
+        assert_eq!(cut_off, "not serving, the leader has not heard it for 34 s");
+        assert_eq!(leading.told(leader, 1), "leader");
+        assert_eq!(said("Mode: follower\nSilent: 4 34012 ms\n").leader(), None);
     }
 
     #[test]

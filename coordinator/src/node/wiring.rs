@@ -276,6 +276,7 @@ impl Parts {
             me: wires.config.id,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
+            quorum: self.quorum.clone(),
             contact,
             contact_max: contact_max(&wires.config),
             replica: self.replica.clone(),

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use rowlock_env::disk::Dir;
 use rowlock_env::{process, time, worker};
@@ -21,6 +22,11 @@ const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).
 const DRAINED: &str = "Drained: true\n";
+/// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
+/// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
+const SILENT: &str = "Silent: ";
+/// Members answer many times a second. Shorter silences are no news.
+const SILENT_FROM: Duration = Duration::from_secs(2);
 
 /// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node,
 /// and the rest if the configuration names it. There are no trace masks: those words are refused whatever it
@@ -135,6 +141,12 @@ fn summary(shared: &Shared, status: &Status) -> String {
     line!(out, "Zxid: {zxid}");
     line!(out, "Mode: {}", mode(status));
     line!(out, "Node count: {}", counts.znodes);
+    for silence in shared.context.metrics.member_silent_seconds.get() {
+        if silence.lasts >= SILENT_FROM {
+            let (node, ms) = (silence.node, silence.lasts.as_millis());
+            line!(out, "{SILENT}{node} {}{ms} ms", if silence.is_least { "at least " } else { "" });
+        }
+    }
     out
 }
 

@@ -14,6 +14,8 @@ use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+use rowlock_types::metrics::Silence;
 
 use super::Raft;
 use crate::raft_types::{LeaderId, TypeConfig};
@@ -24,11 +26,13 @@ pub struct Acks {
     latest: Arc<Mutex<Latest>>,
     /// Changes with every answer.
     heard: Arc<watch::Sender<()>>,
+    /// By member: since when this node knows it as one.
+    members: Arc<Mutex<BTreeMap<u64, Instant>>>,
 }
 
 impl Default for Acks {
     fn default() -> Self {
-        Acks { latest: Arc::default(), heard: Arc::new(watch::channel(()).0) }
+        Acks { latest: Arc::default(), heard: Arc::new(watch::channel(()).0), members: Arc::default() }
     }
 }
 
@@ -36,6 +40,8 @@ impl Default for Acks {
 struct Latest {
     /// Under which leader, which is this node.
     leader: Option<LeaderId>,
+    /// When the first answer to that leader came.
+    since: Option<Instant>,
     /// By member: when the latest of its answered requests was about to be sent.
     sent: BTreeMap<u64, Instant>,
     /// By member: up to where it has stored this leader's log.
@@ -80,6 +86,31 @@ impl Acks {
         latest.sent.remove(&member);
     }
 
+    /// From now on these are the members. One that is added later has not been silent before.
+    fn follow_members(&self, members: &BTreeSet<NodeId>, now: Instant) {
+        let mut known = self.members.lock();
+        known.retain(|member, _| members.contains(&NodeId(*member)));
+        members.iter().for_each(|member| {
+            known.entry(member.0).or_insert(now);
+        });
+        assert_eq!(known.len(), members.len(), "each member is known once");
+    }
+
+    /// How long the members other than `us` have been silent towards this leader, in order of their numbers.
+    fn silences(&self, leader: LeaderId, now: Instant) -> Vec<Silence> {
+        let latest = self.latest.lock();
+        let Some(since) = latest.since.filter(|_| latest.leader == Some(leader)) else { return Vec::new() };
+        let of = |(member, added): (&u64, &Instant)| {
+            let (at, is_least) = match latest.sent.get(member) {
+                Some(sent) => (*sent, false),
+                // It may have been silent before this leader began.
+                None => (since.max(*added), since > *added),
+            };
+            Silence { node: NodeId(*member), lasts: now.saturating_since(at), is_least }
+        };
+        self.members.lock().iter().filter(|(member, _)| **member != leader.node_id).map(of).collect()
+    }
+
     /// When the latest request that `member` has answered was about to be sent.
     #[cfg(test)]
     pub fn acknowledged_by(&self, member: u64) -> Option<Instant> {
@@ -111,7 +142,7 @@ impl Latest {
     /// Forgets an earlier leader.
     fn follow(&mut self, leader: LeaderId) {
         if self.leader < Some(leader) {
-            *self = Latest { leader: Some(leader), ..Latest::default() };
+            *self = Latest { leader: Some(leader), since: Some(time::now()), ..Latest::default() };
         }
         assert!(self.leader >= Some(leader), "acknowledgements are those of the latest leader");
     }
@@ -148,6 +179,19 @@ impl QuorumContact {
     /// folder.
     pub fn forget(&self, member: u64) {
         self.acks.forget(member);
+    }
+
+    /// These are the members from now on.
+    pub fn follow_members(&self, members: &BTreeSet<NodeId>) {
+        self.acks.follow_members(members, time::now());
+    }
+
+    /// For how long each other member has not answered this leader. Empty on other nodes.
+    pub fn silences(&self) -> Vec<Silence> {
+        let metrics = self.raft.metrics();
+        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
+        let leader = LeaderId { term: metrics.current_term, node_id: metrics.id };
+        if metrics.state.is_leader() { self.acks.silences(leader, time::now()) } else { Vec::new() }
     }
 
     /// When this leader was last known to have a quorum, with its term: when the last request that one
@@ -214,6 +258,23 @@ mod tests {
         assert!(noted.quorum(3, US, &three).is_none() && noted.quorum(4, US, &three).is_some());
         noted.note(leader(3), 2, time::now() + Duration::from_secs(9));
         assert!(noted.quorum(3, US, &three).is_none(), "a late answer");
+    }
+
+    #[test]
+    fn a_member_is_silent_since_its_last_answer_or_since_it_is_one_or_since_this_leader_began() {
+        let noted = acks(&[]);
+        let before = time::now();
+        let nodes = |all: &[u64]| all.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
+        noted.follow_members(&nodes(&[US, 2, 3]), before);
+        noted.note(leader(3), 2, before);
+        let at = |s| time::now() + Duration::from_secs(s);
+        noted.follow_members(&nodes(&[US, 2, 3, 4]), at(60));
+        let found = noted.silences(leader(3), at(90));
+        let told: Vec<_> = found.iter().map(|it| (it.node.0, it.lasts.as_secs(), it.is_least)).collect();
+        assert_eq!(told, [(2, 90, false), (3, 90, true), (4, 30, false)]);
+        assert!(noted.silences(leader(4), at(90)).is_empty(), "another leader has heard nobody");
+        noted.follow_members(&nodes(&[US, 2]), at(90));
+        assert_eq!(noted.silences(leader(3), at(90)).len(), 1, "who is no member is not silent");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The instruments of [`super::Metrics`]: counter, gauge, histograms. Recording is a few relaxed atomic adds;
-//! it never locks, allocates or fails.
+//! it never locks, allocates or fails. The one exception is [`SilenceGauge`].
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_proto::NodeId;
 
 use crate::memory::Part;
 use crate::status::Role;
@@ -136,6 +139,34 @@ impl ExpiryGauge {
 impl Default for ExpiryGauge {
     fn default() -> Self {
         ExpiryGauge(TlsListener::ALL.map(|_| AtomicI64::new(Self::UNSET)))
+    }
+}
+
+/// For how long a member has not answered the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// The member.
+    pub node: NodeId,
+    /// Since the latest request that it has answered was sent.
+    pub lasts: Duration,
+    /// It has not answered this leader yet, and may have been silent before.
+    pub is_least: bool,
+}
+
+/// Seconds since each other member answered this leader, shown as one series per member. Nothing on other
+/// nodes. One task writes it, so its lock is hardly ever waited for.
+#[derive(Debug, Default)]
+pub struct SilenceGauge(Mutex<Vec<Silence>>);
+
+impl SilenceGauge {
+    /// Replaces all.
+    pub fn set(&self, silences: Vec<Silence>) {
+        *self.0.lock() = silences;
+    }
+
+    /// All, as they were written last.
+    pub fn get(&self) -> Vec<Silence> {
+        self.0.lock().clone()
     }
 }
 

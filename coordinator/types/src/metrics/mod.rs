@@ -7,8 +7,8 @@ mod stages;
 mod text;
 
 pub use instrument::{
-    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
-    SizeHistogram, TlsListener,
+    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, Silence,
+    SilenceGauge, SizeHistogram, TlsListener,
 };
 pub use leaderships::{LeaderEnd, Leaderships};
 pub use stages::{Stage, StageHistograms};
@@ -69,6 +69,8 @@ metrics! {
 
     /// 1 while this node is drained by an operator.
     drained: Gauge,
+    /// On the leader: seconds since it sent the latest request that the member has answered.
+    member_silent_seconds: SilenceGauge,
 
     /// Places in locks' queues that hold.
     locks_held: Gauge,

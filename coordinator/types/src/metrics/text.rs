@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use super::instrument::{
-    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge,
+    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SilenceGauge,
     SizeHistogram, View,
 };
 use super::leaderships::Leaderships;
@@ -98,6 +98,15 @@ impl Render for ExpiryGauge {
         out.family(name, "gauge", help);
         for (listener, seconds) in self.get() {
             out.sample(name, &[("listener", listener)], seconds);
+        }
+    }
+}
+
+impl Render for SilenceGauge {
+    fn render(&self, out: &mut Text, name: &str, help: &str) {
+        out.family(name, "gauge", help);
+        for silence in self.get() {
+            out.sample(name, &[("node", &silence.node.to_string())], silence.lasts.as_secs_f64());
         }
     }
 }
