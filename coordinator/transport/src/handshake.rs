@@ -89,6 +89,8 @@ pub struct Hello {
     pub cluster: Option<ClusterId>,
     /// Those that the dialer knows.
     pub versions: Versions,
+    /// Where the dialer's own configuration says that it is found (`host:port`); empty: it does not say.
+    pub found_at: String,
 }
 
 /// The listener's first frame to a dialer that may stay.
@@ -251,6 +253,7 @@ mod tests {
             incarnation: Incarnation(from.into()),
             cluster: None,
             versions: Versions::of_this_release(),
+            found_at: format!("10.0.0.{from}:2281"),
         }
     }
 
