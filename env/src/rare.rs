@@ -96,6 +96,8 @@ rare! {
     WipedTakenOut = "wiped-taken-out";
     /// A node that lost its data votes again.
     WipedVotesAgain = "wiped-votes-again";
+    /// The leader has a wiped node vote again that an operator had added.
+    WipedPromoted = "wiped-promoted";
 
     /// A node reads another node's digest of a log index in the log, and has its own digest of it.
     DigestsCompared = "digests-compared";

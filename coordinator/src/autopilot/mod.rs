@@ -28,7 +28,7 @@ use rowlock_types::metrics::Metrics;
 
 use crate::audit::Audit;
 use crate::config::AutopilotConfig;
-use readmit::Underway;
+use readmit::Readmission;
 use voters::Looks;
 
 /// How often a node looks.
@@ -59,7 +59,7 @@ pub struct Autopilot {
 impl Autopilot {
     /// Runs until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
-        let (mut underway, mut looks) = (Underway::default(), Looks::default());
+        let (mut readmission, mut looks) = (Readmission::default(), Looks::default());
         loop {
             tokio::select! {
                 biased;
@@ -69,14 +69,14 @@ impl Autopilot {
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                () = self.look(&mut underway, &mut looks) => {}
+                () = self.look(&mut readmission, &mut looks) => {}
             }
         }
     }
 
-    async fn look(&self, underway: &mut Underway, looks: &mut Looks) {
+    async fn look(&self, readmission: &mut Readmission, looks: &mut Looks) {
         if self.config.readmit_wiped {
-            self.readmit(underway).await;
+            self.readmit(readmission).await;
         }
         self.see_to_voters(looks).await;
     }

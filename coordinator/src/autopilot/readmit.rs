@@ -9,13 +9,22 @@
 //! whose log ends before the removal finds no majority of the old voters any more, even if the returned node
 //! votes for it. And whoever counts the returned node as a voter again has the removal in its log.
 //!
+//! A leader may have been away while the others met the node's old folder. It meets the new one as the first,
+//! and refuses nothing. The others do, so the node waits. Therefore the leader asks a voter that acknowledges
+//! nothing whether it waits, and the others by which folder they know it.
+//!
+//! A learner may have been away while the node did not vote, and is not asked before it votes again. It would
+//! refuse the node for ever, and serve nobody when that leads. So it takes the word of more than half of the
+//! other voters. Nothing counts what a learner knows.
+//!
 //! Invariant: one voter at a time. The next one is taken out when this one has its own removal in its log
 //! again, so that it helps no candidate whose log ends before; or when it is late. It need not vote by then:
 //! it asks every voter before, and one that has lost its data too does not answer it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rowlock_consensus::peer::{Lane, Request, Response};
+use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
@@ -25,6 +34,7 @@ use rowlock_types::incarnation::Incarnation;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::Autopilot;
+use super::health::Step;
 
 /// A node that waits to be taken in tries again and again; longer ago means that it has gone.
 const CAME_WITHIN: Duration = Duration::from_secs(5);
@@ -37,9 +47,27 @@ const MEMBERS_DEADLINE: Duration = Duration::from_secs(2);
 /// How often that is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// How often a leader asks voters that acknowledge nothing whether they wait.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// For an answer to that.
+const ASK_DEADLINE: Duration = Duration::from_millis(500);
+
+/// What a node remembers of those that it takes out and in again.
+#[derive(Debug, Default)]
+pub(super) struct Readmission {
+    underway: Underway,
+    /// When it last asked for nodes that wait.
+    asked: Option<Instant>,
+    /// What was committed then.
+    committed: u64,
+    /// Voters that this leader has taken out. A node that was added by an operator does not ask to vote: its
+    /// configuration calls it a learner, and it has forgotten that it voted.
+    voted: BTreeSet<NodeId>,
+}
+
 /// The voter that this leader has taken out and that does not have that in its log yet.
 #[derive(Debug, Default)]
-pub(super) struct Underway(Option<TakenOut>);
+struct Underway(Option<TakenOut>);
 
 #[derive(Debug)]
 struct TakenOut {
@@ -60,22 +88,106 @@ impl Underway {
 
 impl Autopilot {
     /// Looks at each node that has come with another folder.
-    pub(super) async fn readmit(&self, underway: &mut Underway) {
+    pub(super) async fn readmit(&self, readmission: &mut Readmission) {
+        let mut strangers = self.peers.folder().strangers(CAME_WITHIN);
+        let view = *self.leadership.borrow();
+        let (now, asked) = (time::now(), readmission.asked);
+        if view.leader == Some(self.me)
+            && view.ready
+            && asked.is_none_or(|at| now.saturating_since(at) >= ASK_EVERY)
+        {
+            readmission.asked = Some(now);
+            strangers.extend(self.strangers_to_others().await);
+            self.promote_again(readmission).await;
+        }
+        if view.leader != Some(self.me) {
+            readmission.voted.clear();
+        }
         // Whoever comes under this node's own number is refused for ever.
-        let strangers = self.peers.folder().strangers(CAME_WITHIN);
         for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.me) {
             let view = *self.leadership.borrow();
             match view.leader {
                 Some(leader) if leader == self.me && view.ready => {
-                    self.readmit_as_leader(node, incarnation, underway).await;
+                    self.readmit_as_leader(node, incarnation, readmission).await;
                 }
+                _ if self.is_known_to_voters(node, incarnation).await => self.know(node, incarnation).await,
                 Some(leader) if leader != self.me => self.follow_leader(leader, node, incarnation).await,
                 _ => {}
             }
         }
     }
 
-    async fn readmit_as_leader(&self, node: NodeId, incarnation: Incarnation, underway: &mut Underway) {
+    /// Voters that have nothing and wait, because others than this leader know them by another folder.
+    async fn strangers_to_others(&self) -> Vec<(NodeId, Incarnation)> {
+        let facts = facts::facts(&self.raft);
+        let alive = facts::alive_members(&self.raft, UP_WITHIN);
+        let voters: Vec<NodeId> =
+            facts.members.voters.iter().copied().filter(|node| *node != self.me).collect();
+        let silent = voters.iter().copied().filter(|node| !alive.contains(node)).collect();
+        let mut waiting = self.introductions(silent).await;
+        waiting.retain(|_, answer| answer.is_fresh() && !answer.is_admitted);
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let others = voters.into_iter().filter(|node| !waiting.contains_key(node)).collect();
+        let others = self.introductions(others).await;
+        let met = self.peers.folder().known();
+        met.into_iter()
+            .filter(|(node, ours)| waiting.contains_key(node) && is_met_otherwise(*node, *ours, &others))
+            .collect()
+    }
+
+    /// A voter that this leader has taken out votes again when it has the log, and each voter knows it by its
+    /// new folder, so that none refuses its connections.
+    async fn promote_again(&self, readmission: &mut Readmission) {
+        let Some((members, version)) = facts::settled_members(&self.raft) else { return };
+        let facts = facts::facts(&self.raft);
+        // The log goes on while a member stores it: what was committed at the last look is asked for.
+        let needed = std::mem::replace(&mut readmission.committed, facts.committed_index);
+        let voted = &mut readmission.voted;
+        voted.retain(|node| !members.voters.contains(node));
+        let alive = facts::alive_members(&self.raft, UP_WITHIN);
+        let has_log = |node: &NodeId| {
+            let stored = facts.replicated.iter().find(|(other, _)| other == node);
+            stored.is_some_and(|(_, index)| *index >= needed)
+        };
+        let is_ready =
+            |node: &NodeId| members.nodes.contains_key(node) && alive.contains(node) && has_log(node);
+        let Some(node) = voted.iter().copied().find(is_ready) else { return };
+        let known = self.peers.folder().known();
+        let Some(known) = known.into_iter().find(|(met, _)| *met == node) else { return };
+        let others: Vec<NodeId> = members.voters.iter().copied().filter(|voter| *voter != self.me).collect();
+        let count = others.len();
+        let answers = self.introductions(others).await;
+        if answers.len() == count && answers.values().all(|answer| answer.known.contains(&known)) {
+            rare::taken(Rare::WipedPromoted);
+            self.carry_out(Step::Promote(node), &members, version).await;
+        }
+    }
+
+    /// Whether this node does not vote, and more than half of the other voters know the node by this folder.
+    async fn is_known_to_voters(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        let facts = facts::facts(&self.raft);
+        if facts.members.voters.contains(&self.me) {
+            return false;
+        }
+        let others = facts.members.nodes.keys().copied().filter(|other| *other != self.me && *other != node);
+        let answers = self.introductions(others.collect()).await;
+        knows_majority(self.me, (node, incarnation), &answers)
+    }
+
+    async fn introductions(&self, nodes: Vec<NodeId>) -> BTreeMap<NodeId, Introduction> {
+        let deadline = Instant::now() + ASK_DEADLINE;
+        let asked = nodes.into_iter().map(|node| async move {
+            match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
+                Ok(Response::Introduced(introduction)) => Some((node, introduction)),
+                _ => None,
+            }
+        });
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    async fn readmit_as_leader(&self, node: NodeId, incarnation: Incarnation, readmission: &mut Readmission) {
         let facts = facts::facts(&self.raft);
         let (is_member, votes) =
             (facts.members.nodes.contains_key(&node), facts.members.voters.contains(&node));
@@ -90,7 +202,7 @@ impl Autopilot {
             return;
         }
         let now = time::now();
-        if votes && !underway.allows(node, stored, now) {
+        if votes && !readmission.underway.allows(node, stored, now) {
             return;
         }
         tracing::warn!(
@@ -103,7 +215,8 @@ impl Autopilot {
                 rare::taken(Rare::WipedTakenOut);
                 tracing::info!(%node, index, "taken out of the members");
                 if votes {
-                    underway.0 = Some(TakenOut { node, since: now, index });
+                    readmission.underway.0 = Some(TakenOut { node, since: now, index });
+                    readmission.voted.insert(node);
                 }
             }
             Ok(Err(code)) => tracing::debug!(%node, ?code, "not taken out yet"),
@@ -150,9 +263,66 @@ impl Autopilot {
     }
 }
 
+/// Whether one of these knows the node by another folder than `ours`.
+fn is_met_otherwise(node: NodeId, ours: Incarnation, others: &BTreeMap<NodeId, Introduction>) -> bool {
+    let mut known = others.values().flat_map(|answer| &answer.known);
+    known.any(|(whose, theirs)| *whose == node && *theirs != ours)
+}
+
+/// Whether more than half of the voters other than the node itself, by the newest membership that is told, know
+/// it by this folder. Not if `me` is one of them.
+fn knows_majority(
+    me: NodeId,
+    (node, incarnation): (NodeId, Incarnation),
+    answers: &BTreeMap<NodeId, Introduction>,
+) -> bool {
+    let Some(newest) = answers.values().max_by_key(|answer| answer.members_at) else { return false };
+    let others: Vec<&NodeId> = newest.voters.iter().filter(|voter| **voter != node).collect();
+    let knows = |voter: &&&NodeId| {
+        let answer = answers.get(**voter);
+        answer.is_some_and(|it| it.is_admitted && it.known.contains(&(node, incarnation)))
+    };
+    !others.contains(&&me) && others.iter().filter(knows).count() * 2 > others.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_voter_that_others_know_by_another_folder_is_found() {
+        let knows = |known: &[(u64, u128)]| {
+            let known = known.iter().map(|(node, folder)| (NodeId(*node), Incarnation(*folder))).collect();
+            Introduction { known, ..Introduction::default() }
+        };
+        let others = [(NodeId(1), knows(&[(2, 20), (4, 40)])), (NodeId(2), knows(&[(1, 10)]))].into();
+        assert!(is_met_otherwise(NodeId(4), Incarnation(41), &others), "node 1 has met its old folder");
+        assert!(!is_met_otherwise(NodeId(4), Incarnation(40), &others), "by the same one");
+        assert!(!is_met_otherwise(NodeId(3), Incarnation(30), &others), "they have not met it");
+    }
+
+    #[test]
+    fn a_learner_takes_the_word_of_more_than_half_of_the_other_voters() {
+        let voters: Vec<NodeId> = [1, 2, 3].map(NodeId).to_vec();
+        let says = |folder: u128| Introduction {
+            voters: voters.clone(),
+            members_at: Some(7),
+            is_admitted: true,
+            known: vec![(NodeId(1), Incarnation(folder))],
+            ..Introduction::default()
+        };
+        let new = (NodeId(1), Incarnation(11));
+        let of =
+            |all: &[(u64, u128)]| all.iter().map(|(node, folder)| (NodeId(*node), says(*folder))).collect();
+        assert!(knows_majority(NodeId(4), new, &of(&[(2, 11), (3, 11)])));
+        assert!(!knows_majority(NodeId(4), new, &of(&[(2, 11), (3, 10)])), "half of the others");
+        assert!(!knows_majority(NodeId(4), new, &of(&[(2, 11)])), "the other one may know better");
+        assert!(!knows_majority(NodeId(3), new, &of(&[(2, 11)])), "who votes waits for the removal");
+        assert!(!knows_majority(NodeId(4), new, &of(&[])));
+        let mut waits: BTreeMap<NodeId, Introduction> = of(&[(2, 11), (3, 11)]);
+        waits.values_mut().for_each(|answer| answer.is_admitted = false);
+        assert!(!knows_majority(NodeId(4), new, &waits), "who waits itself says nothing for others");
+    }
 
     #[test]
     fn one_voter_is_taken_out_at_a_time() {

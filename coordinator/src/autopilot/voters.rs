@@ -87,7 +87,7 @@ impl Autopilot {
     }
 
     /// Whether it was done.
-    async fn carry_out(&self, step: Step, members: &Members, version: u64) -> bool {
+    pub(super) async fn carry_out(&self, step: Step, members: &Members, version: u64) -> bool {
         let config_id = i64::try_from(version).expect("Invariant: an index of the log fits");
         let (wanted, node, op) = match step {
             Step::Promote(node) => {

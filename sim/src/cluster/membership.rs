@@ -151,9 +151,11 @@ impl Membership {
         self.entries.lock()[place].is_founder
     }
 
-    /// The operator knows the node's role now.
+    /// The operator knows the node's role now. Not that of one that is being taken out and in again: what it
+    /// was a moment ago, it may not be any more.
     pub fn set_part(&self, place: usize, part: Part) {
-        self.entries.lock()[place].part = part;
+        let entry = &mut self.entries.lock()[place];
+        entry.part = if self.readmits && entry.has_forgotten { Part::Unknown } else { part };
     }
 
     /// The node's role, as far as the operator knows.
@@ -233,6 +235,17 @@ mod tests {
         assert!(membership.take_into_use(4) && !membership.take_into_use(4));
         membership.lose(4);
         assert!(!membership.take_into_use(4) && !membership.is_in_use(4));
+    }
+
+    #[test]
+    fn what_a_node_becomes_that_is_taken_in_again_is_not_known() {
+        let readmits = |readmits| Membership { readmits, ..membership() };
+        for (membership, part) in [(readmits(true), Part::Unknown), (readmits(false), Part::Voter)] {
+            membership.forget(3);
+            // The operator's job was begun before the node lost its data, and ends after that.
+            membership.set_part(3, Part::Voter);
+            assert_eq!(membership.part(NodeId(4)), part);
+        }
     }
 
     #[test]

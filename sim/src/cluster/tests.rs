@@ -117,6 +117,46 @@ fn two_nodes_of_five_that_lost_their_data_are_back_soon() {
     assert_eq!(run(&plan).violation, None);
 }
 
+/// A node joins and becomes a voter while another one is cut off, and loses its data just before that one
+/// leads. The new leader has never met the old folder, so it refuses nothing; the others do (seed 61,088).
+#[test]
+fn a_wiped_voter_whose_old_folder_the_leader_has_never_met_has_its_log_again() {
+    let script = "1s isolate node3 for 2s\n1200ms add-voter node4\n5s wipe node4 for 1500ms\n\
+                  5500ms transfer node3";
+    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
+    let plan = Plan { seed: 61_088, seconds: 8, scenario, script, mutant: None, record: false };
+    let outcome = run(&plan);
+    assert_eq!(outcome.violation, None);
+    assert_eq!(outcome.stats.rare.of(Rare::WipedTakenOut), 1, "it was taken out and in again");
+    assert!(outcome.stats.rare.of(Rare::WipedPromoted) > 0, "it votes again, as it did before");
+}
+
+/// A node becomes a learner while the cluster takes another one in again that lost its data, and hears of the
+/// old folder from the others. It meets the new one when that leads (seed 60,650).
+#[test]
+fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
+    let script = "2s wipe node1 for 3s\n4s add-learner node4\n4500ms isolate node4 for 3s\n9s transfer node1";
+    for seed in [60_650, 61_088] {
+        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
+        let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: false };
+        let outcome = run(&plan);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "seed {seed}: node 1 can lead");
+    }
+}
+
+/// One of three voters is lost, and another one moves. The one that is left has more of the log, so it must
+/// find the moved one, and no leader is there to tell it where that is: the moved one does.
+#[test]
+fn a_moved_voter_of_the_last_two_says_where_it_is() {
+    let script = "2s lose-disk follower1\n4s readdress follower1 for 500ms";
+    for seed in 1..=3 {
+        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
+        let plan = Plan { seed, seconds: 8, scenario, script, mutant: None, record: false };
+        assert_eq!(run(&plan).violation, None, "seed {seed}");
+    }
+}
+
 /// Nodes get another port, one after the other, the first one twice: the others find them there when the
 /// operator has said so, and no promise is broken.
 #[test]
