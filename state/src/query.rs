@@ -59,6 +59,7 @@ impl Machine {
             }
             names.push(String::from(&**name));
         }
+        assert!(!is_more || !names.is_empty(), "a page that others follow has a name");
         Ok((names, is_more, self.shown(path, znode.stat())))
     }
 

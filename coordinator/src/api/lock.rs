@@ -252,8 +252,8 @@ impl Api {
         }
     }
 
-    /// Gives back what is held or waited for. Whether this request, or a copy of it that came before, has done
-    /// so: false says that the lease had lost it already.
+    /// Gives back what is held or waited for. Whether this request, or a copy of it that came before, has
+    /// done so: false says that the lease had lost it already.
     ///
     /// # Errors
     /// [`Refusal::Unknown`]: repeat it.

@@ -1,5 +1,5 @@
-//! Locks for clients that have nothing but HTTP: what decides about leases, locks and znodes. It knows neither
-//! HTTP nor sockets; `http/api` is a thin skin on it.
+//! Locks for clients that have nothing but HTTP: what decides about leases, locks and znodes. It knows
+//! neither HTTP nor sockets; `http/api` is a thin skin on it.
 //!
 //! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
 //! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any

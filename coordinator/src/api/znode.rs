@@ -1,7 +1,7 @@
 //! Znodes: reads of this node's state, and the writes that clients of the ZooKeeper protocol make.
 //!
-//! A write with a lease is the lease's, and may carry an id by which it takes effect once. One without is made
-//! by a session of its own, since every write has one.
+//! A write with a lease is the lease's, and may carry an id by which it takes effect once. One without is
+//! made by a session of its own, since every write has one.
 
 use std::str::FromStr;
 use std::sync::Arc;

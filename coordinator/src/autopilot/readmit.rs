@@ -269,8 +269,8 @@ fn is_met_otherwise(node: NodeId, ours: Incarnation, others: &BTreeMap<NodeId, I
     known.any(|(whose, theirs)| *whose == node && *theirs != ours)
 }
 
-/// Whether more than half of the voters other than the node itself, by the newest membership that is told, know
-/// it by this folder. Not if `me` is one of them.
+/// Whether more than half of the voters other than the node itself, by the newest membership that is told,
+/// know it by this folder. Not if `me` is one of them.
 fn knows_majority(
     me: NodeId,
     (node, incarnation): (NodeId, Incarnation),

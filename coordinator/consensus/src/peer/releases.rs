@@ -1,5 +1,5 @@
-//! What the nodes of the cluster say of themselves when they are met: which versions they know, and where they
-//! are found.
+//! What the nodes of the cluster say of themselves when they are met: which versions they know, and where
+//! they are found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //!
 //! `theme` draws from the seed what the clients of a run do. `life` opens sessions and sends operations
 //! (`operations`) over them. `caller` and `section` stand between these and the client, and report every
-//! call, watch and held lock to the checkers. `plain` has clients that speak only ZooKeeper's requests, `rest` those by HTTP.
+//! call, watch and held lock to the checkers. `plain` has clients that speak only ZooKeeper's requests,
+//! `rest` those by HTTP.
 //!
 //! Invariant: nothing here waits for ever, except for locks and for what ends with the session.
 
