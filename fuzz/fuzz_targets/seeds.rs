@@ -195,7 +195,6 @@ fn handshakes() -> [Vec<u8>; 3] {
         incarnation: Incarnation(1 << 100),
         cluster: Some(ClusterId(1 << 99)),
         versions: Versions::of_this_release(),
-        found_at: String::new(),
     };
     let welcome = Welcome { incarnation: Incarnation(7), versions: Versions::of_this_release() };
     let refusal = handshake::HandshakeRefusal::Node { wanted: NodeId(3) };

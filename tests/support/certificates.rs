@@ -143,7 +143,6 @@ pub fn hello(from: u64, to: u64) -> BytesMut {
         incarnation: Incarnation(1),
         cluster: None,
         versions: Versions::of_this_release(),
-        found_at: String::new(),
     };
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId::NONE, &handshake::encode_hello(&hello));

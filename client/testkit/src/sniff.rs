@@ -87,7 +87,6 @@ mod tests {
             lane: Lane::Control,
             incarnation: Incarnation(3),
             cluster: None,
-            found_at: String::new(),
             versions: Versions::of_this_release(),
         };
         frame::push(&mut out, RequestId::NONE, &encode_hello(&hello));

@@ -172,7 +172,7 @@ fn peers_of(
 ) -> PeerPool {
     let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
     let peers = PeerPool::new(us, tasks.clone())
-        .of_folder(opened.folder.clone(), Releases::of(config.versions.clone()).at(&config.peer_addr));
+        .of_folder(opened.folder.clone(), Releases::of(config.versions.clone()));
     let peers = peers.counted_in(replica.memory.peers.clone()).secured_by(tls::security(config, tls));
     for other in config.members.iter().filter(|member| member.id != config.id) {
         peers.set_address(other.id, &other.peer_addr);

@@ -65,7 +65,6 @@ async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
         incarnation: Incarnation(2),
         cluster: None,
         versions: Versions::of_this_release(),
-        found_at: String::new(),
     };
     raw.send(0, &handshake::encode_hello(&hello)).await;
     let verdict = raw.receive().await.expect("a verdict");

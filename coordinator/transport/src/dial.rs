@@ -24,8 +24,7 @@ pub(super) type Address = Arc<Mutex<Places>>;
 
 /// Where a node is said to be, and where it was said to be before. `cluster.toml` and the membership may
 /// differ while a node moves, and either may be the newer one: a node that must hear from the moved one
-/// before it takes part cannot be told by the log. And the moved node may reach this one and say where it is,
-/// while no leader is there to tell it by the log. Trying each is safe, since the handshake asks who is
+/// before it takes part cannot be told by the log. Trying both is safe, since the handshake asks who is
 /// there.
 #[derive(Debug, Default)]
 pub(super) struct Places {
@@ -42,14 +41,12 @@ impl Places {
         }
     }
 
-    /// Where to try after so many failures in a row, and whether it was said there last. `told`: by the node
-    /// itself.
-    fn after(&self, failures: u32, told: Option<String>) -> (String, bool) {
-        let mut places = vec![self.now.clone()];
-        places.extend(told.into_iter().chain(self.before.clone()).filter(|place| *place != self.now));
-        places.dedup();
-        let at = failures as usize % places.len();
-        (places.swap_remove(at), at == 0)
+    /// Where to try after so many failures in a row, and whether it was said there last.
+    fn after(&self, failures: u32) -> (String, bool) {
+        match &self.before {
+            Some(before) if failures % 2 == 1 => (before.clone(), false),
+            _ => (self.now.clone(), true),
+        }
     }
 }
 
@@ -81,8 +78,7 @@ impl Dialer {
         if let Some(not_before) = not_before {
             time::sleep_until(not_before).await;
         }
-        let told = self.known.place_of(self.to);
-        let (address, is_newest) = self.address.lock().after(failures, told);
+        let (address, is_newest) = self.address.lock().after(failures);
         let dialed = self.attempt(&address).await;
         let mut backoff = self.backoff.lock();
         match &dialed {
@@ -115,7 +111,6 @@ impl Dialer {
             incarnation: self.known.incarnation(),
             cluster: self.known.cluster(),
             versions: self.known.versions(),
-            found_at: self.known.found_at(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
@@ -175,26 +170,11 @@ mod tests {
         let mut places = Places::default();
         places.set("a:1");
         places.set("a:1");
-        assert_eq!(places.after(1, None), ("a:1".to_owned(), true), "there is no other place");
+        assert_eq!(places.after(1), ("a:1".to_owned(), true), "there is no other place");
         places.set("b:1");
-        assert_eq!(places.after(0, None), ("b:1".to_owned(), true));
-        assert_eq!(places.after(1, None), ("a:1".to_owned(), false));
-        assert_eq!(places.after(2, None), ("b:1".to_owned(), true));
-    }
-
-    #[test]
-    fn a_node_is_looked_for_where_it_says_that_it_is() {
-        let mut places = Places::default();
-        places.set("a:1");
-        let told = |place: &str| Some(place.to_owned());
-        let all = |places: &Places, told: Option<String>| -> Vec<String> {
-            (0..4).map(|failures| places.after(failures, told.clone()).0).collect()
-        };
-        assert_eq!(all(&places, told("a:1")), ["a:1"; 4], "it is where it was");
-        assert_eq!(all(&places, told("c:1")), ["a:1", "c:1", "a:1", "c:1"]);
-        places.set("b:1");
-        assert_eq!(all(&places, told("c:1")), ["b:1", "c:1", "a:1", "b:1"]);
-        assert_eq!(all(&places, told("a:1")), ["b:1", "a:1", "b:1", "a:1"]);
+        assert_eq!(places.after(0), ("b:1".to_owned(), true));
+        assert_eq!(places.after(1), ("a:1".to_owned(), false));
+        assert_eq!(places.after(2), ("b:1".to_owned(), true));
     }
 
     #[test]

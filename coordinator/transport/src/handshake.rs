@@ -89,8 +89,6 @@ pub struct Hello {
     pub cluster: Option<ClusterId>,
     /// Those that the dialer knows.
     pub versions: Versions,
-    /// Where the dialer's own configuration says that it is found (`host:port`); empty: it does not say.
-    pub found_at: String,
 }
 
 /// The listener's first frame to a dialer that may stay.
@@ -253,7 +251,6 @@ mod tests {
             incarnation: Incarnation(from.into()),
             cluster: None,
             versions: Versions::of_this_release(),
-            found_at: format!("10.0.0.{from}:2281"),
         }
     }
 

@@ -1,5 +1,5 @@
 //! By which incarnation a node knows each other node: asked in each handshake, kept on the node's disk. And
-//! which versions each knows, and where it is found, as it last said.
+//! which versions each knows, as it last said.
 
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ClusterId, NodeId};
@@ -17,17 +17,8 @@ pub trait KnownIncarnations: Send + Sync + 'static {
     /// Those that this node offers to others now.
     fn versions(&self) -> Versions;
 
-    /// Where this node's configuration says that it is found; empty: it says nothing.
-    fn found_at(&self) -> String;
-
-    /// A node has said which versions it knows; it is recorded, and there is a common one.
+    /// A node has said which ones it knows; it is recorded, and there is a common one.
     fn heard(&self, node: NodeId, versions: Versions);
-
-    /// A node that has dialed this one has said where it is found; it is recorded.
-    fn told_of(&self, node: NodeId, found_at: String);
-
-    /// Where a node has said last that it is found.
-    fn place_of(&self, node: NodeId) -> Option<String>;
 
     /// Records by which incarnation a node is known, if this is the first time: durably, before this is done.
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>>;

@@ -255,9 +255,6 @@ impl<S: Service> Server<S> {
         match self.known.record(node, hello.incarnation).await {
             Ok(()) => {
                 self.known.heard(node, hello.versions.clone());
-                if !hello.found_at.is_empty() {
-                    self.known.told_of(node, hello.found_at.clone());
-                }
                 Ok(Ok(hello))
             }
             Err(NotRecorded::OtherFolder) => Ok(Err(HandshakeRefusal::OtherFolder { node })),

@@ -36,17 +36,7 @@ impl KnownIncarnations for Anybody {
         Versions::of_this_release()
     }
 
-    fn found_at(&self) -> String {
-        String::new()
-    }
-
     fn heard(&self, _: NodeId, _: Versions) {}
-
-    fn told_of(&self, _: NodeId, _: String) {}
-
-    fn place_of(&self, _: NodeId) -> Option<String> {
-        None
-    }
 
     fn record(&self, _: NodeId, _: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {
         std::future::ready(Ok(())).boxed()

@@ -145,18 +145,6 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
     }
 }
 
-/// One of three voters is lost, and another one moves. The one that is left has more of the log, so it must
-/// find the moved one, and no leader is there to tell it where that is: the moved one does.
-#[test]
-fn a_moved_voter_of_the_last_two_says_where_it_is() {
-    let script = "2s lose-disk follower1\n4s readdress follower1 for 500ms";
-    for seed in 1..=3 {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 8, scenario, script, mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
-    }
-}
-
 /// Nodes get another port, one after the other, the first one twice: the others find them there when the
 /// operator has said so, and no promise is broken.
 #[test]

@@ -1,5 +1,5 @@
-//! Answers the transport from the data folder: by which incarnation another node is known. And tells what
-//! nodes say of themselves: which versions they know, and where they are found.
+//! Answers the transport from the data folder: by which incarnation another node is known. And tells which
+//! versions the nodes say that they know.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -29,20 +29,8 @@ impl KnownIncarnations for FolderIncarnations {
         self.1.ours().clone().since(left_behind)
     }
 
-    fn found_at(&self) -> String {
-        self.1.found_at().to_owned()
-    }
-
     fn heard(&self, node: NodeId, versions: Versions) {
         self.1.hear(node, versions);
-    }
-
-    fn told_of(&self, node: NodeId, found_at: String) {
-        self.1.tell_place(node, found_at);
-    }
-
-    fn place_of(&self, node: NodeId) -> Option<String> {
-        self.1.place_of(node)
     }
 
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {

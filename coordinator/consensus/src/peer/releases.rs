@@ -1,5 +1,4 @@
-//! What the nodes of the cluster say of themselves when they are met: which versions they know, and where
-//! they are found.
+//! Which versions the nodes of the cluster know, as each said when it was last met.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +16,6 @@ pub struct Releases {
     ours: Arc<Versions>,
     /// Bounded: only of nodes that are recorded (`limits::KNOWN_NODES_MAX`).
     heard: Arc<Mutex<BTreeMap<NodeId, Versions>>>,
-    /// Where this node says that it is found; empty: nowhere.
-    found_at: Arc<str>,
-    /// Where others have said that they are found. Bounded in the same way.
-    places: Arc<Mutex<BTreeMap<NodeId, String>>>,
 }
 
 impl Default for Releases {
@@ -32,27 +27,7 @@ impl Default for Releases {
 impl Releases {
     /// Of a node that knows these, and has met no other.
     pub fn of(ours: Versions) -> Releases {
-        Releases { ours: Arc::new(ours), heard: Arc::default(), found_at: "".into(), places: Arc::default() }
-    }
-
-    /// As it is, of a node that is found at this address (`host:port`).
-    #[must_use]
-    pub fn at(self, address: &str) -> Releases {
-        Releases { found_at: address.into(), ..self }
-    }
-
-    pub(super) fn found_at(&self) -> &str {
-        &self.found_at
-    }
-
-    pub(super) fn tell_place(&self, node: NodeId, found_at: String) {
-        let mut places = self.places.lock();
-        places.insert(node, found_at);
-        assert!(places.len() <= KNOWN_NODES_MAX, "only nodes that are recorded are heard of");
-    }
-
-    pub(super) fn place_of(&self, node: NodeId) -> Option<String> {
-        self.places.lock().get(&node).cloned()
+        Releases { ours: Arc::new(ours), heard: Arc::default() }
     }
 
     /// This node's.

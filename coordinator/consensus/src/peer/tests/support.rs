@@ -270,7 +270,6 @@ pub fn hello(lane: Lane) -> Hello {
         incarnation: Incarnation(1),
         cluster: None,
         versions: versions(),
-        found_at: "10.0.0.1:2281".to_owned(),
     }
 }
 
