@@ -107,7 +107,7 @@ impl Api {
     /// so: repeating it is no error.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: it may be held, for [`TTL_MS`] at the most unless it is asked for again.
+    /// [`Refusal::Unknown`]: it may be held, for 10 s at the most unless it is asked for again.
     /// # Cancel safety
     /// As after `Unknown`.
     pub async fn lock_state(
