@@ -116,6 +116,7 @@ pub async fn process(
             }
             order = orders.recv() => match order {
                 Some(Order::HandOver(to)) => node.hand_over(to).await,
+                Some(Order::Restart) => break Process::Restarting,
                 Some(Order::Stop) | None => break Process::Stopped,
             },
             changed = status.changed() => {

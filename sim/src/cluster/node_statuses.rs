@@ -23,6 +23,8 @@ pub enum Process {
     },
     /// It stopped in order, as it was asked to.
     Stopped,
+    /// So it did, and it is to start again.
+    Restarting,
 }
 
 /// What an operator asks of a running node.
@@ -30,6 +32,8 @@ pub enum Process {
 pub enum Order {
     /// Stop in order.
     Stop,
+    /// Stop in order, and start again with the `cluster.toml` of that moment.
+    Restart,
     /// Give the leadership to that node.
     HandOver(NodeId),
 }
@@ -87,7 +91,7 @@ impl NodeStatuses {
 
     /// A process has ended by itself and is not cleared away yet.
     pub fn has_news(&self) -> bool {
-        self.0.lock().iter().any(|entry| matches!(entry.process, Process::Failed { .. } | Process::Stopped))
+        self.0.lock().iter().any(|entry| !matches!(entry.process, Process::Up | Process::Down))
     }
 
     /// The states of the processes.

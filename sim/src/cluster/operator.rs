@@ -42,6 +42,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(50);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
+/// No node has served for so long while one is looked for at its old place: the others are restarted.
+const LEADERLESS: Duration = Duration::from_secs(6);
+/// Between two restarts.
+const NEXT_RESTART: Duration = Duration::from_secs(3);
 
 /// A task for the operator. Machines are named by their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +182,7 @@ impl Operator {
     }
 
     async fn carry_out(&self, job: Job, session: &mut Option<Client>) -> Result<(), &'static str> {
+        let mut restarts_at = time::now() + LEADERLESS;
         loop {
             let why = match self.attempt(job, session).await {
                 Ok(part) => {
@@ -196,7 +201,25 @@ impl Operator {
                 }
                 return Err(why);
             }
+            if session.as_ref().is_some_and(|client| client.valid_until().is_some()) {
+                restarts_at = time::now() + LEADERLESS;
+            } else if let Job::Address(place) = job
+                && time::now() >= restarts_at
+            {
+                self.restart_others(place).await;
+                restarts_at = time::now() + LEADERLESS;
+            }
             time::sleep(AGAIN).await;
+        }
+    }
+
+    /// No majority finds each other, so the members cannot be told where the node is. Its new address stands
+    /// in every `cluster.toml`, which nodes read as they start.
+    async fn restart_others(&self, moved: usize) {
+        self.note(format!("restart the others, so that they look for node {} anew", node_id(moved)));
+        for place in self.membership.in_use().into_iter().filter(|place| *place != moved) {
+            self.statuses.order(place, Order::Restart);
+            time::sleep(NEXT_RESTART).await;
         }
     }
 

@@ -311,7 +311,12 @@ impl Run {
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
-                Process::Up | Process::Failed { .. } if !is_up => {
+                Process::Restarting if is_up => {
+                    self.statuses.end(place, Process::Down);
+                    self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
+                    self.injector.clear_away(place)?;
+                }
+                Process::Up | Process::Restarting | Process::Failed { .. } if !is_up => {
                     self.statuses.end(place, Process::Down);
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };
                     self.record.node(node_id(place), NodeFact::Ended { how });
