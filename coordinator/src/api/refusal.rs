@@ -67,7 +67,9 @@ impl Refusal {
             ErrorCode::BadVersion => Refusal::OtherVersion,
             ErrorCode::InvalidAcl => Refusal::Bad("the ACL is not valid".to_owned()),
             ErrorCode::BadArguments => Refusal::Bad(
-                "the request is not valid, or its request_id was used for another one".to_owned(),
+                "the request is not valid, its request_id was used for another one, or the znode of a lock with \
+                 permits holds other data"
+                    .to_owned(),
             ),
             other => Refusal::Bad(format!("the cluster has refused it: {other:?}")),
         }

@@ -125,7 +125,7 @@ impl Attempt<'_> {
             match (*status, document["state"].as_str()) {
                 (200, Some("held")) => return Got::Held(token(document)),
                 (202, Some("waiting")) => {}
-                (200, Some("busy")) | (422, _) => return Got::Busy,
+                (200, Some("busy")) | (400 | 422, _) => return Got::Busy,
                 (200, Some("gone")) => return Got::Gone,
                 (403 | 404 | 429, _) => return Got::Over,
                 _ => panic!("{} {} gets {status} {document}", asking.head, asking.body),
