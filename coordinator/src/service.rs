@@ -176,6 +176,8 @@ impl PeerService for Service {
 
     async fn introduce(&self, from: NodeId) -> Introduction {
         let (raft, stored) = (facts::facts(&self.raft), self.quorum.stored_by(from.0));
+        let nodes = raft.members.nodes.iter();
+        let addresses = nodes.map(|(node, member)| (*node, member.dial_addr())).collect();
         Introduction {
             voters: raft.members.voters.iter().copied().collect(),
             learners: raft.learners(),
@@ -186,6 +188,7 @@ impl PeerService for Service {
             leader: raft.leader,
             acknowledged: stored.map(|(_, index)| index),
             known: self.data_folder.known(),
+            addresses,
         }
     }
 

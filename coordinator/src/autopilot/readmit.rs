@@ -63,6 +63,8 @@ pub(super) struct Readmission {
     /// Voters that this leader has taken out. A node that was added by an operator does not ask to vote: its
     /// configuration calls it a learner, and it has forgotten that it voted.
     voted: BTreeSet<NodeId>,
+    /// Of whose new folders this leader has said that it takes their nodes out.
+    said: BTreeSet<(NodeId, Incarnation)>,
 }
 
 /// The voter that this leader has taken out and that does not have that in its log yet.
@@ -102,6 +104,7 @@ impl Autopilot {
         }
         if view.leader != Some(self.me) {
             readmission.voted.clear();
+            readmission.said.clear();
         }
         // Whoever comes under this node's own number is refused for ever.
         for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.me) {
@@ -205,10 +208,12 @@ impl Autopilot {
         if votes && !readmission.underway.allows(node, stored, now) {
             return;
         }
-        tracing::warn!(
-            %node,
-            "a node comes with another data folder than before: it lost its data. It is taken out of the members, and in again"
-        );
+        if readmission.said.insert((node, incarnation)) {
+            tracing::warn!(
+                %node,
+                "a node comes with another data folder than before: it lost its data. It is taken out of the members, and in again"
+            );
+        }
         let leaving = Wanted { leaving: Some(node.to_string()), config_id: -1, ..Wanted::default() };
         match self.reconfigurer.reconfigure(&leaving).await {
             Ok(Ok(index)) => {

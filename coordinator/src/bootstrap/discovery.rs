@@ -22,7 +22,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
 
-use super::judge::{Answers, Us};
+use super::judge::Answers;
 use super::{ASK_DEADLINE, Bootstrap, member};
 use crate::config::Discovery;
 
@@ -156,7 +156,7 @@ impl Bootstrap {
 
     /// With whom this node is to form the cluster now, if it is to. Without `[cluster]`: the voters of
     /// `cluster.toml`.
-    pub(super) async fn founding_members(&self, us: &Us) -> Option<BTreeMap<NodeId, Member>> {
+    pub(super) async fn founding_members(&self) -> Option<BTreeMap<NodeId, Member>> {
         let Some(discovery) = &self.config.discovery else {
             let voters = self.config.members.iter().filter(|m| !m.learner);
             return Some(voters.map(|m| (m.id, member(m))).collect());
@@ -165,7 +165,7 @@ impl Bootstrap {
         let entry = self.config.members.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         // Half of them do not suffice here.
-        let answers = self.everybody(us).await;
+        let answers = self.everybody().await;
         if me != FOUNDER {
             self.tell_founder(&answers, ours).await;
             return None;

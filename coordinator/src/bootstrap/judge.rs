@@ -24,8 +24,6 @@ pub(super) struct Us {
     pub(super) is_learner: bool,
     /// The voters of its configuration.
     pub(super) founders: BTreeSet<NodeId>,
-    /// All members of its configuration: those that it calls learners may have become voters since.
-    pub(super) configured: BTreeSet<NodeId>,
     /// The voters of its log.
     pub(super) voters: BTreeSet<NodeId>,
     /// Index of the log entry that names them.
@@ -39,12 +37,6 @@ pub(super) struct Us {
 }
 
 impl Us {
-    /// Whom to ask: the members that this node knows, by its log or by its configuration.
-    pub(super) fn known_nodes(&self) -> impl Iterator<Item = NodeId> {
-        let known: BTreeSet<NodeId> = self.configured.union(&self.voters).copied().collect();
-        known.into_iter().filter(|node| *node != self.node)
-    }
-
     /// It has nothing, and nobody has said yet that it never had.
     pub(super) fn is_newcomer(&self) -> bool {
         self.state == FolderState::Unknown && self.last_index.is_none()
@@ -198,7 +190,6 @@ mod tests {
             state: FolderState::Unknown,
             is_learner: false,
             founders: set(founders),
-            configured: set(founders),
             voters: BTreeSet::new(),
             members_at: None,
             last_index: None,
@@ -253,9 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_asks_also_those_that_were_learners_when_it_was_configured() {
-        let us = Us { is_learner: true, configured: set(&[1, 2, 3, 4, 5]), ..newcomer(5, &[1, 2, 3]) };
-        assert_eq!(us.known_nodes().collect::<BTreeSet<_>>(), set(&[1, 2, 3, 4]));
+    fn a_learner_needs_also_those_that_vote_since_it_was_configured() {
+        let us = Us { is_learner: true, ..newcomer(5, &[1, 2, 3]) };
         let known = member(&[1, 2, 3, 4]);
         let of = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
         assert_eq!(judge(&us, &of(&[2, 3])), wait_for(&[1, 4]), "two of four are not enough");

@@ -17,13 +17,16 @@ mod readmission;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rowlock_consensus::peer::{HandshakeRefusal, Lane, PeerError, PeerPool, Refusal, Request, Response};
+use rowlock_consensus::peer::{
+    HandshakeRefusal, Introduction, Lane, PeerError, PeerPool, Refusal, Request, Response,
+};
 use rowlock_consensus::raft::{self, Admission, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
@@ -181,13 +184,7 @@ impl Bootstrap {
             }
             time::sleep(AGAIN).await;
         };
-        for (node, incarnation) in answers.into_values().flat_map(|answer| answer.known) {
-            if node != self.config.id
-                && let Err(error) = folder.record(node, incarnation).await
-            {
-                tracing::warn!(%node, %error, "others know another folder of a node");
-            }
-        }
+        self.take_word_for_others(answers).await;
         // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
         // from now on asked about others, whom it may never see itself.
         let rising = folder.rise_to(FolderState::Admitted).await;
@@ -196,40 +193,42 @@ impl Bootstrap {
         Ok(())
     }
 
+    /// By which folders the others know nodes that this one has never met. Whoever has the newest members is
+    /// believed first. A word is no arrival: it makes no stranger of a node that was met by another folder.
+    async fn take_word_for_others(&self, answers: Answers) {
+        let folder = self.peers.folder();
+        let mut answers: Vec<Introduction> = answers.into_values().collect();
+        answers.sort_by_key(|answer| Reverse(answer.members_at));
+        for (node, incarnation) in answers.into_iter().flat_map(|answer| answer.known) {
+            if node == self.config.id || folder.known().iter().any(|(met, _)| *met == node) {
+                continue;
+            }
+            if let Err(error) = folder.record(node, incarnation).await {
+                tracing::warn!(%node, %error, "it is not noted by which folder others know a node");
+            }
+        }
+    }
+
     /// What this node knows of itself.
     async fn us(&self) -> Result<Us, BootstrapError> {
         let (node, is_learner) = (self.config.id, self.config.learner);
         let state = self.peers.folder().state();
-        let mut configured: BTreeSet<NodeId> = self.config.members.iter().map(|m| m.id).collect();
         let founders: BTreeSet<NodeId> = match &self.config.discovery {
             Some(discovery) => discovery.founders().collect(),
             None => self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
         };
-        configured.extend(&founders);
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
         let comes_again = self.config.autopilot.readmit_wiped && state != FolderState::Member;
-        Ok(Us {
-            node,
-            state,
-            is_learner,
-            founders,
-            configured,
-            voters,
-            members_at,
-            last_index,
-            term,
-            comes_again,
-        })
+        Ok(Us { node, state, is_learner, founders, voters, members_at, last_index, term, comes_again })
     }
 
     /// Asks everybody at once. Gives the answers as soon as they suffice, and who knows this node by another
     /// folder, if it may come again all the same.
     async fn introduce(&self, us: &Us) -> Result<(Answers, Option<NodeId>), BootstrapError> {
         let deadline = Instant::now() + ASK_DEADLINE;
-        let mut calls: FuturesUnordered<_> = us
-            .known_nodes()
-            .filter(|node| self.peers.peer(*node).is_some())
+        let mut calls: FuturesUnordered<_> = self
+            .others()
             .map(|node| async move {
                 (node, self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await)
             })
@@ -238,6 +237,7 @@ impl Bootstrap {
         while let Some((node, answer)) = calls.next().await {
             match answer {
                 Ok(Response::Introduced(introduction)) => {
+                    self.meet(&introduction);
                     answers.insert(node, introduction);
                 }
                 Err(PeerError::Refused {
@@ -264,6 +264,22 @@ impl Bootstrap {
             }
         }
         Ok((answers, witness))
+    }
+
+    /// Whom to ask: those of whom this node has an address, by `cluster.toml`, its log or what it was told.
+    fn others(&self) -> impl Iterator<Item = NodeId> {
+        let me = self.config.id;
+        self.peers.nodes().into_iter().filter(move |node| *node != me)
+    }
+
+    /// Members that this node has no address of are asked from now on, too: those that were added since its
+    /// `cluster.toml` was written may be the ones that vote and lead.
+    fn meet(&self, introduction: &Introduction) {
+        for (node, address) in &introduction.addresses {
+            if *node != self.config.id && self.peers.peer(*node).is_none() {
+                self.peers.set_address(*node, address);
+            }
+        }
     }
 
     /// A leader may not have been there to be asked at the start. The first one that is says whether it has
@@ -335,7 +351,7 @@ impl Bootstrap {
             let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
             if is_unknown
                 && empty * 2 > us.founders.len()
-                && let Some(voters) = self.founding_members(&us).await
+                && let Some(voters) = self.founding_members().await
             {
                 let count = voters.len();
                 assert!(voters.keys().eq(&us.founders), "all founders vote, and nobody else");
@@ -356,14 +372,14 @@ impl Bootstrap {
         let me = self.config.id;
         let entry = self.config.members.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
-        let others: Vec<NodeId> = self.us().await?.known_nodes().collect();
         // What is in the log may come from a leader that has been deposed since, and go again. A node that
         // was taken in once and is no member any more was removed: it does not come again by itself.
         if self.peers.folder().state() == FolderState::Member {
             return Ok(());
         }
         while !facts::has_joined(&self.raft, me) {
-            let mut candidates = others.clone();
+            // Each of them tells who else there is.
+            let mut candidates: Vec<NodeId> = self.everybody().await.into_keys().collect();
             while let Some(node) = candidates.pop() {
                 let request = Request::AddLearner { node: me, member: ours.clone() };
                 let deadline = Instant::now() + JOIN_DEADLINE;

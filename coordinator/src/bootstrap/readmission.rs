@@ -100,7 +100,7 @@ impl Bootstrap {
                 }
                 return Ok(());
             }
-            let answers = self.everybody(&us).await;
+            let answers = self.everybody().await;
             if let Some(known) = judge::newest(&answers) {
                 if !known.voters.contains(&me) && !known.learners.contains(&me) {
                     self.join().await?;
@@ -114,15 +114,17 @@ impl Bootstrap {
     }
 
     /// The answers of all that give one, however long the slowest takes.
-    pub(super) async fn everybody(&self, us: &Us) -> Answers {
+    pub(super) async fn everybody(&self) -> Answers {
         let deadline = Instant::now() + super::ASK_DEADLINE;
-        let asked = us.known_nodes().filter(|node| self.peers.peer(*node).is_some()).map(|node| async move {
+        let asked = self.others().map(|node| async move {
             match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
                 Ok(Response::Introduced(introduction)) => Some((node, introduction)),
                 _ => None,
             }
         });
-        futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+        let answers: Answers = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
+        answers.values().for_each(|introduction| self.meet(introduction));
+        answers
     }
 
     /// Asks the leader, if this node has what was in the log when it began to look, and each voter knows it.

@@ -26,6 +26,9 @@ pub struct Introduction {
     pub acknowledged: Option<u64>,
     /// By which incarnations it knows other nodes.
     pub known: Vec<(NodeId, Incarnation)>,
+    /// Where the members of that membership listen for nodes (`HOST:PORT`). The asking node may have an older
+    /// `cluster.toml` and no log.
+    pub addresses: Vec<(NodeId, String)>,
 }
 
 impl Introduction {
