@@ -145,8 +145,8 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
     }
 }
 
-/// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and leads:
-/// the founder is told by the others where it is (seed 60,543).
+/// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and
+/// leads: the founder is told by the others where it is (seed 60,543).
 #[test]
 fn a_wiped_voter_that_has_no_address_of_the_leader_is_told_it() {
     let script = "2s isolate node1 for 9s\n2s wipe node1 for 500ms\n3s add-voter node4\n7s transfer node4";
@@ -157,8 +157,8 @@ fn a_wiped_voter_that_has_no_address_of_the_leader_is_told_it() {
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
-/// Of five nodes two lose their data while a third one is down. What others say of the second one is no word of
-/// the second one itself (seed 60,239).
+/// Of five nodes two lose their data while a third one is down. What others say of the second one is no word
+/// of the second one itself (seed 60,239).
 #[test]
 fn a_wiped_node_that_meets_another_one_knows_it_by_its_new_folder() {
     let script = "3779ms wipe node5 for 11442ms\n4272ms kill leader for 12340ms\n5233ms wipe node2 for 4221ms\n\
