@@ -1,5 +1,6 @@
-"""SharedLock beside kazoo's own locks and beside clients by HTTP: kazoo_queue.py HOSTS URL[,URL..]"""
+"""SharedLock beside kazoo's own locks and beside clients by HTTP, and the README's example of it: kazoo_queue.py HOSTS URL[,URL..]"""
 
+import os
 import sys
 import threading
 import time
@@ -147,6 +148,9 @@ def main():
     ])
     zk.stop()
     zk.close()
+    os.environ["ROWLOCK_HOSTS"] = hosts
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+    exec(next(text for text in readme.split("```python\n") if "KazooClient" in text).split("```")[0], {})
     print("readers together:", together, more)
 
 

@@ -1,4 +1,4 @@
-/** Runs conformance.json, elections, watching and the README's first example: conformance.js URL[,URL..] */
+/** Runs conformance.json, elections, watching and the README's examples: conformance.js URL[,URL..] */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -143,21 +143,22 @@ async function aWatchGoesOnWhereItEnded(urls, name) {
   assert.ok(token > first);
 }
 
-/** As a program of its own, which has to end by itself. */
-function theReadmesExampleRuns(urls) {
+/** One behind the other, as a program of its own, which has to end by itself. */
+function theReadmesExamplesRun(urls) {
   const folder = fileURLToPath(new URL("..", HERE));
   const readme = readFileSync(`${folder}/README.md`, "utf8");
-  const example = readme.split("```ts\n")[1].split("```")[0];
+  const examples = readme.split("```ts\n").slice(1).map((text) => text.split("```")[0]);
+  assert.equal(examples.length, 2);
   // As a program that has installed the package.
   const place = mkdtempSync(join(tmpdir(), "rowlock-example-"));
   try {
     mkdirSync(`${place}/node_modules`);
     symlinkSync(folder, `${place}/node_modules/rowlock`);
-    writeFileSync(`${place}/example.mjs`, example);
+    writeFileSync(`${place}/example.mjs`, examples.join("\n"));
     const env = { ...process.env, ROWLOCK_API: urls.join(",") };
     const said = spawnSync(process.execPath, [`${place}/example.mjs`], { env, encoding: "utf8", timeout: PATIENCE });
     assert.equal(said.status, 0, said.stdout + said.stderr);
-    assert.match(said.stdout, /^token \d+\n/);
+    assert.match(said.stdout, /^token \d+\n[^]*^leads with \d+\nleader .*\n[^]*^released \/locks\/.* \d+\n$/m);
   } finally {
     rmSync(place, { recursive: true });
   }
@@ -175,5 +176,5 @@ await leadersFollowEachOther(urls, `election-${prefix.split("/")[1]}`);
 console.log("ok leaders follow each other");
 await aWatchGoesOnWhereItEnded(urls, `${prefix}/watched`);
 console.log("ok a watch goes on where it ended");
-theReadmesExampleRuns(urls);
+theReadmesExamplesRun(urls);
 console.log(`${document.scenarios.length} scenarios`);
