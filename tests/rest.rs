@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::run;
 use crate::support::http::{post, request};
 use crate::support::{eventually, secs};
 
@@ -153,6 +154,61 @@ async fn reports_show_who_holds_and_an_operator_takes_the_lock_away_which_is_rec
     let last = history["entries"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["event"], &last["reason"]), (&json!("lost"), &json!("forced")), "{last}");
     assert_eq!(get("/v1/sessions").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_ends_a_session_by_http_and_its_lock_passes_on_and_nobody_else_may() {
+    let audit = "[audit]\nfile = \"audit.log\"\n";
+    let mut it = Cluster::start_with_api(1, &format!("{FAST}{audit}")).await;
+    let end = "DELETE /v1/sessions/0x100000000000001";
+    let refused = request(it.api(1), end, "", "").await.unwrap();
+    assert_eq!(refused.0, 403, "whoever reaches an open listener has proven nothing: {}", refused.1);
+    it.stop(1).await;
+    it.change_settings(&format!("{FAST}{audit}[http]\ntoken_file = \"tokens\"\n"));
+    let [worker, boss] = [("ci", "lock:/locks/*"), ("boss", "operator")].map(|(name, role)| {
+        let made = run(&it.folder, &["token", "new", name, "--role", role, "--file", "tokens"]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        format!("Authorization: Bearer {}\r\n", made.out.trim())
+    });
+    it.start_node(1);
+    let ask = async |what: &str, token: &str, document: &Value| {
+        request(it.api(1), what, token, &document.to_string()).await
+    };
+    let lease = async || {
+        let answer = ask("POST /v1/leases", &worker, &json!({ "ttl_ms": 40_000 })).await;
+        answer.filter(|(code, _)| *code == 201).map(|(_, lease)| lease)
+    };
+    let silent = eventually("the node serves", secs(60), lease).await;
+    let next = lease().await.unwrap();
+    let acquire = async |lease: &Value, wait: u32| {
+        let document = json!({ "secret": lease["secret"], "request_id": "a", "wait_ms": wait });
+        ask(&format!("POST {LOCK}/acquire"), &worker, &document).await.unwrap().1["state"].clone()
+    };
+    assert_eq!(acquire(&silent, 0).await, "held");
+    assert_eq!(acquire(&next, 1).await, "waiting");
+    let id = silent["lease"].as_str().unwrap();
+    let end = format!("DELETE /v1/sessions/{id}");
+    assert_eq!(ask(&end, &worker, &json!({})).await.unwrap().0, 403, "that is for operators");
+    for ended in [true, false] {
+        assert_eq!(ask(&end, &boss, &json!({})).await.unwrap(), (200, json!({ "ended": ended })));
+    }
+    assert_eq!(acquire(&next, 1).await, "held", "it was next");
+    let (shown, again) = (json!({ "secret": silent["secret"] }), format!("POST {}", keep_alive(&silent)));
+    assert_eq!(ask(&again, &worker, &shown).await.unwrap().0, 404, "its lease is over");
+    assert_eq!(ask("DELETE /v1/sessions/mine", &boss, &json!({})).await.unwrap().0, 400);
+    let recorded = async || {
+        let found = audited(&it.data(1).join("audit.log"), "endSession");
+        (found.len() == 2).then_some(found)
+    };
+    let recorded = eventually("two records", secs(20), recorded).await;
+    assert_eq!((&recorded[0]["result"], &recorded[1]["result"]), (&json!("ok"), &json!("NoSession")));
+    assert_eq!(
+        (&recorded[0]["event"], &recorded[0]["detail"]),
+        (&json!("admin"), &json!(format!("session={id}")))
+    );
+    let (_, history) = ask(&format!("GET /v1/history?session={id}"), &boss, &json!({})).await.unwrap();
+    let last = history["entries"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["event"], &last["reason"]), (&json!("lost"), &json!("session-ended")), "{last}");
 }
 
 /// A stream of server-sent events: what has come of it.

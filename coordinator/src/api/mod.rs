@@ -16,6 +16,7 @@ mod lock;
 mod page;
 mod refusal;
 mod request_id;
+mod session;
 mod several;
 mod state_lock;
 mod watch;

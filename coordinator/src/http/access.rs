@@ -64,7 +64,7 @@ pub(super) struct Asker {
 pub(super) struct Done<'a> {
     /// As the audit log calls the request.
     pub(super) op: &'a str,
-    /// On what.
+    /// On which znode; empty: on none.
     pub(super) path: &'a str,
     /// What else is to be known.
     pub(super) detail: &'a str,
@@ -183,8 +183,15 @@ impl Access {
         let who: Vec<Id> = asker.who.iter().cloned().chain(name).collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
         let Done { op, path, detail, result } = *done;
-        let (event, paths) = (Event::Admin, [crate::audit::text(path)]);
-        self.audit.record(&Record { event, op, paths: &paths, detail, result, client });
+        let paths = (!path.is_empty()).then(|| crate::audit::text(path));
+        self.audit.record(&Record {
+            event: Event::Admin,
+            op,
+            paths: paths.as_slice(),
+            detail,
+            result,
+            client,
+        });
     }
 
     fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {
@@ -248,6 +255,11 @@ impl Asker {
     /// Whether it may have leases: it may make ephemeral znodes, or take locks.
     pub(super) fn may_have_leases(&self) -> bool {
         self.may_lock_something() || self.roles.iter().any(|role| matches!(role, Role::Znode(_)))
+    }
+
+    /// Whether it passes every ACL, which an operator does who has proven to be one.
+    pub(super) fn is_super(&self) -> bool {
+        rowlock_state::acl::is_super(&self.who)
     }
 
     /// Whether it may take any lock.

@@ -14,6 +14,7 @@ mod openapi;
 mod path_text;
 mod query;
 mod request;
+mod session;
 mod several;
 pub(super) mod state_lock;
 mod watch;
@@ -102,6 +103,7 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/queue", get(report))
         .route("/v1/history", get(report))
         .route("/v1/sessions", get(report))
+        .route("/v1/sessions/{session}", delete(session::end))
         .route("/v1/status", get(status))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -277,7 +279,7 @@ async fn status(
         return access::forbid(&context.http, request.uri().path(), &visitor, &asker);
     }
     let Json(mut status) = super::status::status(State(context.http)).await;
-    let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator) });
+    let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator), "sessions": asker.is_super() });
     status["may"] = may;
     Json(status).into_response()
 }

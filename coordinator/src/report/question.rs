@@ -240,7 +240,7 @@ fn bad<T>(what: String) -> Result<T, Refusal> {
 }
 
 /// As ZooKeeper's tools write them: hexadecimal, with or without `0x`; all 64 bits.
-fn session(text: &str) -> Option<SessionId> {
+pub(crate) fn session(text: &str) -> Option<SessionId> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|id| SessionId(id.cast_signed()))

@@ -32,6 +32,13 @@ pub(super) struct Released {
     pub(super) released: bool,
 }
 
+/// What the end of a session has done.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Ended {
+    /// False: there was no such session. That is no error.
+    pub(super) ended: bool,
+}
+
 /// Whether a lock is held by a token.
 #[derive(Serialize, ToSchema)]
 pub(super) struct IsHeld {

@@ -4,6 +4,7 @@
 //! What `paths.rs` says of each request is held to the router by a test, and to real answers by schemathesis
 //! (docs/testing.md). The methods LOCK and UNLOCK have no place in OpenAPI 3.1.
 
+mod kinds;
 mod paths;
 
 use std::sync::LazyLock;
@@ -14,8 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
-use utoipa::{Modify, OpenApi};
+use utoipa::{IntoResponses as _, Modify, OpenApi};
 
 use super::documents::ProblemDocument;
 use crate::http::ui;
@@ -37,7 +37,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| document() + "\n");
         paths::campaign, paths::resign, paths::leader,
         paths::get_root, paths::get_znode, paths::set_znode, paths::create_znode, paths::delete_znode,
         paths::lock_state, paths::unlock_state,
-        paths::locks, paths::queue, paths::history, paths::sessions, paths::status, paths::watch,
+        paths::locks, paths::queue, paths::history, paths::sessions, paths::end_session, paths::status, paths::watch,
         paths::openapi,
     ),
     components(schemas(ProblemDocument)),
@@ -47,19 +47,6 @@ struct Document;
 
 /// What is so of all requests.
 struct Everywhere;
-
-/// Answers that each of them may get: the status, and what it says.
-const ANYWHERE: [(&str, &str); 6] = [
-    ("400", "The request is not as described here"),
-    ("401", "No token, or one that does not count"),
-    ("403", "The token does not allow it, an ACL does not, or the secret is wrong"),
-    ("421", "The request is for another host"),
-    ("429", "Too many wrong tokens, or no memory for another id of the lease"),
-    ("503", "No quorum, a bound of the node, or no answer in time: Retry-After says when to ask again"),
-];
-/// Those of requests with a body.
-const WITH_BODY: [(&str, &str); 2] =
-    [("408", "The body did not come in time"), ("413", "The body is too long")];
 
 impl Modify for Everywhere {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
@@ -91,17 +78,11 @@ impl Modify for Everywhere {
     }
 }
 
+/// What may happen to every request, and to those with a body, where the request itself says nothing of it.
 fn add_problems(operation: &mut Operation) {
-    let with_body: &[(&str, &str)] = if operation.request_body.is_some() { &WITH_BODY } else { &[] };
-    for (status, what) in ANYWHERE.iter().chain(with_body) {
-        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDocument"))).build();
-        let mut response =
-            ResponseBuilder::new().description(*what).content("application/problem+json", content);
-        if *status == "503" {
-            response = response.header("Retry-After", utoipa::openapi::Header::default());
-        }
-        let responses = &mut operation.responses.responses;
-        responses.entry((*status).to_owned()).or_insert(RefOr::T(response.build()));
+    let of_body = operation.request_body.is_some().then(kinds::Body::responses);
+    for (status, problem) in kinds::Anything::responses().into_iter().chain(of_body.into_iter().flatten()) {
+        operation.responses.responses.entry(status).or_insert(problem);
     }
 }
 

@@ -2,10 +2,14 @@
 #![allow(dead_code)]
 
 use super::super::documents::{
-    IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
+    Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
     StandingsDocument, StateHeld, ZnodeDocument,
 };
 use super::super::request::{Acquire, AcquireAll, Campaign, NewLease, Release, Shown, Verify};
+use super::kinds::{
+    ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
+    OfZnode, StateName, View, ZnodePath,
+};
 
 /// Opens a lease
 #[utoipa::path(post, path = "/v1/leases", tag = "leases", request_body = NewLease,
@@ -14,32 +18,24 @@ fn new_lease() {}
 
 /// A sign of life of a lease
 #[utoipa::path(post, path = "/v1/leases/{lease}/keepalive", tag = "leases", request_body = Shown,
-    params(("lease" = String, Path, description = "Its id")),
-    responses(
-        (status = 200, body = LeaseKept),
-        (status = 404, description = "It is over", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+    params(Lease),
+    responses((status = 200, body = LeaseKept), OfLease))]
 fn keep_alive() {}
 
 /// Ends a lease: everything of it is free
 #[utoipa::path(delete, path = "/v1/leases/{lease}", tag = "leases", request_body = Shown,
-    params(("lease" = String, Path, description = "Its id")),
+    params(Lease),
     responses((status = 204, description = "It is over. Repeating it is no error")))]
 fn end_lease() {}
 
 /// Takes a lock, or a place in its queue
 #[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
-    params(("name" = String, Path, description = "The path below /locks; it may have slashes")),
+    params(LockName),
     responses(
         (status = 200, description = "Held, busy or gone", body = StandingDocument),
         (status = 202, description = "Still in the queue: ask again with the same request_id",
             body = StandingDocument),
-        (status = 404, description = "The lease is over", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 409, description = "Waiting would close a circle of owners", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 422, description = "The lock has another limit", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        InQueue))]
 fn acquire() {}
 
 /// Takes several locks, all or none
@@ -48,65 +44,49 @@ fn acquire() {}
         (status = 200, description = "Held, busy or gone", body = StandingsDocument),
         (status = 202, description = "Still in a queue: ask again with the same request_id",
             body = StandingsDocument),
-        (status = 404, description = "The lease is over", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 409, description = "Waiting would close a circle of owners", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 422, description = "A lock has another limit", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        InQueue))]
 fn acquire_all() {}
 
 /// Gives a lock back, or a place in its queue
 #[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
-    params(("name" = String, Path, description = "The path below /locks; it may have slashes")),
-    responses(
-        (status = 200, body = Released),
-        (status = 404, description = "The lease is over", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+    params(LockName),
+    responses((status = 200, body = Released), OfLease))]
 fn release() {}
 
 /// Whether a lock is held by a token
 #[utoipa::path(post, path = "/v1/locks/{name}/verify", tag = "locks", request_body = Verify,
-    params(("name" = String, Path, description = "The path below /locks; it may have slashes")),
+    params(LockName),
     responses((status = 200, body = IsHeld)))]
 fn verify() {}
 
 /// Takes a lock away from its holder: for operators
 #[utoipa::path(delete, path = "/v1/locks/{name}/holders/{token}", tag = "locks",
     params(
-        ("name" = String, Path, description = "The path below /locks; it may have slashes"),
+        LockName,
         ("token" = String, Path, description = "Of the holder; 0: the lock's delay")),
     responses((status = 200, body = Released)))]
 fn force() {}
 
 /// Stands for election
 #[utoipa::path(post, path = "/v1/elections/{name}/campaign", tag = "elections", request_body = Campaign,
-    params(("name" = String, Path, description = "Of the election; a slash is %2F")),
+    params(ElectionName),
     responses(
         (status = 200, description = "Held: you lead; busy or gone", body = StandingDocument),
         (status = 202, description = "Still in the queue: ask again with the same request_id",
             body = StandingDocument),
-        (status = 404, description = "The lease is over", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 409, description = "Waiting would close a circle of owners", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        InQueue))]
 fn campaign() {}
 
 /// Gives the lead or the candidacy back
 #[utoipa::path(post, path = "/v1/elections/{name}/resign", tag = "elections", request_body = Release,
-    params(("name" = String, Path, description = "Of the election; a slash is %2F")),
-    responses(
-        (status = 200, body = Released),
-        (status = 404, description = "The lease is over", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+    params(ElectionName),
+    responses((status = 200, body = Released), OfLease))]
 fn resign() {}
 
 /// Who leads
 #[utoipa::path(get, path = "/v1/elections/{name}/leader", tag = "elections",
     params(
-        ("name" = String, Path, description = "Of the election; a slash is %2F"),
+        ElectionName,
         ("after" = Option<i64>, Query, minimum = 0, description = "The zxid of an answer: wait for another leader"),
         ("wait_ms" = Option<u32>, Query, maximum = 60000, description = "At most so long")),
     responses((status = 200, body = LedDocument)))]
@@ -114,11 +94,7 @@ fn leader() {}
 
 /// Reads the root of the tree
 #[utoipa::path(get, path = "/v1/znodes/", tag = "znodes",
-    params(
-        ("view" = Option<String>, Query, description = "data, stat, acl or children"),
-        ("consistency" = Option<String>, Query, description = "sync or local"),
-        ("after" = Option<String>, Query, description = "With children: those behind this name"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "With children")),
+    params(View),
     responses(
         (status = 200, content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
 fn get_root() {}
@@ -126,49 +102,29 @@ fn get_root() {}
 /// Reads a znode
 #[utoipa::path(get, path = "/v1/znodes/{path}", tag = "znodes",
     params(
-        ("path" = String, Path, description = "Of the znode; it may have slashes"),
-        ("view" = Option<String>, Query, description = "data, stat, acl or children"),
-        ("consistency" = Option<String>, Query, description = "sync or local"),
-        ("after" = Option<String>, Query, description = "With children: those behind this name"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "With children"),
+        ZnodePath,
+        View,
         ("If-None-Match" = Option<String>, Header, description = "With data: a version that is known")),
     responses(
         (status = 200, content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")),
             headers(("ETag" = String, description = "The version, with data and stat"))),
         (status = 304, description = "It has this version"),
-        (status = 404, description = "There is no such znode", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        OfReport))]
 fn get_znode() {}
 
 /// Sets the data of a znode
 #[utoipa::path(put, path = "/v1/znodes/{path}", tag = "znodes",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    params(
-        ("path" = String, Path, description = "Of the znode; it may have slashes"),
-        ("version" = Option<i32>, Query, description = "Only if it has this one"),
-        ("If-Match" = Option<String>, Header, description = "The same as an ETag, or *"),
-        ("Rowlock-Lease" = Option<String>, Header, description = "The secret of the lease that does it"),
-        ("Idempotency-Key" = Option<String>, Header, description = "With a lease: takes effect once")),
+    params(ZnodePath, OfVersion, IfMatch, ByLease),
     responses(
         (status = 200, body = ZnodeDocument, headers(("ETag" = String, description = "The new version"))),
-        (status = 404, description = "There is no such znode, or the lease is over", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 412, description = "It has another version", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        OfZnode))]
 fn set_znode() {}
 
 /// Makes a znode
 #[utoipa::path(post, path = "/v1/znodes/{path}", tag = "znodes",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    params(
-        ("path" = String, Path, description = "Of the znode; it may have slashes"),
-        ("sequential" = Option<bool>, Query, description = "Its name gets a number"),
-        ("ephemeral" = Option<String>, Query, description = "lease: it goes with that of Rowlock-Lease"),
-        ("container" = Option<bool>, Query, description = "It goes when its last child has gone"),
-        ("ttl_ms" = Option<i64>, Query, minimum = 1, description = "It goes when nobody has changed it for so long"),
-        ("acl" = Option<Vec<String>>, Query, description = "Entries like ip:10.0.0.0/8:cdrwa"),
-        ("Rowlock-Lease" = Option<String>, Header, description = "The secret of the lease that does it"),
-        ("Idempotency-Key" = Option<String>, Header, description = "With a lease: takes effect once")),
+    params(ZnodePath, Making, ByLease),
     responses(
         (status = 201, body = ZnodeDocument, headers(
             ("ETag" = String, description = "The version"), ("Location" = String, description = "Its address"))),
@@ -180,26 +136,18 @@ fn create_znode() {}
 
 /// Deletes a znode
 #[utoipa::path(delete, path = "/v1/znodes/{path}", tag = "znodes",
-    params(
-        ("path" = String, Path, description = "Of the znode; it may have slashes"),
-        ("version" = Option<i32>, Query, description = "Only if it has this one"),
-        ("If-Match" = Option<String>, Header, description = "The same as an ETag, or *"),
-        ("Rowlock-Lease" = Option<String>, Header, description = "The secret of the lease that does it"),
-        ("Idempotency-Key" = Option<String>, Header, description = "With a lease: takes effect once")),
+    params(ZnodePath, OfVersion, IfMatch, ByLease),
     responses(
         (status = 204, description = "It is gone"),
-        (status = 404, description = "There is no such znode, or the lease is over", body = ProblemDocument,
-            content_type = "application/problem+json"),
+        OfZnode,
         (status = 409, description = "It has children", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 412, description = "It has another version", body = ProblemDocument,
             content_type = "application/problem+json")))]
 fn delete_znode() {}
 
 /// Takes the lock of a state: Terraform's LOCK, or the method of lock_method (POST, PUT)
 #[utoipa::path(post, path = "/v1/terraform/{name}", tag = "terraform",
     request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
-    params(("name" = String, Path, description = "Of the state; a slash is %2F")),
+    params(StateName),
     responses(
         (status = 200, body = StateHeld),
         (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
@@ -211,7 +159,7 @@ fn lock_state() {}
 /// Gives the lock of a state back: Terraform's UNLOCK, or the method of unlock_method (DELETE)
 #[utoipa::path(delete, path = "/v1/terraform/{name}", tag = "terraform",
     request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
-    params(("name" = String, Path, description = "Of the state; a slash is %2F")),
+    params(StateName),
     responses(
         (status = 200, body = Released),
         (status = 409, description = "Somebody else has it: the lock info of that one",
@@ -222,7 +170,7 @@ fn unlock_state() {}
 #[utoipa::path(get, path = "/v1/locks", tag = "reports",
     params(
         ("prefix" = Option<String>, Query, description = "Only those whose path begins so"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000)),
+        Limit),
     responses((status = 200, description = "See docs/operations.md", body = serde_json::Value)))]
 fn locks() {}
 
@@ -231,11 +179,10 @@ fn locks() {}
     params(
         ("lock" = String, Query, description = "Its path"),
         ("token" = Option<i64>, Query, description = "Of the place that the question is about"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000)),
+        Limit),
     responses(
         (status = 200, description = "See docs/operations.md", body = serde_json::Value),
-        (status = 404, description = "There is no such znode", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        OfReport))]
 fn queue() {}
 
 /// What happened to locks
@@ -245,11 +192,10 @@ fn queue() {}
         ("session" = Option<String>, Query, description = "Of this session alone"),
         ("since_ms" = Option<i64>, Query, description = "Not older, milliseconds since 1970"),
         ("before" = Option<String>, Query, description = "What `before` of an answer says"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000)),
+        Limit),
     responses(
         (status = 200, description = "See docs/operations.md", body = serde_json::Value),
-        (status = 404, description = "There is no such lock", body = ProblemDocument,
-            content_type = "application/problem+json"),
+        OfReport,
         (status = 501, description = "This node keeps no history", body = ProblemDocument,
             content_type = "application/problem+json")))]
 fn history() {}
@@ -258,12 +204,17 @@ fn history() {}
 #[utoipa::path(get, path = "/v1/sessions", tag = "reports",
     params(
         ("session" = Option<String>, Query, description = "This one, with its znodes"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000)),
+        Limit),
     responses(
         (status = 200, description = "See docs/operations.md", body = serde_json::Value),
-        (status = 404, description = "There is no such session", body = ProblemDocument,
-            content_type = "application/problem+json")))]
+        OfReport))]
 fn sessions() {}
+
+/// Ends a session or a lease, whosever it is: for operators
+#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
+    params(("session" = String, Path, description = "Its id, like 0x100000000000001")),
+    responses((status = 200, body = Ended)))]
+fn end_session() {}
 
 /// What this node is and has
 #[utoipa::path(get, path = "/v1/status", tag = "reports",
