@@ -11,6 +11,7 @@
 mod access;
 pub mod api;
 mod connection;
+mod elections;
 mod health;
 mod host;
 mod listen;
@@ -42,6 +43,7 @@ use problem::Problem;
 use secure::SecureHttp;
 
 pub use access::Access;
+pub use elections::Elections;
 pub use status::{HttpAddresses, StateView, StatusSource};
 
 /// What the handlers may read.
@@ -61,6 +63,8 @@ pub struct HttpContext {
     pub access: Arc<Access>,
     /// Where the nodes listen: the console points there.
     pub nodes: Arc<[HttpAddresses]>,
+    /// Which leaders it has seen.
+    pub elections: Arc<Elections>,
     /// When the process started.
     pub started: Instant,
 }

@@ -98,8 +98,11 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
             "learners": ids(&raft.learners),
             "replicated": raft.replicated.iter().map(|(node, index)| json!({ "node": node.0, "index": index }))
                 .collect::<Vec<_>>(),
+            "silent": silent(&context.metrics),
         },
         "nodes": *context.nodes,
+        "elections": context.elections.list(),
+        "certificates": certificates(&context.metrics),
         "latency": latency(&context.metrics),
         "state": {
             "applied_index": state.applied_index,
@@ -114,6 +117,19 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
         "watches": state.watches,
         "connections": state.connections,
     }))
+}
+
+/// As the leader sees the others: for how long each has not answered. At other nodes nothing.
+fn silent(metrics: &Metrics) -> Value {
+    let all = metrics.member_silent_seconds.get().into_iter();
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    all.map(|silence| json!({ "node": silence.node.0, "for_ms": ms(silence.lasts) })).collect()
+}
+
+/// Those that the node shows, and for how long they are valid; below 0: they have expired.
+fn certificates(metrics: &Metrics) -> Value {
+    let all = metrics.tls_cert_expiry_seconds.get();
+    all.map(|(listener, left)| json!({ "listener": listener, "expires_in_s": left })).collect()
 }
 
 /// Since the start of the node, milliseconds; `null` where there was nothing to measure.

@@ -15,8 +15,9 @@ use rowlock_history::History;
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
+use rowlock_types::metrics::{Silence, TlsListener};
 use rowlock_types::status::Role;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::listen::{BoundedListener, Bounds};
@@ -87,6 +88,7 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
         hosts: Arc::from(["rowlock.internal".to_owned()]),
         access: Arc::new(access),
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
+        elections: Arc::default(),
         started: Instant::now(),
     };
     let shutdown = Shutdown::new();
@@ -162,8 +164,16 @@ async fn status_names_the_digest_with_the_index_it_belongs_to() {
     assert_eq!(status["state"]["applied_index"], 41);
     assert_eq!(status["state"]["digest"], "00ff");
     assert_eq!(status["state"]["zxid"], 99);
-    assert_eq!(status["raft"]["voters"], serde_json::json!([1, 2, 3]));
+    assert_eq!(status["raft"]["voters"], json!([1, 2, 3]));
     assert_eq!(status["raft"]["term"], 7);
+    assert_eq!((&status["certificates"], &status["raft"]["silent"]), (&json!([]), &json!([])));
+    server.metrics.tls_cert_expiry_seconds.set(TlsListener::Http, 86_400);
+    let silence = Silence { node: NodeId(3), lasts: Duration::from_millis(2_500), is_least: false };
+    server.metrics.member_silent_seconds.set(vec![silence]);
+    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let status: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status["certificates"], json!([{ "listener": "http", "expires_in_s": 86_400 }]));
+    assert_eq!(status["raft"]["silent"], json!([{ "node": 3, "for_ms": 2_500 }]));
 }
 
 #[tokio::test]
@@ -194,7 +204,7 @@ async fn reports_are_documents_and_their_refusals_problems() {
     assert_eq!(code, 200, "{body}");
     assert!(head.contains("content-type: application/json"), "{head}");
     let document: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((&document["locks"], &document["more"]), (&serde_json::json!([]), &false.into()));
+    assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
     for (asked, expected, detail) in [
         ("/v1/queue", 400, "say which: /v1/queue?lock=/locks/NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
@@ -231,6 +241,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         hosts: Arc::from(["rowlock.internal".to_owned()]),
         access: Arc::new(Access::new(false, None, Vec::new())),
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
+        elections: Arc::default(),
         started: Instant::now(),
     };
     let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };

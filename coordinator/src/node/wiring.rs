@@ -35,7 +35,7 @@ use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, Access, HttpAddresses, HttpContext};
+use crate::http::{self, Access, Elections, HttpAddresses, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
 use crate::proposer::router::Router;
@@ -393,15 +393,15 @@ impl Parts {
         api: Option<Listener>,
         clients: ClientContext,
     ) -> Option<Direct> {
-        let source = Source { replica: self.replica.clone(), registry: self.registry.clone() };
         let context = HttpContext {
             metrics: self.metrics.clone(),
             status: wires.status.clone(),
-            source: Arc::new(source),
+            source: Arc::new(Source { replica: self.replica.clone(), registry: self.registry.clone() }),
             reports: self.reports.clone(),
             hosts: wires.config.http_hosts(),
             access: Arc::new(self.http_access(&wires.config)),
             nodes: HttpAddresses::of(&wires.config),
+            elections: Elections::start(&self.tasks, wires.status.clone()),
             started: time::now(),
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);

@@ -20,8 +20,10 @@ const banner = document.getElementById('banner');
 const node = document.getElementById('node');
 const tokenButton = document.getElementById('token');
 
-// What all pages know. `status`: the last one of the node. `elections`: seen since this page was opened.
-const app = { status: null, statusAt: 0, elections: [], listeners: new Set(), refused: null };
+const SAMPLES_MAX = 60;
+
+// What all pages know. `status`: the last one of the node. `samples`: of all that came, the oldest first.
+const app = { status: null, statusAt: 0, samples: [], listeners: new Set(), refused: null };
 let page = null;
 
 document.querySelector('nav').append(...NAV.map((id) => h('a', { href: `#/${id}`, 'data-page': id }, PAGES[id][0])));
@@ -74,19 +76,17 @@ function elsewhere() {
     `Node ${one.node}`)]);
 }
 
-function noteLeader(status) {
-  const { term, leader } = status.raft;
-  const last = app.elections[0];
-  if (last?.term === term && last?.leader === leader) return;
-  app.elections.unshift({ term, leader, at: Date.now() });
-  app.elections.length = Math.min(app.elections.length, 20);
+function sample({ raft, state, connections, latency }) {
+  const { applied_index: applied, committed_index: committed } = raft;
+  app.samples.push({ at: performance.now(), applied, lag: committed - applied, sessions: state.sessions, connections, flush: latency.flush_p99_ms });
+  if (app.samples.length > SAMPLES_MAX) app.samples.shift();
 }
 
 function tell(status) {
   app.status = status;
   app.statusAt = Date.now();
   app.refused = null;
-  noteLeader(status);
+  sample(status);
   const { role, leader } = status.raft;
   say(node, `Node ${status.node}, ${role}`);
   node.className = status.serving ? 'good' : 'bad';

@@ -67,15 +67,50 @@ export function ms(time) {
 export const number = (n) => (n === null || n === undefined ? '–' : n.toLocaleString('en'));
 export const many = (n, one, more = `${one}s`) => `${number(n)} ${n === 1 ? one : more}`;
 export const clock = (time) => new Date(time).toLocaleTimeString('en-GB');
+export const moment = (time) => `${new Date(time).toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year: 'numeric' })}, ${clock(time)}`;
 export const href = (page, query) => `#/${page}?${new URLSearchParams(query)}`;
 export const quantile = (values, q) => {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : null;
 };
 
-// A fact and its name.
-export const fact = (label, value, note) =>
-  h('div', { class: 'fact' }, h('dt', {}, label), h('dd', {}, value, note && h('small', {}, note)));
+// A line of numbers over time, the newest at the right; from 0, so that a small change looks small. What it
+// shows stands beside it in words.
+export function spark(values, width = 96, height = 22) {
+  const known = values.filter((value) => value !== null);
+  if (known.length < 2) return null;
+  const top = Math.max(...known, 1e-9);
+  const step = (width - 4) / (values.length - 1);
+  const at = (value, n) => [2 + n * step, height - 3 - (height - 6) * value / top].map((place) => place.toFixed(1)).join();
+  const points = values.flatMap((value, n) => (value === null ? [] : [at(value, n)]));
+  const [first] = points[0].split(',');
+  const [x, y] = points.at(-1).split(',');
+  return s('svg', { class: 'spark', width, height, viewBox: `0 0 ${width} ${height}`, 'aria-hidden': 'true' },
+    s('polygon', { points: `${first},${height} ${points.join(' ')} ${x},${height}` }), s('polyline', { points: points.join(' ') }), s('circle', { cx: x, cy: y, r: 2 }));
+}
+
+// Whether `el` shows something else than `key`, and is to be made anew: what has a focus stays while it is the same.
+export function isNews(el, ...key) {
+  const text = JSON.stringify(key);
+  if (el.shows === text) return false;
+  el.shows = text;
+  return true;
+}
+
+// A fact: its name, its value, what else is to be said, and its line over time.
+export const fact = (label, value, note = '', line = null) => ({ label, value, note, line });
+export function drawFacts(list, ...facts) {
+  keyed(list, facts.flat().filter(Boolean), ({ label }) => label, ({ label }) => {
+    const [value, note, line] = [h('span'), h('small'), h('span')];
+    const update = (now) => {
+      const text = [now.value].flat().map((part) => [part.textContent ?? part, part.className]);
+      if (isNews(value, text)) swap(value, now.value);
+      say(note, now.note);
+      swap(line, now.line);
+    };
+    return { el: h('div', { class: 'fact' }, h('dt', {}, label), h('dd', {}, value, line, note)), update };
+  });
+}
 
 // A text that counts on by itself: `at` milliseconds when it was told.
 const told = performance.now.bind(performance);

@@ -1,6 +1,6 @@
 // Swim lanes: a row for each session, thin while it waits, thick while it holds. The keys + and - zoom.
 
-import { clock, h, href, many, s, say, swap, visible } from './dom.js';
+import { clock, h, href, isNews, many, s, say, swap, visible } from './dom.js';
 
 const ROW = 22;
 const ROWS = 24;
@@ -53,8 +53,9 @@ export function makeLanes() {
     const follows = view.scrollLeft + view.clientWidth >= view.scrollWidth - 4;
     sheet.style.width = `${100 * zoom}%`;
     swap(sheet, s('svg', { width: '100%', height: sessions.length * ROW + 20, role: 'img', 'aria-label': `${many(sessions.length, 'session')} over time` }, rows, ticks));
-    swap(names, sessions.map((session) => h('li', {}, h('a', { href: href('session', { id: session }) },
-      h('bdi', {}, visible(shown.findLast((place) => place.session === session).label))))));
+    const labels = sessions.map((session) => shown.findLast((place) => place.session === session).label);
+    if (isNews(names, sessions, labels)) swap(names, sessions.map((session, at) => h('li', {}, h('a', { href: href('session', { id: session }) },
+      h('bdi', {}, visible(labels[at]))))));
     if (follows) view.scrollLeft = view.scrollWidth;
   }
   return { el, draw };

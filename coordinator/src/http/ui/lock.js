@@ -1,6 +1,6 @@
 // One lock: its holders and its line, what has happened, and taking it away by force.
 
-import { ask, clock, fact, h, href, keyed, many, ms, name, quantile, say, since, swap, visible } from './dom.js';
+import { ask, clock, drawFacts, fact, h, href, keyed, many, ms, name, quantile, say, since, swap, visible } from './dom.js';
 import { makeLanes } from './lanes.js';
 import { call, events, get } from './net.js';
 import { waitsOf } from './waits.js';
@@ -113,7 +113,7 @@ function drawPast(entries, { facts, lanes, log }) {
   const waits = entries.filter((one) => one.event === 'granted').map((one) => one.waited_ms);
   const holds = entries.filter((one) => typeof one.held_ms === 'number').map((one) => one.held_ms);
   const lost = entries.filter((one) => one.event === 'lost').length;
-  swap(facts, fact('Wait', ms(quantile(waits, 0.5)), `p99 ${ms(quantile(waits, 0.99))}`),
+  drawFacts(facts, fact('Wait', ms(quantile(waits, 0.5)), `p99 ${ms(quantile(waits, 0.99))}`),
     fact('Hold', ms(quantile(holds, 0.5)), `p99 ${ms(quantile(holds, 0.99))}`),
     fact('Grants', String(waits.length), `in the last ${entries.length} records`),
     fact('Lost', String(lost), 'expired, forced or deleted'));

@@ -1,11 +1,15 @@
 // The list of locks, the most contended first. Only the rows that can be seen exist, so 10,000 are no burden.
 
-import { h, href, many, name, number, say, since, swap } from './dom.js';
+import { h, href, isNews, many, ms, name, number, quantile, say, since, spark, swap } from './dom.js';
 import { get } from './net.js';
 
 const ROW = 56;
 const FEW = 200;
 const ALL = 10000;
+// Of so many records of the history the times of waiting and holding are made, and the lines of the last minute.
+const PAST = 2000;
+const MINUTE = 60000;
+const STEPS = 30;
 
 export function locks(el, { query, signal, live }) {
   const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
@@ -17,6 +21,7 @@ export function locks(el, { query, signal, live }) {
     h('div', { class: 'row' }, h('label', { for: 'prefix' }, 'Name begins with'), field), note, list, more);
   let limit = Number(query.get('limit')) || FEW;
   let items = [];
+  let past = new Map();
   const rows = new Map();
 
   const prefix = () => {
@@ -39,7 +44,7 @@ export function locks(el, { query, signal, live }) {
       seen.add(lock.lock);
       let row = rows.get(lock.lock);
       if (!row) rows.set(lock.lock, row = makeRow(lock));
-      row.update(lock, at, items.length);
+      row.update(lock, at, items.length, past.get(lock.lock));
       if (row.el.parentNode !== list) list.append(row.el);
     }
     for (const [path, row] of rows) if (!seen.has(path)) { row.el.remove(); rows.delete(path); }
@@ -78,6 +83,18 @@ export function locks(el, { query, signal, live }) {
     more.hidden = !document_.more || limit === ALL;
     draw();
   }, limit === ALL ? 4000 : 1500, (problem) => { if (problem.status) say(note, `The node says: ${problem.message}.`); });
+  live(async (stop) => {
+    const asked = prefix();
+    const { entries } = await get(`/v1/history?limit=${PAST}`, stop);
+    const now = entries.at(-1)?.time_ms ?? 0;
+    past = new Map();
+    for (const one of entries) {
+      if (!one.lock || (asked && !one.lock.startsWith(asked))) continue;
+      if (!past.has(one.lock)) past.set(one.lock, { now, entries: [] });
+      past.get(one.lock).entries.push(one);
+    }
+    draw();
+  }, 5000);
   more.addEventListener('click', () => { limit = ALL; hurry(); });
   let typing = 0;
   field.addEventListener('input', () => {
@@ -89,17 +106,48 @@ export function locks(el, { query, signal, live }) {
   });
 }
 
+// How many waited in the last minute, step by step, from what has happened since: the last number is the one of now.
+function waitersOf({ now, entries }, waiters) {
+  const steps = Array(STEPS).fill(0);
+  let [count, at] = [waiters, entries.length - 1];
+  for (let step = STEPS - 1; step >= 0; step -= 1) {
+    const from = now - MINUTE * (STEPS - step) / STEPS;
+    steps[step] = Math.max(0, count);
+    for (; at >= 0 && entries[at].time_ms >= from; at -= 1) {
+      const { event, held_ms: held } = entries[at];
+      if (event === 'requested') count -= 1;
+      else if (event === 'granted' || (event !== 'gap' && (held === undefined || held === null))) count += 1;
+      steps[step] = Math.max(steps[step], count);
+    }
+  }
+  return steps;
+}
+
+function times(entries) {
+  const both = (values) => (Math.max(0, ...values) > 0 ? `${ms(quantile(values, 0.5))} (p99 ${ms(quantile(values, 0.99))})` : null);
+  const waits = both(entries.filter(({ event }) => event === 'granted').map((one) => one.waited_ms));
+  const holds = both(entries.filter((one) => typeof one.held_ms === 'number').map((one) => one.held_ms));
+  return [waits && `wait ${waits}`, holds && `hold ${holds}`].filter(Boolean).join(', ');
+}
+
 function makeRow(lock) {
+  const line = h('span', { class: 'past-line' });
+  const took = h('span', { class: 'took', title: 'Half of those in the history took no longer' });
   const facts = h('span', { class: 'lock-facts' });
   const el = h('li', {}, h('a', { href: href('lock', { path: lock.lock }) },
-    h('bdi', { class: 'lock-name' }, name(lock.lock)), facts));
+    h('bdi', { class: 'lock-name' }, name(lock.lock)), took, line, facts));
   el.path = lock.lock;
   let last = '';
-  const update = (now, at, size) => {
+  const update = (now, at, size, before) => {
     el.at = at;
     el.style.top = `${at * ROW}px`;
     el.setAttribute('aria-posinset', at + 1);
     el.setAttribute('aria-setsize', size);
+    if (isNews(line, before?.now, now.waiters)) {
+      const steps = before ? waitersOf(before, now.waiters) : [];
+      swap(line, steps.some((count) => count > 0) && spark(steps));
+      say(took, before ? times(before.entries) : '');
+    }
     const { holders, waiters, limit, delayed_until_ms: delayed, oldest_wait_ms: oldest } = now;
     const key = `${holders} ${waiters} ${limit} ${delayed} ${oldest === null ? '' : Math.round(oldest / 5000)}`;
     if (key === last) return;

@@ -1,6 +1,6 @@
 // The znodes: children, data, ACL and stat of one of them.
 
-import { clock, fact, h, href, many, number, say, swap, visible } from './dom.js';
+import { drawFacts, fact, h, href, many, moment, number, say, swap, visible } from './dom.js';
 import { get, raw } from './net.js';
 
 const CHILDREN_MAX = 1000;
@@ -18,8 +18,8 @@ export function tree(el, { query, signal }) {
   const asked = `/v1/znodes${path.split('/').map(encodeURIComponent).join('/')}`;
   Promise.all([get(`${asked}?view=children&limit=${CHILDREN_MAX}`, signal), get(`${asked}?view=acl`, signal), raw(asked, signal)]).then(([{ children, more, stat }, { acl }, bytes]) => {
     say(note, `${many(stat.num_children, 'child', 'children')}, ${many(stat.data_length, 'byte')}.${more ? ` The first ${number(CHILDREN_MAX)} are shown.` : ''}`);
-    swap(facts, fact('Made', clock(stat.ctime_ms), new Date(stat.ctime_ms).toDateString()), fact('Changed', clock(stat.mtime_ms), `version ${stat.version}`),
-      fact('zxid', stat.mzxid, `made by ${stat.czxid}, children ${stat.pzxid}`), fact('ACL', acl.map((entry) => h('div', {}, visible(entry)))),
+    drawFacts(facts, fact('Made', moment(stat.ctime_ms)), fact('Changed', moment(stat.mtime_ms), `version ${stat.version}`),
+      fact('zxid', stat.mzxid, `made by ${stat.czxid}, children ${stat.pzxid}`), fact('ACL', h('span', { class: 'code' }, acl.map((entry) => h('div', {}, visible(entry))))),
       stat.ephemeral_owner && fact('Session', h('a', { href: href('session', { id: stat.ephemeral_owner }) }, stat.ephemeral_owner)));
     swap(list, children.map((child) => h('li', {}, link(`${path === '/' ? '' : path}/${child}`, child))));
     show(bytes, shape, data);
