@@ -57,7 +57,7 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         let lock = format!("/locks/{round}");
         let mut witness = Raw::attach(cluster.endpoint(follower), SESSION_MS).await;
         let mut raw = Raw::attach(cluster.endpoint(leader), SESSION_MS).await;
-        let request = tagged(1, 0, Request::Acquire(vec![exclusive(&lock, "_c_1-lock-")]));
+        let request = tagged(1, 0, Request::Acquire([exclusive(&lock, "_c_1-lock-")].into()));
         raw.send(request.clone()).await;
         if round % 2 == 0 {
             // Certainly committed, and the reply is unread.
@@ -66,7 +66,7 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         cluster.kill(leader);
         let mut raw = resumed(&raw, &cluster).await;
         let claim = held(place_states(&mut raw, &cluster, &request).await.remove(0));
-        let again = Request::Acquire(vec![exclusive(&lock, "_c_1-lock-")]);
+        let again = Request::Acquire([exclusive(&lock, "_c_1-lock-")].into());
         assert_eq!(
             held(place_states(&mut raw, &cluster, &again).await.remove(0)),
             claim,
@@ -149,7 +149,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     let (mut holder, mut waiter) = (resumed(&holder, &cluster).await, resumed(&waiter, &cluster).await);
     holder.call(Request::Sync("/".to_owned())).await.unwrap();
     assert_eq!(queue(&mut holder, "/locks/a").await, before);
-    let held_ones = Request::Verify(vec![claim.clone(), three.clone(), waits.clone(), two.clone()]);
+    let held_ones = Request::Verify(vec![claim.clone(), three.clone(), waits.clone(), two.clone()].into());
     assert_eq!(holder.call(held_ones).await, Ok(Response::Held(vec![true, true, false, false])));
     assert_eq!(waiting(holder.acquire(exclusive("/locks/a", "_c_3-lock-")).await), (last, 2));
     assert_eq!(waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await), (waits.clone(), 1));

@@ -58,7 +58,7 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
 
     cluster.network().isolate(old, &ids);
     let cut = Instant::now();
-    let asked = raw.send(Request::Acquire(vec![exclusive("/locks/free", "_c_1-lock-")])).await;
+    let asked = raw.send(Request::Acquire([exclusive("/locks/free", "_c_1-lock-")].into())).await;
     let reason = first.lost().await;
     let lost = Instant::now();
     assert!(matches!(reason, LostReason::Unreachable | LostReason::Expired), "{reason:?}");
@@ -134,8 +134,9 @@ async fn hazard_21_writes_during_a_short_silence_of_the_quorum_are_answered_in_t
         others.iter().for_each(|id| signal(&cluster, *id, Signal::STOP));
         // The silence is the fault itself: nothing is waited for here.
         tokio::time::sleep(Duration::from_millis(silence_ms)).await;
-        let write =
-            |n| Request::Acquire(vec![exclusive(&format!("/locks/{silence_ms}"), &format!("_c_{n}-lock-"))]);
+        let write = |n| {
+            Request::Acquire([exclusive(&format!("/locks/{silence_ms}"), &format!("_c_{n}-lock-"))].into())
+        };
         let sent = [raw.send(write(1)).await, raw.send(write(2)).await, raw.send(write(3)).await];
         others.iter().for_each(|id| signal(&cluster, *id, Signal::CONT));
         let mut tokens = Vec::new();

@@ -77,12 +77,15 @@ async fn hazard_7_a_release_that_is_sent_again_frees_no_newer_lock_of_its_sessio
     let [mut raw, ..] = sessions(&cluster).await;
     let old = held(raw.acquire(exclusive("/locks/a", "_c_1-lock-")).await);
     // The answer to this one is lost with its connection.
-    raw.send(tagged(1, Request::Release(vec![old.clone()]))).await;
+    raw.send(tagged(1, Request::Release([old.clone()].into()))).await;
     let mut raw = raw.resume(cluster.endpoint(cluster.follower().await)).await.unwrap();
     let new = held(raw.acquire(exclusive("/locks/a", "_c_2-lock-")).await);
     assert!(new.token > old.token);
     assert!(!raw.release(&old).await, "not held any more");
-    assert!(raw.held(tagged(1, Request::Release(vec![old.clone()]))).await, "the outcome of the first time");
+    assert!(
+        raw.held(tagged(1, Request::Release([old.clone()].into()))).await,
+        "the outcome of the first time"
+    );
     assert!(raw.verify(&new).await);
     // Nor does an abandoned attempt take another one with it.
     let attempt = Attempt { lock: "/locks/a".to_owned(), prefix: "_c_1-lock-".to_owned() };
@@ -101,12 +104,12 @@ async fn hazard_8_a_release_by_others_of_others_twice_or_too_late_says_so_and_ch
     assert!(!holder.release(&guessed).await, "with another token");
     assert!(!next.release(&waits).await, "of a place that waits");
     assert!(holder.verify(&claim).await && is_undisturbed(&mut next).await);
-    let twice = Request::Release(vec![claim.clone(), claim.clone()]);
+    let twice = Request::Release(vec![claim.clone(), claim.clone()].into());
     assert_eq!(holder.call(twice).await, Ok(Response::Held(vec![true, false])));
     granted(&mut next, &waits).await;
     assert!(!holder.release(&claim).await, "twice");
     next.close().await;
-    let Ok(Response::Held(held)) = other.call(Request::Release(vec![waits])).await else { panic!() };
+    let Ok(Response::Held(held)) = other.call(Request::Release([waits].into())).await else { panic!() };
     assert_eq!(held, [false], "after its session has ended");
 }
 
@@ -115,7 +118,7 @@ async fn hazard_9_a_connection_that_the_session_has_left_gets_no_lock() {
     let cluster = Cluster::start(3, "").await;
     let [mut old, mut other, ..] = sessions(&cluster).await;
     let new = old.resume(cluster.endpoint(cluster.follower().await)).await.unwrap();
-    let sent = old.send(Request::Acquire(vec![exclusive("/locks/a", "_c_1-lock-")])).await;
+    let sent = old.send(Request::Acquire([exclusive("/locks/a", "_c_1-lock-")].into())).await;
     match old.answer(sent).await {
         None | Some(Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired)) => {}
         other => panic!("{other:?}"),
@@ -178,8 +181,8 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
     for round in 0..10 {
         // Both at once, in opposite orders.
         let (id_l, id_r) = (format!("l{round}"), format!("r{round}"));
-        let sent_l = left.send(Request::Acquire(both(&id_l, "/locks/a", "/locks/b"))).await;
-        let sent_r = right.send(Request::Acquire(both(&id_r, "/locks/b", "/locks/a"))).await;
+        let sent_l = left.send(Request::Acquire(both(&id_l, "/locks/a", "/locks/b").into())).await;
+        let sent_r = right.send(Request::Acquire(both(&id_r, "/locks/b", "/locks/a").into())).await;
         let claims_l = claims(left.answer(sent_l).await);
         let claims_r = claims(right.answer(sent_r).await);
         let left_first = claims_l[0].token < claims_r[0].token;
@@ -188,14 +191,17 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
         } else {
             (&mut right, claims_r, &mut left, claims_l)
         };
-        assert_eq!(first.call(Request::Verify(claims_1.clone())).await, Ok(Response::Held(vec![true; 2])));
-        assert_eq!(first.call(Request::Release(claims_1)).await, Ok(Response::Held(vec![true; 2])));
+        assert_eq!(
+            first.call(Request::Verify(claims_1.clone().into())).await,
+            Ok(Response::Held(vec![true; 2]))
+        );
+        assert_eq!(first.call(Request::Release(claims_1.into())).await, Ok(Response::Held(vec![true; 2])));
         let news = [second.notice().await, second.notice().await];
         assert!(
             news.iter()
                 .all(|notice| notice.event == NoticeEvent::Granted && claims_2.contains(&notice.claim))
         );
-        assert_eq!(second.call(Request::Release(claims_2)).await, Ok(Response::Held(vec![true; 2])));
+        assert_eq!(second.call(Request::Release(claims_2.into())).await, Ok(Response::Held(vec![true; 2])));
     }
     // A busy attempt leaves no places of the others; neither does one that is given up.
     let claim = held(left.acquire(exclusive("/locks/a", "_c_x-lock-")).await);
@@ -210,7 +216,8 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
     third.call(Request::Sync("/locks/b".to_owned())).await.expect("the cluster is whole");
     assert!(third.children("/locks/b").await.is_empty());
     let waits = both("z", "/locks/b", "/locks/a");
-    let attempt = |acquire: &Acquire| Attempt { lock: acquire.lock.clone(), prefix: acquire.prefix.clone() };
+    let attempt =
+        |acquire: &Acquire| Attempt { lock: acquire.lock.to_string(), prefix: acquire.prefix.to_string() };
     let attempts = waits.iter().map(attempt).collect();
     let place_states = right.acquire_all(waits).await;
     assert!(
@@ -338,7 +345,7 @@ async fn hazard_25_locks_and_attempts_whose_names_begin_alike_are_different_ones
         ("/locks/a", "a/b"),
         ("/locks/a", ""),
     ] {
-        let refused = one.call(Request::Acquire(vec![exclusive(lock, prefix)])).await;
+        let refused = one.call(Request::Acquire([exclusive(lock, prefix)].into())).await;
         assert_eq!(refused, Err(ErrorCode::BadArguments), "{lock} {prefix}");
     }
 }

@@ -209,7 +209,7 @@ const MULTIS: [Kind; 9] = [
 const LOCKS: [Kind; 12] = [
     Kind {
         name: "acquire of a deep lock",
-        request: |at, n| Request::Acquire(vec![Acquire::exclusive(deep(at.root, n + 1), "p-")]),
+        request: |at, n| Request::Acquire([Acquire::exclusive(deep(at.root, n + 1), "p-")].into()),
         refused: BAD,
         admitted: 32,
         ..KIND
@@ -219,7 +219,7 @@ const LOCKS: [Kind; 12] = [
         prepare: |root| chain(root, 220),
         request: |at, n| {
             let lock = format!("{}{}", deep(at.root, 220), deep("", n + 1));
-            Request::Acquire(vec![Acquire::exclusive(lock, "p-")])
+            Request::Acquire([Acquire::exclusive(lock, "p-")].into())
         },
         refused: BAD,
         admitted: 32,
@@ -247,7 +247,7 @@ const LOCKS: [Kind; 12] = [
         name: "tagged acquire with a long prefix",
         request: |at, n| {
             let request =
-                Request::Acquire(vec![Acquire::exclusive(format!("{}/l", at.root), "p".repeat(n + 1))]);
+                Request::Acquire([Acquire::exclusive(format!("{}/l", at.root), "p".repeat(n + 1))].into());
             // Another number for another request.
             Request::Tagged { id: n as u64 + 1, acked: 0, request: Box::new(request) }
         },
@@ -255,7 +255,11 @@ const LOCKS: [Kind; 12] = [
         admitted: 4_076,
         ..KIND
     },
-    Kind { name: "acquire with data", request: |at, n| Request::Acquire(vec![labelled(at.root, n)]), ..KIND },
+    Kind {
+        name: "acquire with data",
+        request: |at, n| Request::Acquire([labelled(at.root, n)].into()),
+        ..KIND
+    },
     Kind {
         name: "release of 1,024 locks with long names",
         prepare: hold,
@@ -284,7 +288,7 @@ const LOCKS: [Kind; 12] = [
     Kind {
         name: "convert with a long prefix",
         prepare: |root| {
-            vec![Request::Acquire(vec![Acquire { mode: Mode::Shared, ..labelled(root, 500_000) }])]
+            vec![Request::Acquire([Acquire { mode: Mode::Shared, ..labelled(root, 500_000) }].into())]
         },
         request: |at, n| {
             let claim = Claim { path: format!("{}/l/p-0000000000", at.root), token: at.token };
@@ -305,7 +309,7 @@ const ENDS: [Kind; 2] = [
     Kind {
         name: "release of a lock for which many readers wait",
         prepare: |root| readers(root, READERS),
-        request: |at, _| Request::Release(vec![claim(at, 0, 0)]),
+        request: |at, _| Request::Release([claim(at, 0, 0)].into()),
         ..KIND
     },
     Kind {

@@ -108,6 +108,6 @@ pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
 pub(crate) fn readers(root: &str, count: usize) -> Vec<Request> {
     let lock = || format!("{root}/l0");
     let reader = |at| Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock(), format!("r{at}-")) };
-    let readers = (0..count).map(|at| Request::Acquire(vec![reader(at)]));
-    [Request::Acquire(vec![Acquire::exclusive(lock(), "p-")])].into_iter().chain(readers).collect()
+    let readers = (0..count).map(|at| Request::Acquire([reader(at)].into()));
+    [Request::Acquire([Acquire::exclusive(lock(), "p-")].into())].into_iter().chain(readers).collect()
 }

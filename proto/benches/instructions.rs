@@ -165,11 +165,11 @@ fn create() -> Request {
 }
 
 fn acquire() -> Request {
-    tagged(Request::Acquire(vec![Acquire { data: Some(DATA), ..Acquire::exclusive(LOCK, PREFIX) }]))
+    tagged(Request::Acquire([Acquire { data: Some(DATA), ..Acquire::exclusive(LOCK, PREFIX) }].into()))
 }
 
 fn release() -> Request {
-    tagged(Request::Release(vec![claim()]))
+    tagged(Request::Release([claim()].into()))
 }
 
 fn get_data() -> Request {

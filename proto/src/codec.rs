@@ -5,8 +5,10 @@
 //! panic.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytestring::ByteString;
 
 use crate::frame::LENGTH_BYTES;
+use crate::lock::Few;
 
 /// Why bytes are not the record they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,19 +73,37 @@ pub enum DecodeError {
 /// Result of decoding.
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
-/// Reads primitives off the front of a frame. Buffers are slices of the frame, strings are copied.
+/// Reads primitives off the front of a frame. Buffers and some strings are slices of the frame, the other
+/// strings are copied.
 pub(crate) struct Reader<'a> {
-    frame: &'a mut Bytes,
+    /// Not read yet.
+    rest: &'a [u8],
+    frame: &'a Bytes,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(frame: &'a mut Bytes) -> Self {
-        Reader { frame }
+    #[inline]
+    pub(crate) fn new(frame: &'a Bytes) -> Self {
+        Reader { rest: frame, frame }
+    }
+
+    /// Reads what a frame begins with, and leaves what is behind it.
+    #[inline]
+    pub(crate) fn front<T>(
+        frame: &mut Bytes,
+        read: impl FnOnce(&mut Reader<'_>) -> Decoded<T>,
+    ) -> Decoded<T> {
+        let mut reader = Reader::new(frame);
+        let value = read(&mut reader);
+        let left = reader.left();
+        frame.advance(frame.len() - left);
+        value
     }
 
     /// Bytes not read yet.
+    #[inline]
     pub(crate) fn left(&self) -> usize {
-        self.frame.len()
+        self.rest.len()
     }
 
     /// Ends a record that must fill its frame.
@@ -97,32 +117,56 @@ impl<'a> Reader<'a> {
     /// Passes these bytes if they come next, and says so.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
         debug_assert!(!bytes.is_empty(), "nothing comes next always");
-        let is_next = self.frame.starts_with(bytes);
-        if is_next {
-            self.frame.advance(bytes.len());
+        match self.rest.strip_prefix(bytes) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
         }
-        is_next
     }
 
-    fn need(&self, needed: usize) -> Decoded<()> {
-        let left = self.left();
-        if left < needed { Err(DecodeError::Truncated { needed, left }) } else { Ok(()) }
+    #[inline]
+    fn take(&mut self, needed: usize) -> Decoded<&'a [u8]> {
+        let left = self.rest.len();
+        let (taken, rest) =
+            self.rest.split_at_checked(needed).ok_or(DecodeError::Truncated { needed, left })?;
+        self.rest = rest;
+        Ok(taken)
     }
 
+    /// The same as a slice of the frame, whose end `rest` is.
+    fn take_slice(&mut self, needed: usize) -> Decoded<Bytes> {
+        let at = self.frame.len() - self.rest.len();
+        let taken = self.take(needed)?;
+        let slice = self.frame.slice(at..at + needed);
+        debug_assert_eq!(slice, taken, "what is left to read is the end of the frame");
+        Ok(slice)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
+        let left = self.rest.len();
+        let (taken, rest) =
+            self.rest.split_first_chunk().ok_or(DecodeError::Truncated { needed: N, left })?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    #[inline]
     pub(crate) fn int(&mut self) -> Decoded<i32> {
-        self.need(4)?;
-        Ok(self.frame.get_i32())
+        self.array().map(i32::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn long(&mut self) -> Decoded<i64> {
-        self.need(8)?;
-        Ok(self.frame.get_i64())
+        self.array().map(i64::from_be_bytes)
     }
 
     /// As Java reads it: everything but 0 is true.
+    #[inline]
     pub(crate) fn boolean(&mut self) -> Decoded<bool> {
-        self.need(1)?;
-        Ok(self.frame.get_u8() != 0)
+        self.array().map(|[byte]| byte != 0)
     }
 
     /// A length or count; `None` is null (-1).
@@ -135,20 +179,26 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn buffer(&mut self) -> Decoded<Option<Bytes>> {
         let Some(length) = self.length()? else { return Ok(None) };
-        self.need(length)?;
-        Ok(Some(self.frame.split_to(length)))
+        self.take_slice(length).map(Some)
+    }
+
+    fn nullable_text(&mut self) -> Decoded<Option<&'a str>> {
+        let Some(length) = self.length()? else { return Ok(None) };
+        std::str::from_utf8(self.take(length)?).map(Some).map_err(|_| DecodeError::NotUtf8)
+    }
+
+    /// A string that is a slice of the frame.
+    pub(crate) fn slice(&mut self) -> Decoded<ByteString> {
+        let Some(length) = self.length()? else { return Err(DecodeError::NullString) };
+        ByteString::try_from(self.take_slice(length)?).map_err(|_| DecodeError::NotUtf8)
     }
 
     pub(crate) fn nullable_string(&mut self) -> Decoded<Option<String>> {
-        let Some(length) = self.length()? else { return Ok(None) };
-        self.need(length)?;
-        let text = std::str::from_utf8(&self.frame[..length]).map_err(|_| DecodeError::NotUtf8)?.to_owned();
-        self.frame.advance(length);
-        Ok(Some(text))
+        Ok(self.nullable_text()?.map(str::to_owned))
     }
 
     pub(crate) fn string(&mut self) -> Decoded<String> {
-        self.nullable_string()?.ok_or(DecodeError::NullString)
+        self.nullable_text()?.map(str::to_owned).ok_or(DecodeError::NullString)
     }
 
     /// A vector whose elements take `element_bytes` or more each.
@@ -157,20 +207,49 @@ impl<'a> Reader<'a> {
     pub(crate) fn nullable_vector<T>(
         &mut self,
         element_bytes: usize,
-        mut element: impl FnMut(&mut Self) -> Decoded<T>,
+        element: impl FnMut(&mut Self) -> Decoded<T>,
     ) -> Decoded<Option<Vec<T>>> {
+        let Some(count) = self.count(element_bytes)? else { return Ok(None) };
+        let mut elements = Vec::with_capacity(count);
+        self.each((count, element_bytes), element, |element| elements.push(element))?;
+        Ok(Some(elements))
+    }
+
+    /// How many elements follow, which take `element_bytes` or more each.
+    fn count(&mut self, element_bytes: usize) -> Decoded<Option<usize>> {
         assert!(element_bytes > 0, "an element takes a byte at least, or a count could ask for any room");
         let Some(count) = self.length()? else { return Ok(None) };
         let left = self.left();
         if count > left / element_bytes {
             return Err(DecodeError::CountBeyondFrame { count, left });
         }
-        let mut elements = Vec::with_capacity(count);
+        Ok(Some(count))
+    }
+
+    fn each<T>(
+        &mut self,
+        (count, element_bytes): (usize, usize),
+        mut element: impl FnMut(&mut Self) -> Decoded<T>,
+        mut push: impl FnMut(T),
+    ) -> Decoded<()> {
+        let left = self.left();
         for _ in 0..count {
-            elements.push(element(self)?);
+            push(element(self)?);
         }
         debug_assert!(left - self.left() >= count * element_bytes, "an element takes less than was said");
-        Ok(Some(elements))
+        Ok(())
+    }
+
+    /// A vector that mostly has one element, where null means the same as empty.
+    pub(crate) fn few<T>(
+        &mut self,
+        element_bytes: usize,
+        element: impl FnMut(&mut Self) -> Decoded<T>,
+    ) -> Decoded<Few<T>> {
+        let count = self.count(element_bytes)?.unwrap_or_default();
+        let mut few = Few::with_capacity(count);
+        self.each((count, element_bytes), element, |element| few.push(element))?;
+        Ok(few)
     }
 
     /// A vector where null means the same as empty.
@@ -279,12 +358,11 @@ mod tests {
             let mut frame = BytesMut::new();
             frame.int(count);
             frame.extend_from_slice(&rest);
-            let mut frame = frame.freeze();
+            let frame = frame.freeze();
             let mut elements_read = 0;
-            let vector = Reader::new(&mut frame).nullable_vector(element_bytes, |r| {
+            let vector = Reader::new(&frame).nullable_vector(element_bytes, |r| {
                 elements_read += 1;
-                r.need(element_bytes)?;
-                Ok(r.frame.split_to(element_bytes))
+                r.take(element_bytes).map(<[u8]>::to_owned)
             });
             match vector {
                 Ok(Some(vector)) => prop_assert!(vector.capacity() * element_bytes <= rest.len()),
@@ -297,10 +375,10 @@ mod tests {
     #[test]
     fn a_buffer_is_a_slice_of_its_frame() {
         let frame = Bytes::from_static(&[0, 0, 0, 2, 7, 8, 9]);
-        let mut rest = frame.clone();
-        let buffer = Reader::new(&mut rest).buffer().unwrap().unwrap();
+        let mut reader = Reader::new(&frame);
+        let buffer = reader.buffer().unwrap().unwrap();
         assert_eq!(buffer.as_ptr(), frame[4..].as_ptr());
-        assert_eq!((&buffer[..], &rest[..]), ([7, 8].as_slice(), [9].as_slice()));
+        assert_eq!((&buffer[..], reader.rest), ([7, 8].as_slice(), [9].as_slice()));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::acl::Acl;
 use crate::ids::{FencingToken, SessionId};
@@ -81,15 +83,18 @@ const fn fnv(text: &str) -> u64 {
     hash
 }
 
+/// What there is mostly one of in a request: a list that takes no allocation then.
+pub type Few<T> = SmallVec<[T; 1]>;
+
 /// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones
 /// above it) if it is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// Path of the lock's znode.
-    pub lock: String,
+    /// Path of the lock's znode. A decoded one is a slice of the bytes that it came in, and keeps them.
+    pub lock: ByteString,
     /// Name of the queue znode before the server's number. Holds an id that no other attempt has: a repeated
     /// acquire finds its place by it.
-    pub prefix: String,
+    pub prefix: ByteString,
     /// Data of the queue znode: who this is, for people who look at the queue.
     pub data: Option<Bytes>,
     /// ACL of the queue znode: mostly the same list in all of them.
@@ -113,7 +118,7 @@ pub struct Acquire {
 impl Acquire {
     /// Waits for an exclusive lock, for anybody to see, without data or limits in time. What is wanted
     /// otherwise is said by struct update: `Acquire { wait: false, ..Acquire::exclusive(lock, prefix) }`.
-    pub fn exclusive(lock: impl Into<String>, prefix: impl Into<String>) -> Self {
+    pub fn exclusive(lock: impl Into<ByteString>, prefix: impl Into<ByteString>) -> Self {
         Acquire {
             lock: lock.into(),
             prefix: prefix.into(),

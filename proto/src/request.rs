@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acl::Acl;
 use crate::ids::{SessionId, Version, Xid, Zxid};
-use crate::lock::{Acquire, Attempt, Claim, Mode, SessionOptions};
+use crate::lock::{Acquire, Attempt, Claim, Few, Mode, SessionOptions};
 
 /// The first frame of a connection (44 or 45 bytes in its usual forms); it has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,13 +248,13 @@ pub enum Request {
         request: Box<Request>,
     },
     /// 1001: places in the queues of one lock or of several at once, all or none.
-    Acquire(Vec<Acquire>),
+    Acquire(Few<Acquire>),
     /// 1002: gives back what is held; in one command.
-    Release(Vec<Claim>),
+    Release(Few<Claim>),
     /// 1003: leaves the queues, whatever the state of the place; nothing to do is no error.
     Abandon(Vec<Attempt>),
     /// 1004: which of these are held, linearizable.
-    Verify(Vec<Claim>),
+    Verify(Few<Claim>),
     /// 1005: holds in another mode, without leaving the queue.
     Convert {
         /// What is held.

@@ -59,7 +59,7 @@ fn command(command: &Command, data: Data) -> Value {
             said
         }
         Command::Acquire(all) => {
-            let locks: Vec<&str> = all.iter().map(|one| one.lock.as_str()).collect();
+            let locks: Vec<&str> = all.iter().map(|one| &*one.lock).collect();
             json!({ "op": "acquire", "locks": locks })
         }
         Command::Release(claims) => json!({ "op": "release", "places": places(claims) }),

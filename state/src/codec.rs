@@ -254,8 +254,8 @@ mod tests {
         let acl = prop::option::of(acls);
         (text(), text(), data(), acl, mode, owner, any::<bool>(), [u32s(), u32s(), u32s()]).prop_map(
             |(lock, prefix, data, acl, mode, owner, wait, [limit, max_hold_ms, lock_delay_ms])| Acquire {
-                lock,
-                prefix,
+                lock: lock.into(),
+                prefix: prefix.into(),
                 data,
                 acl,
                 mode,
@@ -272,7 +272,7 @@ mod tests {
         let other = prop_oneof![
             Just(Command::Noop),
             Just(Command::CloseSession),
-            claims().prop_map(Command::Verify),
+            claims().prop_map(|claims| Command::Verify(claims.into())),
             (text(), data())
                 .prop_map(|(path, data)| { Command::SetData(SetData { path, data, version: Version::ANY }) }),
             (text(), text()).prop_map(|(lock, prefix)| Command::Abandon(vec![Attempt { lock, prefix }])),
@@ -294,8 +294,8 @@ mod tests {
             Just(Command::Refused(rowlock_proto::ErrorCode::BadArguments)),
         ];
         let plain = prop_oneof![
-            prop::collection::vec(acquire(), 0..3).prop_map(Command::Acquire),
-            claims().prop_map(Command::Release),
+            prop::collection::vec(acquire(), 0..3).prop_map(|all| Command::Acquire(all.into())),
+            claims().prop_map(|claims| Command::Release(claims.into())),
             other,
         ];
         plain.prop_recursive(2, 2, 1, |inner| {
@@ -386,7 +386,7 @@ mod tests {
             command: Command::Tagged {
                 id: 70_000 + n,
                 acked: 69_999 + n,
-                command: Box::new(Command::Acquire(vec![acquire.clone()])),
+                command: Box::new(Command::Acquire([acquire.clone()].into())),
             },
         };
         let length = |count| {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Few, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{ClusterId, ErrorCode, NodeId, SessionId, Version};
 use serde::de::Error as _;
@@ -124,13 +124,13 @@ pub enum Command {
         command: Box<Command>,
     },
     /// acquire: places in the queues of all these locks, or in none.
-    Acquire(Vec<Acquire>),
+    Acquire(Few<Acquire>),
     /// release: gives back what is held.
-    Release(Vec<Claim>),
+    Release(Few<Claim>),
     /// abandon: leaves queues, whatever the state of the place.
     Abandon(Vec<Attempt>),
     /// verify: which of these are held. Takes no zxid.
-    Verify(Vec<Claim>),
+    Verify(Few<Claim>),
     /// convert: holds in another mode.
     Convert {
         /// What is held.
@@ -295,7 +295,8 @@ impl Command {
                 Op::SetData(set) => &mut set.path,
                 Op::Delete { path, .. } | Op::Check { path, .. } => path,
             },
-            Command::Acquire(all) => &mut all.first_mut()?.lock,
+            // A slice of an entry, which is not to be kept.
+            Command::Acquire(all) => return Some(all.first()?.lock.to_string()),
             Command::Abandon(all) => &mut all.first_mut()?.lock,
             Command::Release(claims) | Command::Verify(claims) => &mut claims.first_mut()?.path,
             Command::Convert { claim, .. } | Command::ForceRelease(claim) => &mut claim.path,

@@ -237,7 +237,7 @@ impl<'a> Bill<'a> {
     }
 
     fn acquire(&mut self, acquire: &'a Acquire) -> Result<(), ErrorCode> {
-        let path = acquire.lock.as_str();
+        let path = &*acquire.lock;
         check_path([path, "/", &acquire.prefix], NUMBER_BYTES)?;
         if let Err(code) =
             self.ephemeral([path, &acquire.prefix]).and_then(|()| self.enters(path, &acquire.prefix))

@@ -341,7 +341,7 @@ pub(crate) fn resolved(
     who: &[Id],
 ) -> Result<SharedAcl, ErrorCode> {
     match parent.map(|parent| &parent.acl) {
-        Some(acl) if given == Some(acl.entries()) => Ok(acl.clone()),
+        Some(acl) if given.is_some_and(|given| acl.is_list(given)) => Ok(acl.clone()),
         _ => Ok(SharedAcl::new(acl::resolve(given, who)?)),
     }
 }
@@ -372,8 +372,7 @@ fn bytes_diff(znode: &Znode, data: Option<&Bytes>) -> i64 {
 }
 
 pub(crate) fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {
-    let acl: &[Acl] = acl.entries();
-    if acl::may(acl, perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    if acl.allows(perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
 fn check_version(current: Version, expected: Version) -> Result<(), ErrorCode> {

@@ -193,10 +193,10 @@ mod tests {
         let (dead, holder, waiter) = (session(&mut machine), session(&mut machine), session(&mut machine));
         run(&mut machine, holder, znode("/kept", 0)).unwrap();
         let with_delay = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/locks/a", "x") };
-        run(&mut machine, dead, Command::Acquire(vec![with_delay])).unwrap();
+        run(&mut machine, dead, Command::Acquire([with_delay].into())).unwrap();
         for session in [holder, waiter] {
             let acquire = Acquire { wait: true, ..Acquire::exclusive("/locks/b", "x") };
-            run(&mut machine, session, Command::Acquire(vec![acquire])).unwrap();
+            run(&mut machine, session, Command::Acquire([acquire].into())).unwrap();
         }
         let end = Command::ExpireSession { session: dead, attachment: Attachment(1) };
         run(&mut machine, SessionId::NONE, end).unwrap();

@@ -44,7 +44,7 @@ fn ended_by(who: &[Id]) -> (Machine, Told) {
     let opened = run(SessionId::NONE, Attachment::default(), &[], open, &mut told);
     let Outcome::Session { session, attachment, .. } = opened else { panic!("{opened:?}") };
     let acquire = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/l".to_owned(), "a-".to_owned()) };
-    run(session, attachment, &[], Command::Acquire(vec![acquire]), &mut told);
+    run(session, attachment, &[], Command::Acquire([acquire].into()), &mut told);
     let end = Command::ExpireSession { session, attachment };
     run(SessionId::NONE, Attachment::default(), who, end, &mut told);
     (machine, told)

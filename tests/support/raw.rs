@@ -195,7 +195,7 @@ impl Raw {
     }
 
     pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<PlaceState> {
-        match self.call(Request::Acquire(all)).await {
+        match self.call(Request::Acquire(all.into())).await {
             Ok(Response::PlaceStates(place_states)) => place_states,
             other => panic!("not place states: {other:?}"),
         }
@@ -203,12 +203,12 @@ impl Raw {
 
     /// release of one claim.
     pub async fn release(&mut self, claim: &Claim) -> bool {
-        self.held(Request::Release(vec![claim.clone()])).await
+        self.held(Request::Release([claim.clone()].into())).await
     }
 
     /// verify of one claim.
     pub async fn verify(&mut self, claim: &Claim) -> bool {
-        self.held(Request::Verify(vec![claim.clone()])).await
+        self.held(Request::Verify([claim.clone()].into())).await
     }
 
     /// The single answer to release, verify, forceRelease.

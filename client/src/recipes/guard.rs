@@ -216,7 +216,7 @@ impl Guard {
     }
 
     async fn verify(&self) -> Result<bool, Error> {
-        let request = Request::Verify(vec![self.held.claim.clone()]);
+        let request = Request::Verify([self.held.claim.clone()].into());
         match self.held.client.ask(request).await?.response {
             Response::Held(held) => Ok(held == [true]),
             _ => Err(Error::Protocol("a verify was answered with something else")),

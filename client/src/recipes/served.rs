@@ -107,7 +107,7 @@ enum Verdict {
 
 /// Gives back what is held, in one command: for each claim, whether it was.
 pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<bool>, Error> {
-    match client.call(Request::Release(claims)).await?.response {
+    match client.call(Request::Release(claims.into())).await?.response {
         Response::Held(held) => Ok(held),
         _ => Err(Error::Protocol("a release was answered with something else")),
     }
@@ -150,8 +150,8 @@ impl<'a> Attempt<'a> {
     fn acquires(&self) -> Vec<Acquire> {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let acquire = |(place, wanted): (&Served, &Wanted)| Acquire {
-            lock: place.lock.clone(),
-            prefix: place.prefix.clone(),
+            lock: place.lock.as_str().into(),
+            prefix: place.prefix.as_str().into(),
             data: Some(self.terms.data()),
             acl: Some(Acl::shared_open()),
             mode: wanted.kind.mode(),
@@ -174,7 +174,7 @@ impl<'a> Attempt<'a> {
         let asked_at = time::now();
         self.places.iter_mut().for_each(Served::expect);
         self.cells = self.places.iter().map(|_| LockStateCell::new()).collect();
-        let request = Request::Acquire(self.acquires());
+        let request = Request::Acquire(self.acquires().into());
         let answer = match self.client.submit_followed(request, None, self.cells.clone()).await {
             Ok(pending) => pending.await,
             Err(error) => Err(error),

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn extension_opcodes_are_lacking_on_plain_servers_and_nothing_else_is() {
-        assert!(Extensions::NONE.lacks(&Request::Verify(Vec::new())).is_some());
+        assert!(Extensions::NONE.lacks(&Request::Verify(Default::default())).is_some());
         assert!(Extensions::NONE.lacks(&Request::Report(String::new())).is_some());
         assert!(Extensions::NONE.lacks(&Request::Operate(String::new())).is_some());
         assert_eq!(Extensions::NONE.lacks(&Request::Sync("/".into())), None);

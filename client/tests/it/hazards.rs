@@ -191,7 +191,7 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
         let delete = Command::Delete { path: waiting, version: Version::ANY };
         world.act(client.session_id(), delete).unwrap();
         let acquire = Acquire { owner: Owner::Session, ..Acquire::exclusive("/locks/x", "then-") };
-        world.act(other.session_id(), Command::Acquire(vec![acquire])).unwrap();
+        world.act(other.session_id(), Command::Acquire([acquire].into())).unwrap();
         world.silent_on_attach = false;
     }
     let refused = task.await.unwrap().unwrap_err();

@@ -122,7 +122,7 @@ async fn a_reconnect_keeps_the_place_and_a_missed_grant_is_learnt() {
         let claim = Claim { path: guard.path().to_owned(), token: guard.token() };
         world.drop_connections();
         let session = holder.session_id();
-        world.act(session, Command::Release(vec![claim])).unwrap();
+        world.act(session, Command::Release([claim].into())).unwrap();
     }
     let granted = task.await.unwrap().unwrap();
     assert_eq!(granted.token(), ours, "another place");

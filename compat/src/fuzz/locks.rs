@@ -59,7 +59,7 @@ pub fn request(rng: &mut Rng) -> Request {
         return Request::Tagged { id, acked, request: Box::new(request) };
     }
     match rng.below(11) {
-        0 => Request::Verify(some(rng, claim)),
+        0 => Request::Verify(some(rng, claim).into()),
         1 => Request::SessionOptions(SessionOptions { disconnect_grace_ms: rng.pick(NUMBERS) }),
         2 => Request::Report(rng.pick(REPORTS).to_owned()),
         3 => Request::Operate(rng.pick(REPORTS).to_owned()),
@@ -69,8 +69,8 @@ pub fn request(rng: &mut Rng) -> Request {
 
 fn lock_write(rng: &mut Rng) -> Request {
     match rng.below(10) {
-        0..=4 => Request::Acquire(some(rng, acquire)),
-        5..=6 => Request::Release(some(rng, claim)),
+        0..=4 => Request::Acquire(some(rng, acquire).into()),
+        5..=6 => Request::Release(some(rng, claim).into()),
         7 => Request::Abandon(some(rng, |rng| Attempt { lock: lock(rng), prefix: prefix(rng) })),
         8 => Request::Convert { claim: claim(rng), mode: mode(rng), prefix: prefix(rng) },
         _ => Request::ForceRelease(claim(rng)),
@@ -103,8 +103,8 @@ fn some<T>(rng: &mut Rng, mut one: impl FnMut(&mut Rng) -> T) -> Vec<T> {
 
 fn acquire(rng: &mut Rng) -> Acquire {
     Acquire {
-        lock: lock(rng),
-        prefix: prefix(rng),
+        lock: lock(rng).into(),
+        prefix: prefix(rng).into(),
         data: rng.pick(&[None, Some("fuzz")]).map(Bytes::from),
         acl: if rng.chance(80) { Some(Acl::shared_open()) } else { None },
         mode: mode(rng),

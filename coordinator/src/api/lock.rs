@@ -174,8 +174,8 @@ impl Wanted {
         let wait = !self.wait.is_zero();
         let data = (!self.label.is_empty()).then(|| Bytes::copy_from_slice(self.label.as_bytes()));
         Acquire {
-            lock: lock.0.clone(),
-            prefix: id.prefix(self.mode),
+            lock: lock.0.as_str().into(),
+            prefix: id.prefix(self.mode).into(),
             data,
             acl: Some(Acl::shared_open()),
             mode: self.mode,
@@ -345,7 +345,7 @@ impl Api {
 /// The command by which a place is left.
 fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
     if holds {
-        return (Giving::Held, Command::Release(vec![claim]));
+        return (Giving::Held, Command::Release([claim].into()));
     }
     let name = paths::name(&claim.path);
     let (prefix, _) =
@@ -409,7 +409,7 @@ impl Attempted<'_> {
 
     async fn ask(&mut self, lock: &LockName, wanted: &Wanted, id: &RequestId) -> Result<Place, Refusal> {
         let attempt = id.attempt(&lock.0, !wanted.wait.is_zero());
-        let command = Command::Acquire(vec![wanted.acquire(lock, id)]);
+        let command = Command::Acquire([wanted.acquire(lock, id)].into());
         let outcome = self.call.act_once(self.secret, attempt, &command).await?;
         let Outcome::PlaceStates(place_states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");

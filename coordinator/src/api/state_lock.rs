@@ -149,7 +149,7 @@ impl Api {
             Found::Own(holder) => {
                 let secret = Secret::new(holder.session, info.id.password(lock));
                 let claim = Claim { path: holder.path, token: holder.token };
-                let released = Call::new(self, caller).act(&secret, Command::Release(vec![claim])).await;
+                let released = Call::new(self, caller).act(&secret, Command::Release([claim].into())).await;
                 self.close_unused(caller, &secret).await;
                 match released {
                     Ok(Outcome::Held(held)) => Ok(Unlocked::Done(held.contains(&true))),
@@ -214,8 +214,8 @@ impl Api {
         info: &LockInfo,
     ) -> Result<(), Refusal> {
         let acquire = Acquire {
-            lock: lock.path().to_owned(),
-            prefix: info.id.prefix(Mode::Exclusive),
+            lock: lock.path().into(),
+            prefix: info.id.prefix(Mode::Exclusive).into(),
             data: Some(info.document.clone()),
             acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
@@ -226,7 +226,7 @@ impl Api {
             lock_delay_ms: 0,
         };
         let secret = self.open_as(caller, TTL_MS, info.id.password(lock)).await?.secret;
-        let outcome = Call::new(self, caller).act(&secret, Command::Acquire(vec![acquire])).await;
+        let outcome = Call::new(self, caller).act(&secret, Command::Acquire([acquire].into())).await;
         let refused = match outcome {
             Ok(Outcome::PlaceStates(states)) => match states.into_iter().next() {
                 Some(PlaceState::Held(_)) => return Ok(()),

@@ -141,7 +141,7 @@ pub(crate) fn paths(request: &Request) -> Vec<&str> {
         Request::MultiRead(ops) => {
             ops.iter().map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| path.as_str()).collect()
         }
-        Request::Acquire(all) => all.iter().map(|one| one.lock.as_str()).collect(),
+        Request::Acquire(all) => all.iter().map(|one| &*one.lock).collect(),
         Request::Abandon(all) => all.iter().map(|one| one.lock.as_str()).collect(),
         Request::Release(claims) | Request::Verify(claims) => {
             claims.iter().map(|claim| claim.path.as_str()).collect()

@@ -40,7 +40,7 @@ impl State {
     /// Revoked `max_hold_ms` and a session timeout after `time_ms`.
     fn hold(&self, time_ms: i64, lock: &str, max_hold_ms: u32) {
         let acquire = Acquire { max_hold_ms, ..Acquire::exclusive(lock, "x-lock-") };
-        self.apply(time_ms, Command::Acquire(vec![acquire]));
+        self.apply(time_ms, Command::Acquire([acquire].into()));
     }
 
     /// Does what was proposed.

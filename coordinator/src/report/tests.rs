@@ -85,7 +85,7 @@ impl World {
 
     /// The attempt `n` of the session at the lock.
     fn acquire(&mut self, session: SessionId, lock: &str, n: u32, mode: Mode) {
-        self.run(session, Command::Acquire(vec![acquire(lock, n, mode)]));
+        self.run(session, Command::Acquire([acquire(lock, n, mode)].into()));
     }
 
     fn abandon(&mut self, session: SessionId, lock: &str, n: u32) {
@@ -263,7 +263,7 @@ async fn a_place_shows_only_its_name_to_whom_may_not_read_it() {
     let (bob, acl) = private();
     let (a, b) = (world.open(), world.open());
     let hidden = Acquire { acl: Some(acl.clone().into()), ..acquire("/locks/x", 1, Mode::Exclusive) };
-    world.run_as(a, &bob, Command::Acquire(vec![hidden])).unwrap();
+    world.run_as(a, &bob, Command::Acquire([hidden].into())).unwrap();
     // Of a plain client.
     let (path, data) = ("/locks/x/x-lock-".to_owned(), Some("secret".into()));
     let flags = rowlock_proto::CreateMode::EphemeralSequential.flags();
@@ -298,7 +298,7 @@ async fn the_history_of_a_private_lock_stays_private_when_others_make_the_lock_a
     };
     world.run_as(a, &bob, create(acl)).unwrap();
     // The place itself is open, so the lock's own permissions are all that protects it.
-    world.run_as(a, &bob, Command::Acquire(vec![acquire("/lock", 1, Mode::Exclusive)])).unwrap();
+    world.run_as(a, &bob, Command::Acquire([acquire("/lock", 1, Mode::Exclusive)].into())).unwrap();
     let attempt = Attempt { lock: "/lock".to_owned(), prefix: prefix(1) };
     world.run_as(a, &bob, Command::Abandon(vec![attempt])).unwrap();
     let delete = Command::Delete { path: "/lock".to_owned(), version: rowlock_proto::Version::ANY };
@@ -397,7 +397,7 @@ async fn nobody_is_shown_a_lock_that_he_may_not_read() {
         world.run_as(a, &bob, Command::Create { create, ttl_ms: None }).unwrap();
     }
     let acquired = Acquire { acl: Some(acl.into()), ..acquire("/secret/x", 1, Mode::Exclusive) };
-    world.run_as(a, &bob, Command::Acquire(vec![acquired])).unwrap();
+    world.run_as(a, &bob, Command::Acquire([acquired].into())).unwrap();
     world.acquire(a, "/open", 2, Mode::Exclusive);
 
     let gone = |world: &mut World| {

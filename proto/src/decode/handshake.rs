@@ -9,8 +9,8 @@ use crate::request::ConnectRequest;
 use crate::response::ConnectResponse;
 
 /// The first frame of a client. A null password counts as an empty one.
-pub fn connect_request(mut frame: Bytes) -> Result<ConnectRequest, DecodeError> {
-    let mut r = Reader::new(&mut frame);
+pub fn connect_request(frame: Bytes) -> Result<ConnectRequest, DecodeError> {
+    let mut r = Reader::new(&frame);
     let request = ConnectRequest {
         protocol_version: r.int()?,
         last_zxid_seen: zxid(&mut r)?,
@@ -24,8 +24,8 @@ pub fn connect_request(mut frame: Bytes) -> Result<ConnectRequest, DecodeError> 
 }
 
 /// The first frame of a server. A null password counts as an empty one.
-pub fn connect_response(mut frame: Bytes) -> Result<ConnectResponse, DecodeError> {
-    let mut r = Reader::new(&mut frame);
+pub fn connect_response(frame: Bytes) -> Result<ConnectResponse, DecodeError> {
+    let mut r = Reader::new(&frame);
     let response = ConnectResponse {
         protocol_version: r.int()?,
         timeout_ms: r.int()?,

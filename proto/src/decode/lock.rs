@@ -8,20 +8,21 @@ use bytes::Bytes;
 use super::shared_acl;
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::{FencingToken, SessionId};
-use crate::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
+use crate::lock::{Acquire, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
 
 /// The body of a frame with [`crate::Xid::NOTICE`].
 pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
-    let r = &mut Reader::new(frame);
-    let claim = claim(r)?;
-    let event = match r.int()? {
-        0 => NoticeEvent::Granted,
-        1 => NoticeEvent::Deleted,
-        2 => NoticeEvent::Forced,
-        3 => NoticeEvent::Revoked,
-        number => return Err(DecodeError::UnknownVariant { number }),
-    };
-    Ok(Notice { claim, event })
+    Reader::front(frame, |r| {
+        let claim = claim(r)?;
+        let event = match r.int()? {
+            0 => NoticeEvent::Granted,
+            1 => NoticeEvent::Deleted,
+            2 => NoticeEvent::Forced,
+            3 => NoticeEvent::Revoked,
+            number => return Err(DecodeError::UnknownVariant { number }),
+        };
+        Ok(Notice { claim, event })
+    })
 }
 
 /// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; two times.
@@ -35,11 +36,11 @@ const STANDING_BYTES: usize = 4;
 /// The length of a path, session, token, the length of the label, time.
 const PARTY_BYTES: usize = 4 + 8 + 8 + 4 + 8;
 
-pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Vec<Acquire>> {
-    r.vector(ACQUIRE_BYTES, |r| {
+pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Few<Acquire>> {
+    r.few(ACQUIRE_BYTES, |r| {
         Ok(Acquire {
-            lock: r.string()?,
-            prefix: r.string()?,
+            lock: r.slice()?,
+            prefix: r.slice()?,
             data: r.buffer()?,
             acl: shared_acl(r)?,
             mode: mode(r)?,
@@ -82,8 +83,8 @@ pub(super) fn claim(r: &mut Reader<'_>) -> Decoded<Claim> {
     Ok(Claim { path: r.string()?, token: FencingToken(r.long()?) })
 }
 
-pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Vec<Claim>> {
-    r.vector(CLAIM_BYTES, claim)
+pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Few<Claim>> {
+    r.few(CLAIM_BYTES, claim)
 }
 
 pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {
@@ -156,9 +157,9 @@ mod tests {
 
     #[test]
     fn the_least_that_an_element_takes_is_what_its_shortest_takes() {
-        assert_eq!(request_bytes(Request::Acquire(vec![shortest_acquire()])), ACQUIRE_BYTES);
+        assert_eq!(request_bytes(Request::Acquire([shortest_acquire()].into())), ACQUIRE_BYTES);
         let claim = Claim { path: String::new(), token: FencingToken(0) };
-        assert_eq!(request_bytes(Request::Release(vec![claim])), CLAIM_BYTES);
+        assert_eq!(request_bytes(Request::Release([claim].into())), CLAIM_BYTES);
         let attempt = Attempt { lock: String::new(), prefix: String::new() };
         assert_eq!(request_bytes(Request::Abandon(vec![attempt])), ATTEMPT_BYTES);
         assert_eq!(reply_bytes(PlaceState::Absent), STANDING_BYTES);
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_frame_full_of_the_shortest_places_is_read_whole() {
-        let request = Request::Acquire(vec![shortest_acquire(); 1_000]);
+        let request = Request::Acquire(vec![shortest_acquire(); 1_000].into());
         let frame = RequestFrame { xid: Xid(1), request };
         let mut out = BytesMut::new();
         encode::request(&frame, &mut out);
@@ -190,7 +191,7 @@ mod tests {
             Some([].into()),
             Some([Acl::open(), Acl::open()].concat().into()),
         ];
-        let all: Vec<_> = acls.map(|acl| Acquire { acl, ..shortest_acquire() }).into();
+        let all = acls.into_iter().map(|acl| Acquire { acl, ..shortest_acquire() }).collect();
         let mut out = BytesMut::new();
         let frame = RequestFrame { xid: Xid(1), request: Request::Acquire(all) };
         encode::request(&frame, &mut out);

@@ -102,8 +102,8 @@ mod tests {
     fn reread(op: Op) -> Result<Vec<Op>, DecodeError> {
         let mut out = BytesMut::new();
         encode::request(&RequestFrame { xid: Xid(1), request: Request::Multi(vec![op]) }, &mut out);
-        let mut body = out.freeze().slice(12..);
-        ops(&mut Reader::new(&mut body))
+        let body = out.freeze().slice(12..);
+        ops(&mut Reader::new(&body))
     }
 
     fn of_mode(mode: CreateMode) -> Create {

@@ -37,8 +37,8 @@ pub enum BadRequest {
 
 /// Any frame of a client behind its first. Bytes behind the record mean nothing, as to ZooKeeper: a newer
 /// client may have more to say than this version knows.
-pub fn request(mut frame: Bytes) -> Result<RequestFrame, BadRequest> {
-    let mut r = Reader::new(&mut frame);
+pub fn request(frame: Bytes) -> Result<RequestFrame, BadRequest> {
+    let mut r = Reader::new(&frame);
     let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;
     let opcode = OpCode::from_i32(opcode).ok_or(BadRequest::UnknownOpcode { xid, opcode })?;
     match body(&mut r, opcode) {

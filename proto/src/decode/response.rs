@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::{acl, ids, lock, multi, stat, zxid};
-use crate::codec::{DecodeError, Reader};
+use crate::codec::{DecodeError, Decoded, Reader};
 use crate::error::ErrorCode;
 use crate::event::{EventType, WatchedEvent};
 use crate::ids::{Xid, Zxid};
@@ -15,13 +15,17 @@ use crate::response::{ReplyHeader, Response};
 /// The 16 bytes in front of every reply and event. With [`Xid::EVENT`] an [`event`] follows; with `err` set
 /// nothing does; else the [`response`] to the request of that xid.
 pub fn reply_header(frame: &mut Bytes) -> Result<ReplyHeader, DecodeError> {
-    let mut r = Reader::new(frame);
-    Ok(ReplyHeader { xid: Xid(r.int()?), zxid: zxid(&mut r)?, err: ErrorCode::from_code(r.int()?) })
+    Reader::front(frame, |r| {
+        Ok(ReplyHeader { xid: Xid(r.int()?), zxid: zxid(r)?, err: ErrorCode::from_code(r.int()?) })
+    })
 }
 
 /// The body of a successful reply to `opcode`.
 pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeError> {
-    let r = &mut Reader::new(frame);
+    Reader::front(frame, |r| body(r, opcode))
+}
+
+fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Response> {
     Ok(match opcode {
         OpCode::Create | OpCode::Sync => Response::Path(r.string()?),
         OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
@@ -59,8 +63,9 @@ pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeErr
 
 /// The body of an event. Its zxid stands in the header read before: the caller puts it in, here it is -1.
 pub fn event(frame: &mut Bytes) -> Result<WatchedEvent, DecodeError> {
-    let mut r = Reader::new(frame);
-    let event_type = r.int()?;
-    let event_type = EventType::from_i32(event_type).ok_or(DecodeError::UnknownEvent { event_type })?;
-    Ok(WatchedEvent { zxid: Zxid(-1), event_type, state: r.int()?, path: r.string()? })
+    Reader::front(frame, |r| {
+        let event_type = r.int()?;
+        let event_type = EventType::from_i32(event_type).ok_or(DecodeError::UnknownEvent { event_type })?;
+        Ok(WatchedEvent { zxid: Zxid(-1), event_type, state: r.int()?, path: r.string()? })
+    })
 }

@@ -204,10 +204,10 @@ pub fn request_of(opcode: OpCode) -> BoxedStrategy<Request> {
         OpCode::Tagged => (any::<(u64, u64)>(), tagged_opcode().prop_flat_map(request_of))
             .prop_map(|((id, acked), request)| Request::Tagged { id, acked, request: Box::new(request) })
             .boxed(),
-        OpCode::Acquire => vec(lock::acquire(), 0..4).prop_map(Request::Acquire).boxed(),
-        OpCode::Release => vec(lock::claim(), 0..4).prop_map(Request::Release).boxed(),
+        OpCode::Acquire => vec(lock::acquire(), 0..4).prop_map(|all| Request::Acquire(all.into())).boxed(),
+        OpCode::Release => vec(lock::claim(), 0..4).prop_map(|all| Request::Release(all.into())).boxed(),
         OpCode::Abandon => vec(lock::attempt(), 0..4).prop_map(Request::Abandon).boxed(),
-        OpCode::Verify => vec(lock::claim(), 0..4).prop_map(Request::Verify).boxed(),
+        OpCode::Verify => vec(lock::claim(), 0..4).prop_map(|all| Request::Verify(all.into())).boxed(),
         OpCode::Convert => (lock::claim(), lock::mode(), text())
             .prop_map(|(claim, mode, prefix)| Request::Convert { claim, mode, prefix })
             .boxed(),

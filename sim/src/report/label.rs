@@ -69,7 +69,7 @@ fn of_request_body(request: &Request) -> String {
         | Request::GetChildren2(watch) => &watch.path,
         Request::SetData(set) => &set.path,
         Request::Sync(path) => path,
-        Request::Acquire(all) => return of_locks("acquire", all.iter().map(|acquire| acquire.lock.as_str())),
+        Request::Acquire(all) => return of_locks("acquire", all.iter().map(|acquire| &*acquire.lock)),
         Request::Release(all) => return of_locks("release", all.iter().map(|claim| parent(&claim.path))),
         Request::Abandon(all) => return of_locks("abandon", all.iter().map(|attempt| attempt.lock.as_str())),
         Request::Verify(all) => return of_locks("verify", all.iter().map(|claim| parent(&claim.path))),

@@ -84,7 +84,7 @@ fn spoil(machine: &Machine, mutant: Mutant, session: SessionId, command: &mut Co
         }
         (Mutant::PlaceNotFound, Command::Acquire(all)) => {
             let zxid = machine.last_zxid().0;
-            all.iter_mut().for_each(|acquire| acquire.prefix = format!("{}{zxid}-", acquire.prefix));
+            all.iter_mut().for_each(|acquire| acquire.prefix = format!("{}{zxid}-", acquire.prefix).into());
         }
         (Mutant::ReleaseByName, Command::Release(claims)) => {
             claims.iter_mut().for_each(|claim| *claim = held_there(machine, session, claim));

@@ -88,11 +88,11 @@ impl World {
     pub fn acquire(&mut self, n: usize, lock: &str) -> Sent {
         let acquire =
             Acquire { data: Some(Bytes::copy_from_slice(&DATA)), ..Acquire::exclusive(lock, self.prefix()) };
-        self.tagged(n, Command::Acquire(vec![acquire]))
+        self.tagged(n, Command::Acquire([acquire].into()))
     }
 
     pub fn release(&mut self, n: usize, claim: Claim) -> Sent {
-        self.tagged(n, Command::Release(vec![claim]))
+        self.tagged(n, Command::Release([claim].into()))
     }
 
     /// A write of the n-th client that takes effect once.

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Claim, Few, Mode, Owner};
 use rowlock_proto::request::Create;
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
@@ -19,7 +20,7 @@ const ROOM: usize = 1024;
 /// An empty list, as it is written.
 const EMPTY: &[u8] = &[0];
 
-/// The batch that these bytes, a part of `whole`, are.
+/// The batch that these bytes, the end of `whole`, are.
 pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
     Reader::new(bytes, whole).all(|reader| {
         let ordinal = Ordinal { term: reader.u64()?, number: reader.u64()? };
@@ -35,7 +36,7 @@ pub(super) fn proposals(whole: &Bytes) -> Result<Vec<Proposal>, BatchError> {
 
 struct Reader<'a> {
     rest: &'a [u8],
-    /// What `rest` is a part of. Data are slices of it.
+    /// What `rest` is the end of. Data and texts are slices of it.
     whole: &'a Bytes,
     acl: Last<'a>,
 }
@@ -98,26 +99,38 @@ impl<'a> Reader<'a> {
         } else {
             None
         };
-        let command = self.command()?;
+        let command = match tag {
+            Some((id, acked)) => Command::Tagged { id, acked, command: self.boxed()? },
+            None => self.command()?,
+        };
         Some(Proposal {
             origin: before.origin,
             session: SessionId(before.session),
             attachment: before.attachment,
             identities: before.identities.clone(),
-            command: match tag {
-                Some(_) if !command.is_write() => return None,
-                Some((id, acked)) => Command::Tagged { id, acked, command: Box::new(command) },
-                None => command,
-            },
+            command,
         })
+    }
+
+    /// A write in a box of its own. An acquire, the longest command, is made there instead of moved.
+    fn boxed(&mut self) -> Option<Box<Command>> {
+        if let Some(rest) = self.rest.strip_prefix(&[tag::ACQUIRE]) {
+            self.rest = rest;
+            let mut command = Box::new(Command::Acquire(Few::new()));
+            if let Command::Acquire(few) = &mut *command {
+                self.few_into(few, Reader::acquire)?;
+            }
+            return Some(command);
+        }
+        self.command().filter(Command::is_write).map(Box::new)
     }
 
     fn command(&mut self) -> Option<Command> {
         let begin = self.rest;
         match self.byte()? {
-            tag::ACQUIRE => Some(Command::Acquire(self.list(Reader::acquire)?)),
-            tag::RELEASE => Some(Command::Release(self.list(Reader::claim)?)),
-            tag::VERIFY => Some(Command::Verify(self.list(Reader::claim)?)),
+            tag::ACQUIRE => Some(Command::Acquire(self.few(Reader::acquire)?)),
+            tag::RELEASE => Some(Command::Release(self.few(Reader::claim)?)),
+            tag::VERIFY => Some(Command::Verify(self.few(Reader::claim)?)),
             tag::CREATE => self.create(),
             tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
             _ => {
@@ -128,13 +141,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn acquire(&mut self) -> Option<Acquire> {
         let there = self.byte()?;
         let has = |bit| there & bit != 0;
         Some(Acquire {
-            lock: self.text()?,
-            prefix: self.text()?,
-            data: if has(bits::DATA) { Some(self.whole.slice_ref(self.bytes()?)) } else { None },
+            lock: self.shared_text()?,
+            prefix: self.shared_text()?,
+            data: if has(bits::DATA) { Some(self.slice()?) } else { None },
             acl: self.permissions(there)?,
             mode: match has(bits::MODE).then(|| self.byte()) {
                 None => Mode::Exclusive,
@@ -203,6 +217,29 @@ impl<'a> Reader<'a> {
         self.items(len, item)
     }
 
+    /// A list that mostly has one item.
+    fn few<T>(&mut self, item: impl FnMut(&mut Self) -> Option<T>) -> Option<Few<T>> {
+        let mut few = Few::new();
+        self.few_into(&mut few, item)?;
+        Some(few)
+    }
+
+    #[inline]
+    fn few_into<T>(
+        &mut self,
+        few: &mut Few<T>,
+        mut item: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<()> {
+        let len = self.len()?;
+        if len > 1 {
+            few.reserve_exact(len.min(ROOM));
+        }
+        for _ in 0..len {
+            few.push(item(self)?);
+        }
+        Some(())
+    }
+
     /// As many items as follow.
     fn len(&mut self) -> Option<usize> {
         usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / ITEM_MIN)
@@ -241,6 +278,20 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Option<String> {
         Some(std::str::from_utf8(self.bytes()?).ok()?.to_owned())
+    }
+
+    /// A text that is a slice of the whole.
+    fn shared_text(&mut self) -> Option<ByteString> {
+        ByteString::try_from(self.slice()?).ok()
+    }
+
+    /// Bytes that are a slice of the whole.
+    fn slice(&mut self) -> Option<Bytes> {
+        let bytes = self.bytes()?;
+        let end = self.whole.len() - self.rest.len();
+        let slice = self.whole.slice(end - bytes.len()..end);
+        debug_assert_eq!(slice, bytes, "what is left to read is the end of the whole");
+        Some(slice)
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {

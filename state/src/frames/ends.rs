@@ -54,11 +54,11 @@ fn fill(world: &mut World, parent: &str) -> usize {
 #[test]
 fn a_session_has_as_many_ephemerals_as_one_command_can_take_away() {
     let mut world = World::new();
-    let place = || Command::Acquire(vec![Acquire::exclusive("/lock", "p-")]);
+    let place = || Command::Acquire([Acquire::exclusive("/lock", "p-")].into());
     world.run(place());
     assert_eq!(fill(&mut world, ""), EPHEMERALS_MAX - 1);
     assert_eq!(price(&world, place()), Ok(()), "it has this place already");
-    assert_eq!(price(&world, Command::Acquire(vec![Acquire::exclusive("/lock", "other-")])), FULL);
+    assert_eq!(price(&world, Command::Acquire([Acquire::exclusive("/lock", "other-")].into())), FULL);
     assert_eq!(price(&world, made("/p", CreateMode::Persistent)), Ok(()));
     ends(&mut world, Command::CloseSession);
 }
@@ -82,7 +82,7 @@ fn reader(prefix: &str) -> Acquire {
 /// it.
 fn queue(world: &mut World) -> (SessionId, Claim) {
     let Outcome::PlaceStates(place_states) =
-        world.run(Command::Acquire(vec![Acquire::exclusive("/l", "holder-")]))
+        world.run(Command::Acquire([Acquire::exclusive("/l", "holder-")].into()))
     else {
         panic!("acquire gives place states")
     };
@@ -90,10 +90,10 @@ fn queue(world: &mut World) -> (SessionId, Claim) {
     let holder = std::mem::take(&mut world.session);
     world.session = world.open();
     for at in 1..QUEUE_PLACES_MAX - 1 {
-        world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
+        world.run(Command::Acquire([reader(&format!("r{at}-"))].into()));
     }
     world.session = world.open();
-    world.run(Command::Acquire(vec![reader("last-")]));
+    world.run(Command::Acquire([reader("last-")].into()));
     (std::mem::replace(&mut world.session, holder), claim.clone())
 }
 
@@ -101,19 +101,23 @@ fn queue(world: &mut World) -> (SessionId, Claim) {
 fn a_queue_has_as_many_places_as_one_command_can_grant() {
     let mut world = World::new();
     let (last, claim) = queue(&mut world);
-    assert_eq!(price(&world, Command::Acquire(vec![reader("new-")])), FULL);
+    assert_eq!(price(&world, Command::Acquire([reader("new-")].into())), FULL);
     let plain = |name: &str| made(&format!("/l/{name}"), CreateMode::EphemeralSequential);
     assert_eq!(price(&world, plain("x-__READ__-")), FULL);
     let many = Op::Create(create("/m/x-__READ__-", CreateMode::EphemeralSequential));
     assert_eq!(price(&world, Command::Multi(vec![many; 10_000])), Ok(()));
     assert_eq!(price(&world, plain("x-lock-")), Ok(()), "an exclusive place is granted alone");
     let holder = std::mem::replace(&mut world.session, last);
-    assert_eq!(price(&world, Command::Acquire(vec![reader("last-")])), Ok(()), "it has this place already");
+    assert_eq!(
+        price(&world, Command::Acquire([reader("last-")].into())),
+        Ok(()),
+        "it has this place already"
+    );
     world.session = holder;
     let before = world.machine.clone();
     let gone = |path: &str| Command::Delete { path: path.to_owned(), version: Version::ANY };
     for command in [
-        Command::Release(vec![claim.clone()]),
+        Command::Release([claim.clone()].into()),
         Command::ForceRelease(claim.clone()),
         Command::Abandon(vec![Attempt { lock: "/l".to_owned(), prefix: "holder-".to_owned() }]),
         gone(&claim.path),
@@ -129,11 +133,11 @@ fn a_queue_has_as_many_places_as_one_command_can_grant() {
 fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
     let mut world = World::new();
     for at in 0..QUEUE_PLACES_MAX / 2 {
-        world.run(Command::Acquire(vec![Acquire { max_hold_ms: 1, ..reader(&format!("h{at}-")) }]));
+        world.run(Command::Acquire([Acquire { max_hold_ms: 1, ..reader(&format!("h{at}-")) }].into()));
     }
-    world.run(Command::Acquire(vec![Acquire::exclusive("/l", "writer-")]));
+    world.run(Command::Acquire([Acquire::exclusive("/l", "writer-")].into()));
     for at in 1..QUEUE_PLACES_MAX / 2 {
-        world.run(Command::Acquire(vec![reader(&format!("r{at}-"))]));
+        world.run(Command::Acquire([reader(&format!("r{at}-"))].into()));
     }
     let (_, price) = ends_due(&mut world, "/l");
     assert_eq!(world.machine.counts().lock_holders, 1, "the writer's");
@@ -162,11 +166,14 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
         world.run(made(&"/a".repeat(levels), CreateMode::Persistent));
     }
     let hold = |at: usize| {
-        Command::Acquire(vec![Acquire {
-            mode: Mode::Shared,
-            max_hold_ms: 1,
-            ..Acquire::exclusive(lock.clone(), format!("h{at}-"))
-        }])
+        Command::Acquire(
+            [Acquire {
+                mode: Mode::Shared,
+                max_hold_ms: 1,
+                ..Acquire::exclusive(lock.clone(), format!("h{at}-"))
+            }]
+            .into(),
+        )
     };
     let mut count = 0;
     // Two sessions, so that it is not the bound of a session's znodes.
@@ -189,7 +196,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
 fn a_queue_of_long_names_has_fewer_places_and_ends_at_its_price() {
     let mut world = World::new();
     let hold = |name: usize, at: usize| {
-        Command::Acquire(vec![Acquire { max_hold_ms: 1, ..reader(&format!("{at:n>name$}")) }])
+        Command::Acquire([Acquire { max_hold_ms: 1, ..reader(&format!("{at:n>name$}")) }].into())
     };
     let mut count = 0;
     // The short names come last, so that the bound of the long ones is all used.
@@ -213,14 +220,13 @@ fn a_queue_of_long_names_has_fewer_places_and_ends_at_its_price() {
 fn holder_of_three(readers: usize) -> World {
     let mut world = World::new();
     let locks = ["/l/1", "/l/2", "/l/3"];
-    world.run(Command::Acquire(locks.map(|lock| Acquire::exclusive(lock.to_owned(), "holder-")).to_vec()));
+    world.run(Command::Acquire(locks.map(|lock| Acquire::exclusive(lock, "holder-")).into_iter().collect()));
     let holder = world.session;
     for lock in locks {
         world.session = world.open();
         for at in 0..readers {
-            let reader =
-                Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock.to_owned(), format!("r{at}-")) };
-            world.run(Command::Acquire(vec![reader]));
+            let reader = Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock, format!("r{at}-")) };
+            world.run(Command::Acquire([reader].into()));
         }
     }
     world.session = holder;
@@ -238,7 +244,7 @@ fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself()
     assert_eq!(due(&world), ["/l/2", "/l/3"], "the leader learns of them");
     // A newcomer does not go past those that wait.
     world.session = world.open();
-    world.run(Command::Acquire(vec![Acquire::exclusive("/l/2", "new-")]));
+    world.run(Command::Acquire([Acquire::exclusive("/l/2", "new-")].into()));
     assert_eq!(world.machine.counts().lock_holders, readers as u64);
     for lock in due(&world) {
         ends_due(&mut world, &lock);

@@ -16,7 +16,7 @@ fn pipelined() -> (u64, usize) {
     let mut world = World::new();
     let named = |lock: &str, prefix: String, owner| {
         let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
-        Command::Acquire(vec![acquire])
+        Command::Acquire([acquire].into())
     };
     for at in 0..10_000 {
         world.run(named("/l", format!("{at}-"), at));
@@ -49,7 +49,7 @@ fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
     let mut world = World::new();
     let named = |lock: &str, prefix: &str, owner| {
         let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
-        Command::Acquire(vec![acquire])
+        Command::Acquire([acquire].into())
     };
     world.run(named("/a", "a-", 1));
     world.run(named("/b", "b-", 2));

@@ -191,7 +191,7 @@ impl Machine {
         search: &mut Search<'_>,
         done: &mut AllDone,
     ) -> Result<Placed, ErrorCode> {
-        let path = acquire.lock.as_str();
+        let path = &*acquire.lock;
         let near = (by.session, by.place);
         let session = self.sessions.get_near(near).expect("the session has been admitted");
         let address = session.address_of(by.who);
@@ -308,7 +308,7 @@ impl Machine {
             None if acquire.limit == 0 => return Ok(Some(PlaceState::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
                 let data = Some(limit_data(acquire.limit));
-                let set = SetData { path: acquire.lock.clone(), data, version: Version::ANY };
+                let set = SetData { path: acquire.lock.to_string(), data, version: Version::ANY };
                 done.push(self.set_data(by, &set)?);
                 debug_assert_eq!(
                     limit_in(steps::uncounted(|| self.tree.node(node)).data()),
@@ -358,7 +358,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
         _ => {
             !all.is_empty()
                 && all.len() <= PLACES_MAX
-                && all.iter().all(|acquire| is_good(acquire) && locks.insert(&acquire.lock))
+                && all.iter().all(|acquire| is_good(acquire) && locks.insert(&*acquire.lock))
         }
     };
     if is_good { Ok(()) } else { Err(ErrorCode::BadArguments) }

@@ -54,7 +54,7 @@ fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_s
         apply(&mut machine, holder, create(format!("{lock}/{name}"), CreateMode::EphemeralSequential));
         all.push(acquire(lock, Owner::Unnamed));
     }
-    let command = Box::new(Command::Acquire(all));
+    let command = Box::new(Command::Acquire(all.into()));
     let outcome = apply(&mut machine, waiter, Command::Tagged { id: 1, acked: 0, command });
     let Outcome::PlaceStates(place_states) = &outcome else { panic!("{outcome:?}") };
     let mut holders = Vec::new();
@@ -77,12 +77,12 @@ fn a_circle_of_many_owners_is_told_from_its_beginning_as_far_as_there_is_room() 
     let session = open(&mut machine);
     let lock = |at: u64| format!("/{}{at}", "l".repeat(2_000));
     for at in 0..OWNERS {
-        apply(&mut machine, session, Command::Acquire(vec![acquire(lock(at), Owner::Named(at))]));
+        apply(&mut machine, session, Command::Acquire([acquire(lock(at), Owner::Named(at))].into()));
     }
     let wait = |machine: &mut Machine, at: u64| {
         let lock = lock((at + 1) % OWNERS);
-        let wanted = Acquire { prefix: "w-".to_owned(), ..acquire(lock, Owner::Named(at)) };
-        apply(machine, session, Command::Acquire(vec![wanted]))
+        let wanted = Acquire { prefix: "w-".into(), ..acquire(lock, Owner::Named(at)) };
+        apply(machine, session, Command::Acquire([wanted].into()))
     };
     for at in 0..OWNERS - 1 {
         assert!(

@@ -109,8 +109,8 @@ pub fn machine() -> Machine {
 
 fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
     Acquire {
-        lock: lock.to_owned(),
-        prefix: prefix.to_owned(),
+        lock: lock.into(),
+        prefix: prefix.into(),
         data: Some(Bytes::from_static(b"label")),
         acl: Some(Acl::shared_open()),
         mode,
@@ -131,28 +131,26 @@ fn lock_commands() -> Vec<Command> {
         tagged(
             1,
             0,
-            Command::Acquire(vec![
-                acquire("/l/x", "x-", Mode::Exclusive),
-                acquire("/l/y", "y-", Mode::Shared),
-            ]),
+            Command::Acquire(
+                vec![acquire("/l/x", "x-", Mode::Exclusive), acquire("/l/y", "y-", Mode::Shared)].into(),
+            ),
         ),
         tagged(
             2,
             0,
-            Command::Acquire(vec![Acquire {
-                owner: Owner::Unnamed,
-                ..acquire("/l/x", "x2-", Mode::Exclusive)
-            }]),
+            Command::Acquire(
+                [Acquire { owner: Owner::Unnamed, ..acquire("/l/x", "x2-", Mode::Exclusive) }].into(),
+            ),
         ),
-        tagged(3, 1, Command::Acquire(vec![wait])),
-        Command::Acquire(vec![acquire("/l/s", "s-", Mode::Permits(2))]),
-        Command::Verify(vec![claim("/l/x/x-0000000000", 2), claim("/l/y/y-0000000000", 3)]),
+        tagged(3, 1, Command::Acquire([wait].into())),
+        Command::Acquire([acquire("/l/s", "s-", Mode::Permits(2))].into()),
+        Command::Verify(vec![claim("/l/x/x-0000000000", 2), claim("/l/y/y-0000000000", 3)].into()),
         Command::Convert {
             claim: claim("/l/y/y-0000000000", 2),
             mode: Mode::Exclusive,
             prefix: "w-".to_owned(),
         },
-        tagged(4, 1, Command::Release(vec![claim("/l/x/x-0000000000", 9)])),
+        tagged(4, 1, Command::Release([claim("/l/x/x-0000000000", 9)].into())),
         Command::Abandon(vec![Attempt { lock: "/l/z".to_owned(), prefix: "z-".to_owned() }]),
         Command::ForceRelease(claim("/l/z/z-0000000000", 9)),
         Command::LockDue { lock: "/l/x".to_owned() },
@@ -179,7 +177,7 @@ pub fn other_batch() -> Batch {
     batch.proposals.clear();
     let under = Acquire { owner: Owner::Under(300), ..acquire("/l/x", "x-", Mode::Exclusive) };
     for command in [
-        Command::Acquire(vec![under]),
+        Command::Acquire([under].into()),
         Command::Reattach {
             from: Some(Attachment(1)),
             session: SESSION,
@@ -214,7 +212,7 @@ pub fn machine_with_locks() -> Machine {
     let opened = machine.apply_stamped(stamp, &proposal, &mut Silent);
     let Ok(Outcome::Session { session, attachment, .. }) = opened.result else { panic!("{opened:?}") };
     proposal.session = session;
-    proposal.command = Command::Acquire(vec![acquire("/l/delayed", "d-", Mode::Exclusive)]);
+    proposal.command = Command::Acquire([acquire("/l/delayed", "d-", Mode::Exclusive)].into());
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("the session is open");

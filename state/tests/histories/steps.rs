@@ -165,13 +165,13 @@ impl Generator {
         // Many meet at one.
         let lock = if chance.one_in(2) { LOCKS[0] } else { chance.pick(&LOCKS) }.to_owned();
         match (chance.below(20), place) {
-            (0..=3, place) => Command::Acquire(vec![self.acquire(chance, lock, place.as_ref())]),
+            (0..=3, place) => Command::Acquire([self.acquire(chance, lock, place.as_ref())].into()),
             (4, place) => {
                 let locks = &LOCKS[chance.below(LOCKS.len())..];
                 let acquire = |lock: &&str| self.acquire(chance, (*lock).to_owned(), place.as_ref());
                 Command::Acquire(locks.iter().map(acquire).collect())
             }
-            (5 | 6, Some(place)) => Command::Release(vec![claim(chance, &place)]),
+            (5 | 6, Some(place)) => Command::Release([claim(chance, &place)].into()),
             (7, Some(place)) => Command::Delete { path: place.path, version: Version::ANY },
             (8 | 9, Some(place)) => self.convert(chance, &place),
             (10, Some(place)) if !chance.one_in(4) => Command::ForceRelease(claim(chance, &place)),
@@ -182,7 +182,7 @@ impl Generator {
                 let prefix = name[..name.len() - 10].to_owned();
                 Command::Abandon(vec![Attempt { lock: place.lock, prefix }])
             }
-            (12, Some(place)) => Command::Verify(vec![claim(chance, &place)]),
+            (12, Some(place)) => Command::Verify([claim(chance, &place)].into()),
             (13 | 14, _) => Command::Create { create: self.plain(chance, &lock), ttl_ms: None },
             (15, _) => self.lock_znode(chance, lock),
             (16, _) => Command::Delete { path: lock, version: Version::ANY },
@@ -215,8 +215,8 @@ impl Generator {
         let under = above.map_or(Owner::Unnamed, |above| Owner::under(&above.path));
         let is_reader = self.are_readers && !chance.one_in(8);
         Acquire {
-            lock,
-            prefix: format!("{prefix}p{}-", chance.below(6)),
+            lock: lock.into(),
+            prefix: format!("{prefix}p{}-", chance.below(6)).into(),
             data: chance.pick(&[None, Some(Bytes::from_static(b"who")), self.large.clone()]),
             acl: Some(Acl::shared_open()),
             mode: if is_reader { Mode::Shared } else { mode(chance) },

@@ -209,7 +209,7 @@ impl World {
             ..Acquire::exclusive(lock_path(*lock), prefix.clone())
         };
         let all: Vec<Acquire> = places.iter().map(acquire).collect();
-        let (applied, told) = self.apply(session, Command::Acquire(all.clone()));
+        let (applied, told) = self.apply(session, Command::Acquire(all.clone().into()));
         let Ok(Outcome::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
         let may = places.iter().all(|(lock, mode)| self.naive.may_enter(*lock, *mode, wait));
         let claims: Vec<Option<Claim>> = place_states.iter().map(naive::claim).collect();
@@ -228,7 +228,7 @@ impl World {
             assert_eq!(naive::place_state(place_state), self.naive.place_state(*lock, path));
         }
         // The same once more finds the same.
-        let (again, told) = self.apply(session, Command::Acquire(all));
+        let (again, told) = self.apply(session, Command::Acquire(all.into()));
         assert_eq!((again.result, told), (Ok(Outcome::PlaceStates(place_states)), Vec::new()));
     }
 
@@ -238,7 +238,7 @@ impl World {
         let claim = Claim { path: path.clone(), token: FencingToken(czxid.0) };
         match how {
             How::Release => {
-                let (applied, told) = self.apply(session, Command::Release(vec![claim]));
+                let (applied, told) = self.apply(session, Command::Release([claim].into()));
                 assert_eq!(applied.result, Ok(Outcome::Held(vec![holds].into())));
                 let expected = if holds { self.naive.leave(lock, &path) } else { Vec::new() };
                 assert_eq!(told, expected);
@@ -328,7 +328,7 @@ fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost
     for at in 0..10_001 {
         let session = world.sessions[at % SESSIONS];
         let acquire = Acquire::exclusive(lock_path(0), format!("a{at}-"));
-        let (applied, told) = world.apply(session, Command::Acquire(vec![acquire]));
+        let (applied, told) = world.apply(session, Command::Acquire([acquire].into()));
         let Ok(Outcome::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
         assert_eq!(told.len(), usize::from(at == 0), "only the first is granted the lock");
         held = held.or(naive::claim(&place_states[0]).map(|claim| (session, claim)));
@@ -340,7 +340,7 @@ fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost
         assert!(matches!(told[..], [Seen::Gone(_, false)]), "{told:?}");
     }
     let (session, claim) = held.unwrap();
-    let (_, told) = world.apply(session, Command::Release(vec![claim]));
+    let (_, told) = world.apply(session, Command::Release([claim].into()));
     assert_eq!(told.len(), 2, "the one that went and the one that came: {told:?}");
     assert!(matches!(&told[1], Seen::Granted(path) if path.contains("/a5000-")), "{told:?}");
     world.machine.check().unwrap();

@@ -44,20 +44,20 @@ macro_rules! refused_alike {
 
 refused_alike! {
     an_acquire_that_does_not_wait_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }])
+        Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into())
     };
-    an_acquire_that_waits_tells_a_stranger_nothing: |_| Command::Acquire(vec![acquire(LOCK, "s-")]);
+    an_acquire_that_waits_tells_a_stranger_nothing: |_| Command::Acquire([acquire(LOCK, "s-")].into());
     an_acquire_of_several_locks_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![acquire("/open", "s-"), world::Acquire { wait: false, ..acquire(LOCK, "s-") }])
+        Command::Acquire(vec![acquire("/open", "s-"), world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into())
     };
     an_acquire_below_a_private_lock_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![acquire("/private/none", "s-")])
+        Command::Acquire([acquire("/private/none", "s-")].into())
     };
     an_acquire_of_permits_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![world::Acquire { mode: Mode::Permits(1), limit: 9, ..acquire(LOCK, "s-") }])
+        Command::Acquire([world::Acquire { mode: Mode::Permits(1), limit: 9, ..acquire(LOCK, "s-") }].into())
     };
     an_acquire_by_the_victims_owner_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![world::Acquire { owner: Owner::Named(7), ..acquire(LOCK, "s-") }])
+        Command::Acquire([world::Acquire { owner: Owner::Named(7), ..acquire(LOCK, "s-") }].into())
     };
     a_forced_release_tells_a_stranger_nothing: |world| {
         Command::ForceRelease(claim(&world.first, world.first_token))
@@ -71,7 +71,7 @@ refused_alike! {
 #[test]
 fn release_convert_and_abandon_tell_a_stranger_nothing() {
     let of = |world: &World| claim(&world.first, world.first_token);
-    let released = without_rights(|world| Command::Release(vec![of(world)]));
+    let released = without_rights(|world| Command::Release([of(world)].into()));
     assert_eq!(released, Ok(Outcome::Held(vec![false].into())));
     let converted = without_rights(|world| Command::Convert {
         claim: of(world),
@@ -93,34 +93,34 @@ fn verify_tells_a_stranger_no_more_than_exists_does() {
     ] {
         let mut world = World::new(queue, 0);
         for token in [world.first_token, 1] {
-            let verify = Command::Verify(vec![claim(&world.first, token)]);
+            let verify = Command::Verify([claim(&world.first, token)].into());
             assert_eq!(world.ask(verify), expected, "{queue:?}, token {token}");
         }
         let exists = world.machine.exists(&world.first, &world::stranger());
         assert_eq!(exists.is_err_and(|code| code == ErrorCode::NoAuth), expected.is_err());
     }
     let mut world = World::new(Queue::HeldFirst, perms::READ);
-    let verify = Command::Verify(vec![claim(&world.first, world.first_token)]);
+    let verify = Command::Verify([claim(&world.first, world.first_token)].into());
     assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true].into())), "who may read may know");
 }
 
 #[test]
 fn whoever_made_a_place_may_verify_it_without_reading_it() {
     let mut world = World::new(Queue::Free, perms::CREATE);
-    let mine = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")])).unwrap();
+    let mine = world.ask(Command::Acquire([acquire(LOCK, "s-")].into())).unwrap();
     let Outcome::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
     let PlaceState::Held(claim) = &place_states[0] else { panic!("{place_states:?}") };
-    assert_eq!(world.ask(Command::Verify(vec![claim.clone()])), Ok(Outcome::Held(vec![true].into())));
+    assert_eq!(world.ask(Command::Verify([claim.clone()].into())), Ok(Outcome::Held(vec![true].into())));
 }
 
 #[test]
 fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
     let mut world = World::new(Queue::HeldSecond, perms::CREATE);
-    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
+    let busy = world.ask(Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()));
     assert_eq!(busy, Ok(Outcome::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }].into())));
     for _ in 0..2 {
         // The second time it is told where it stands now.
-        let waiting = Command::Acquire(vec![acquire(LOCK, "s-")]);
+        let waiting = Command::Acquire([acquire(LOCK, "s-")].into());
         let again = Command::Tagged { id: 1, acked: 0, command: Box::new(waiting) };
         let Ok(Outcome::PlaceStates(place_states)) = world.ask(again) else { panic!("it may wait") };
         assert!(
@@ -130,7 +130,7 @@ fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
     }
     for (permits, limit) in [(9, 0), (1, 8)] {
         let many = world::Acquire { mode: Mode::Permits(permits), limit, ..acquire("/semaphore", "s-") };
-        assert_eq!(world.ask(Command::Acquire(vec![many])), Err(ErrorCode::NoAuth), "the limit is data");
+        assert_eq!(world.ask(Command::Acquire([many].into())), Err(ErrorCode::NoAuth), "the limit is data");
     }
 }
 
@@ -138,7 +138,7 @@ fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
 fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
     world.hide_places();
-    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire(vec![acquire(LOCK, "s-")]))
+    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire([acquire(LOCK, "s-")].into()))
     else {
         panic!("it may wait")
     };
@@ -154,7 +154,7 @@ fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
 #[test]
 fn who_may_read_lock_and_place_is_told_who_holds() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
-    let busy = world.ask(Command::Acquire(vec![world::Acquire { wait: false, ..acquire(LOCK, "s-") }]));
+    let busy = world.ask(Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()));
     let Ok(Outcome::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
     let PlaceState::Busy { ahead: 2, holder: Some(holder) } = &place_states[0] else {
         panic!("{place_states:?}")
@@ -168,9 +168,9 @@ fn who_may_read_lock_and_place_is_told_who_holds() {
 fn a_circle_does_not_name_what_its_reader_may_not_read() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE);
     let own = |lock: &str| world::Acquire { owner: Owner::Session, ..acquire(lock, "s-") };
-    world.ask(Command::Acquire(vec![own("/open")])).unwrap();
+    world.ask(Command::Acquire([own("/open")].into())).unwrap();
     world.wait_as_victim("/open");
-    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire(vec![own(LOCK)])) else {
+    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire([own(LOCK)].into())) else {
         panic!()
     };
     let PlaceState::Deadlock(circle) = &place_states[0] else { panic!("{place_states:?}") };

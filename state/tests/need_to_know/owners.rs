@@ -20,7 +20,7 @@ fn at(address: &str, user: Option<&str>) -> Vec<Id> {
 
 fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> PlaceState {
     let acquire = Acquire { owner, ..acquire(lock, &format!("{session}-")) };
-    match world.run(session, who, Command::Acquire(vec![acquire])) {
+    match world.run(session, who, Command::Acquire([acquire].into())) {
         Ok(Outcome::PlaceStates(mut place_states)) => place_states.remove(0),
         other => panic!("{other:?}"),
     }

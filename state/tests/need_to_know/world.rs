@@ -91,7 +91,7 @@ impl World {
             ..acquire(LOCK, prefix)
         };
         let enter = |world: &mut World, session: SessionId, prefix: &str| {
-            let gave = world.run(session, &victim(), Command::Acquire(vec![place(prefix)])).unwrap();
+            let gave = world.run(session, &victim(), Command::Acquire([place(prefix)].into())).unwrap();
             let Outcome::PlaceStates(place_states) = gave else { panic!("{gave:?}") };
             match &place_states[0] {
                 PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim.clone(),
@@ -119,7 +119,7 @@ impl World {
     /// The victim waits for another lock, too.
     pub fn wait_as_victim(&mut self, lock: &str) {
         let waits = Acquire { owner: Owner::Session, ..acquire(lock, "v-") };
-        self.run(self.victim, &victim(), Command::Acquire(vec![waits])).unwrap();
+        self.run(self.victim, &victim(), Command::Acquire([waits].into())).unwrap();
     }
 
     /// Only the victim may read the places.

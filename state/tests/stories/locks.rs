@@ -45,8 +45,8 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
 
 fn acquire(words: &Words<'_>) -> Acquire {
     Acquire {
-        lock: words.at(0).to_owned(),
-        prefix: words.at(1).to_owned(),
+        lock: words.at(0).into(),
+        prefix: words.at(1).into(),
         data: words.option("data").map(|data| bytes::Bytes::copy_from_slice(data.as_bytes())),
         acl: Some(Acl::shared_open()),
         mode: mode(words),

@@ -69,7 +69,7 @@ impl Machine {
                     self.close_sent = true;
                     self.send(Request::CloseSession, Job::Close);
                 }
-                Job::Verify(claims) => self.send(Request::Verify(claims.clone()), Job::Verify(claims)),
+                Job::Verify(claims) => self.send(Request::Verify(claims.clone().into()), Job::Verify(claims)),
                 // Each connection has its own, which never wait.
                 Job::Probe | Job::Options => {}
             }
@@ -140,7 +140,7 @@ impl Machine {
         if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
             for claims in self.lock_states.unverified() {
                 rare::taken(Rare::ClientVerifiesHolds);
-                self.send(Request::Verify(claims.clone()), Job::Verify(claims));
+                self.send(Request::Verify(claims.clone().into()), Job::Verify(claims));
             }
         }
     }

@@ -28,7 +28,7 @@ fn set(path: &str) -> Request {
 }
 
 fn acquire() -> Request {
-    Request::Acquire(vec![Acquire::exclusive("/l", "_c_a-lock-")])
+    Request::Acquire([Acquire::exclusive("/l", "_c_a-lock-")].into())
 }
 
 fn claim() -> Claim {
@@ -255,11 +255,11 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
     let _call = it.call(sync());
     it.attach(2);
     let frames = it.sent(2);
-    assert_eq!(frames[0].request, Request::Verify(vec![claim()]));
+    assert_eq!(frames[0].request, Request::Verify([claim()].into()));
     assert_eq!(frames[1].request, sync());
     it.reply(1, 8, Err(ErrorCode::ThrottledOp)).unwrap();
     it.reply(2, 8, Ok(Response::Path("/".into()))).unwrap();
-    assert_eq!(it.sent(3)[0].request, Request::Verify(vec![claim()]), "it must be known");
+    assert_eq!(it.sent(3)[0].request, Request::Verify([claim()].into()), "it must be known");
     it.settle();
     assert!(matches!(cell.get(), LockState::Held { .. }));
 }

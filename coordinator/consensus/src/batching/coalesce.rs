@@ -49,14 +49,14 @@ mod tests {
     }
 
     fn one(lock: &str, mode: Mode) -> Command {
-        Command::Acquire(vec![acquire(lock, "other-", mode)])
+        Command::Acquire([acquire(lock, "other-", mode)].into())
     }
 
     #[test]
     fn only_acquires_that_wait_for_another_session_may_be_delayed() {
         let mut machine = Machine::default();
         let (holder, other) = (open(&mut machine), open(&mut machine));
-        let held = Command::Acquire(vec![acquire("/l", "a-", Mode::Shared)]);
+        let held = Command::Acquire([acquire("/l", "a-", Mode::Shared)].into());
         machine.apply(0, &by(holder, held), &mut ()).result.unwrap();
         let joins = |session, command| all_only_join_queues(&[by(session, command)], &machine);
 
@@ -65,12 +65,12 @@ mod tests {
         assert!(!joins(other, one("/free", Mode::Exclusive)), "it is granted at once");
         assert!(!joins(holder, one("/l", Mode::Exclusive)), "its own release may be on its way");
         let tries = Acquire { wait: false, ..acquire("/l", "other-", Mode::Exclusive) };
-        assert!(!joins(other, Command::Acquire(vec![tries])), "it is answered at once");
+        assert!(!joins(other, Command::Acquire([tries].into())), "it is answered at once");
         assert!(!joins(other, Command::Noop));
         let tagged = Command::Tagged { id: 1, acked: 0, command: Box::new(one("/l", Mode::Exclusive)) };
         assert!(joins(other, tagged), "a repeatable one is no other");
         let several = vec![acquire("/free", "o-", Mode::Exclusive), acquire("/l", "o-", Mode::Exclusive)];
-        assert!(joins(other, Command::Acquire(several)), "of several one that waits makes all wait");
+        assert!(joins(other, Command::Acquire(several.into())), "of several one that waits makes all wait");
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
         machine.apply(0, &by(holder, one("/l", Mode::Exclusive)), &mut ()).result.unwrap();
         let waits = by(other, one("/l", Mode::Exclusive));
         assert!(all_only_join_queues(&[waits.clone(), waits.clone()], &machine));
-        assert!(!all_only_join_queues(&[waits, by(holder, Command::Release(Vec::new()))], &machine));
+        assert!(!all_only_join_queues(&[waits, by(holder, Command::Release(Default::default()))], &machine));
         assert!(!all_only_join_queues(&[], &machine));
     }
 }

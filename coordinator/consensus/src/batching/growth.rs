@@ -125,8 +125,8 @@ mod tests {
             (Command::SetData(set("/none", b"some")), true),
             (Command::Multi(vec![delete(), Op::Create(create("/b"))]), true),
             (Command::Multi(vec![delete(), Op::SetData(set("/a", b""))]), false),
-            (Command::Acquire(Vec::new()), true),
-            (Command::Release(Vec::new()), false),
+            (Command::Acquire(Default::default()), true),
+            (Command::Release(Default::default()), false),
             (Command::Abandon(Vec::new()), false),
             (Command::CloseSession, false),
         ] {

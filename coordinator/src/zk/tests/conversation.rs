@@ -208,16 +208,16 @@ fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_show
     else {
         panic!("a session opens");
     };
-    let of_holder = Command::Acquire(vec![acquire("a-lock-")]);
+    let of_holder = Command::Acquire([acquire("a-lock-")].into());
     let held = apply(&stage.context, holder, of_holder, None).unwrap();
     let Outcome::PlaceStates(place_states) = held else { panic!("{held:?}") };
     let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
-    stage.ask(Request::Acquire(vec![acquire("b-lock-")]));
+    stage.ask(Request::Acquire([acquire("b-lock-")].into()));
     let acquiring = stage.submission().unwrap();
     stage.apply(acquiring);
     stage.ask(Request::GetChildren(unwatched("/locks/a")));
     stage.look();
-    apply(&stage.context, holder, Command::Release(vec![claim.clone()]), None).unwrap();
+    apply(&stage.context, holder, Command::Release([claim.clone()].into()), None).unwrap();
     stage.answer();
     assert_eq!(stage.told(), [(1, None), (Xid::NOTICE.0, None), (2, None)]);
 }

@@ -24,21 +24,21 @@ fn place_state(response: Result<Response, ErrorCode>) -> PlaceState {
 }
 
 async fn hold(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
+    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
         PlaceState::Held(claim) => claim,
         other => panic!("it is free: {other:?}"),
     }
 }
 
 async fn wait(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire(vec![acquire(prefix)])).await) {
+    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
         PlaceState::Waiting { claim, .. } => claim,
         other => panic!("it is held: {other:?}"),
     }
 }
 
 async fn release(client: &mut Client, claim: &Claim) {
-    let released = client.call(Request::Release(vec![claim.clone()])).await;
+    let released = client.call(Request::Release([claim.clone()].into())).await;
     assert_eq!(released, Ok(Response::Held(vec![true])));
 }
 
@@ -99,7 +99,7 @@ async fn one_wake_with_a_thousand_waiters() {
     for i in 0..20 {
         let mut waiter = Client::connect(&node).await;
         for j in 0..50 {
-            waiter.send(Request::Acquire(vec![acquire(&format!("{i}-{j}-lock-"))])).await;
+            waiter.send(Request::Acquire([acquire(&format!("{i}-{j}-lock-"))].into())).await;
         }
         for _ in 0..50 {
             assert!(matches!(place_state(waiter.reply().await.1), PlaceState::Waiting { .. }));
@@ -158,7 +158,7 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
     release(&mut holder, &held).await;
     assert_eq!(new.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     // What may have been missed is found out by asking again.
-    let again = place_state(new.call(Request::Acquire(vec![acquire("b-lock-")])).await);
+    let again = place_state(new.call(Request::Acquire([acquire("b-lock-")].into())).await);
     assert_eq!(again, PlaceState::Held(claim));
     old.send(Request::Ping).await;
     old.closed().await;
@@ -169,8 +169,11 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
 async fn a_tagged_acquire_that_is_sent_again_on_another_connection_takes_one_place() {
     let node = Node::start().await;
     let mut first = Client::connect(&node).await;
-    let tagged =
-        || Request::Tagged { id: 1, acked: 0, request: Box::new(Request::Acquire(vec![acquire("a-lock-")])) };
+    let tagged = || Request::Tagged {
+        id: 1,
+        acked: 0,
+        request: Box::new(Request::Acquire([acquire("a-lock-")].into())),
+    };
     let held = place_state(first.call(tagged()).await);
     let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
     assert_eq!(place_state(second.call(tagged()).await), held);

@@ -25,7 +25,7 @@ async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     for (n, prefix) in ["a-lock-", "b-lock-", "c-lock-"].into_iter().enumerate() {
-        client.send(Request::Acquire(vec![acquire(prefix)])).await;
+        client.send(Request::Acquire([acquire(prefix)].into())).await;
         client.send(ask("/v1/queue?lock=/locks/a")).await;
         client.send(create(&format!("/{n}"), CreateMode::Persistent)).await;
     }

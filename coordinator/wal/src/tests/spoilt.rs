@@ -66,7 +66,7 @@ fn busy_machine() -> Machine {
     let locks = (1..=3).map(|id| Command::Tagged {
         id: u64::from(id),
         acked: 0,
-        command: Box::new(Command::Acquire(vec![acquire(id)])),
+        command: Box::new(Command::Acquire([acquire(id)].into())),
     });
     for command in [("/a", 0), ("/a/e", 1), ("/box", 4), ("/a/s-", 2)].map(create).into_iter().chain(locks) {
         proposal.command = command;

@@ -30,8 +30,8 @@ pub fn acquire() -> impl Strategy<Value = Acquire> {
     let times = any::<(u32, u32)>();
     (znode, mode(), any::<u32>(), any::<bool>(), owner(), times).prop_map(
         |((lock, prefix, data, acl), mode, limit, wait, owner, (max_hold_ms, lock_delay_ms))| Acquire {
-            lock,
-            prefix,
+            lock: lock.into(),
+            prefix: prefix.into(),
             data,
             acl: acl.map(Into::into),
             mode,

@@ -100,7 +100,7 @@ fn made_by(request: &Request) -> Vec<String> {
     match request {
         Request::Create2(create) => vec![create.path.clone()],
         Request::Acquire(all) if all.len() == 1 => {
-            let path = all[0].lock.as_str();
+            let path = &*all[0].lock;
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > PARENT.len());
             [path.len()]
                 .into_iter()
@@ -156,10 +156,10 @@ fn largest(kind: Large, path: &str, session: SessionId) -> Request {
         }
         Large::Ancestors => {
             let lock = Acquire {
-                lock: format!("{path}{}", "/a".repeat(ANCESTORS_MAX - 1)),
+                lock: format!("{path}{}", "/a".repeat(ANCESTORS_MAX - 1)).into(),
                 ..acquire(0, 0, session)
             };
-            Request::Acquire(vec![lock])
+            Request::Acquire([lock].into())
         }
         Large::Checks => {
             let check = |_| Op::Check { path: "/".to_owned(), version: Version::ANY };

@@ -31,7 +31,7 @@ pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
     };
     // Whatever comes of it: it may have been refused, or have happened unheard.
     if session.ask(options).await.is_ok() {
-        let _ = session.attempt(Request::Acquire(vec![acquire])).await;
+        let _ = session.attempt(Request::Acquire([acquire].into())).await;
         session.idle(millis(0, 100)).await;
     }
     session.hang_up();

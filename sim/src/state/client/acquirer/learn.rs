@@ -51,7 +51,7 @@ impl Acquirer {
             // Refused: nothing was done.
             (Command::Acquire(all), _) => {
                 for acquire in all {
-                    if let Some(at) = self.find(|prefix| prefix == acquire.prefix, &acquire.lock) {
+                    if let Some(at) = self.find(|prefix| *prefix == *acquire.prefix, &acquire.lock) {
                         self.end_belief(at, turn);
                         self.remove(at, turn);
                     }
@@ -109,7 +109,7 @@ impl Acquirer {
     fn still_wanted(&self, command: Command) -> Option<Command> {
         let Command::Acquire(mut all) = command else { return Some(command) };
         all.retain(|acquire| {
-            let at = self.find(|prefix| prefix == acquire.prefix, &acquire.lock);
+            let at = self.find(|prefix| *prefix == *acquire.prefix, &acquire.lock);
             at.is_some_and(|at| self.places[at].stage != Stage::Leaving)
         });
         (!all.is_empty()).then_some(Command::Acquire(all))
@@ -124,7 +124,7 @@ impl Acquirer {
         zxid: Zxid,
         turn: &mut Turn<'_, '_>,
     ) -> Vec<Act> {
-        let found = self.find(|prefix| prefix == acquire.prefix, &acquire.lock);
+        let found = self.find(|prefix| *prefix == *acquire.prefix, &acquire.lock);
         let Some(at) = found.filter(|at| self.places[*at].stage != Stage::Leaving) else {
             return Vec::new();
         };
@@ -303,7 +303,7 @@ mod tests {
             panic!("not a new write: {acts:?}");
         };
         let Command::Acquire(all) = &**command else { panic!("not an acquire: {command:?}") };
-        all.iter().map(|acquire| acquire.lock.as_str()).collect()
+        all.iter().map(|acquire| &*acquire.lock).collect()
     }
 
     #[test]

@@ -246,7 +246,7 @@ impl Acquirer {
             claims.extend(self.places[at].held().cloned());
             self.leave(at, turn);
         }
-        Some(self.outbox.send(Command::Release(claims), turn))
+        Some(self.outbox.send(Command::Release(claims.into()), turn))
     }
 
     /// Leaves the queues of one of its attempts, wherever it stands.
@@ -286,7 +286,7 @@ impl Acquirer {
         let tag = turn.tag();
         self.verifying = Some(tag);
         self.verified_claims = claims.clone();
-        Some(Act::Send(Up::Write { tag, command: Command::Verify(claims) }))
+        Some(Act::Send(Up::Write { tag, command: Command::Verify(claims.into()) }))
     }
 
     /// Asks to hold a lock alone that it shares. Only with a number: without one, a second request after a
@@ -357,7 +357,7 @@ impl Acquirer {
         let (lock, prefix) = (lock_path(self.places[at].lock), &self.places[at].prefix);
         self.outbox.any(|command| match command {
             Command::Acquire(all) => {
-                all.iter().any(|acquire| acquire.prefix == *prefix && acquire.lock == lock)
+                all.iter().any(|acquire| *acquire.prefix == **prefix && *acquire.lock == *lock)
             }
             _ => false,
         })
@@ -374,8 +374,8 @@ impl Acquirer {
             let old = std::mem::replace(&mut place.prefix, new);
             self.outbox.change(|command| {
                 if let Command::Acquire(all) = command {
-                    let same = all.iter_mut().filter(|acquire| acquire.prefix == old);
-                    same.for_each(|acquire| acquire.prefix = place.prefix.clone());
+                    let same = all.iter_mut().filter(|acquire| *acquire.prefix == *old);
+                    same.for_each(|acquire| acquire.prefix = place.prefix.as_str().into());
                 }
             });
         }

@@ -75,8 +75,8 @@ impl Place {
     pub(super) fn acquire(&self, limit: u32) -> Acquire {
         let Wish { mode, owner, wait, max_hold_ms, lock_delay_ms, .. } = self.wish;
         Acquire {
-            lock: lock_path(self.lock),
-            prefix: self.prefix.clone(),
+            lock: lock_path(self.lock).into(),
+            prefix: self.prefix.as_str().into(),
             data: Some(self.prefix.clone().into()),
             acl: Some(Acl::shared_open()),
             mode,
