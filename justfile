@@ -59,7 +59,7 @@ bench *flags:
 # The parts that most changes are made for, in two minutes.
 bench-quick *flags: (bench "--quick" "--out" "target/bench/quick" flags)
 
-# What an operation costs while sessions, znodes, watches and queues grow.
+# What an operation costs while sessions, znodes, watches, queues, locks and their paths grow.
 bench-scale *flags: (bench "--scale" "--out" "target/bench/scale" flags)
 
 # The demonstration: three processes, ten clients, one dead leader.

@@ -103,6 +103,10 @@ impl Plan {
             part(Workload::ScaleZnodes, &[1000, 10_000, 100_000, 1_000_000], 2, measured),
             part(Workload::ScaleQueue, &[1, 10, 100, 1000, 10_000], 2, measured),
             part(Workload::ScaleWatches, &[1, 100, 1000, 10_000, 100_000], 2, measured),
+            part(Workload::ScaleLocks, &[1000, 10_000, 100_000], 2, measured),
+            part(Workload::ScalePaths, &[20, 50, 100, 200, 400], 2, measured),
+            part(Workload::ScaleDepth, &[2, 4, 8, 16, 32], 2, measured),
+            part(Workload::ScalePlaces, &[1, 10, 100, 700], 2, measured),
         ];
         Plan { systems: vec![System::Rowlock], parts }
     }

@@ -27,7 +27,8 @@ pub struct Options {
     /// Only what most changes are made for, in two minutes
     #[arg(long)]
     quick: bool,
-    /// Instead of comparing: what Rowlock's operations cost while sessions, znodes, queues and watches grow
+    /// Instead of comparing: what Rowlock's operations cost while sessions, znodes, queues, watches, locks
+    /// and paths grow
     #[arg(long, conflicts_with = "quick")]
     scale: bool,
     /// Only these systems, by their names

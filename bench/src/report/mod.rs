@@ -26,7 +26,8 @@ pub struct Headline {
 /// Of a workload, by its name.
 pub fn headline(workload: &str) -> Option<Headline> {
     let (metric, more_is_better) = match workload {
-        "uncontended" | "posted" => ("cycles_per_s", true),
+        "uncontended" | "posted" | "shared" | "scale-locks" | "scale-paths" | "scale-depth"
+        | "scale-places" => ("cycles_per_s", true),
         "light" => ("servers_cpu_us_per_cycle", false),
         "contended" | "scale-queue" => ("handovers_per_s", true),
         "read-mostly" => ("ops_per_s", true),

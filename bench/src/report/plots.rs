@@ -18,7 +18,7 @@ struct Plot {
     more_is_better: bool,
 }
 
-const PLOTS: [Plot; 15] = [
+const PLOTS: [Plot; 21] = [
     Plot {
         file: "throughput.svg",
         workload: "uncontended",
@@ -152,6 +152,60 @@ const PLOTS: [Plot; 15] = [
         title: "In a long queue: from release to grant, median",
         x: "clients that want the lock",
         y: "milliseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "shared.svg",
+        workload: "shared",
+        metric: "cycles_per_s",
+        title: "Tasks that share one client: acquire and release, a lock per task",
+        x: "tasks",
+        y: "cycles per second",
+        more_is_better: true,
+    },
+    Plot {
+        file: "shared-cpu.svg",
+        workload: "shared",
+        metric: "servers_cpu_us_per_cycle",
+        title: "Tasks that share one client: servers' CPU per cycle",
+        x: "tasks",
+        y: "microseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "scale-locks-cpu.svg",
+        workload: "scale-locks",
+        metric: "servers_cpu_us_per_cycle",
+        title: "Any of many locks in one folder: servers' CPU per cycle",
+        x: "locks",
+        y: "microseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "scale-paths-cpu.svg",
+        workload: "scale-paths",
+        metric: "servers_cpu_us_per_cycle",
+        title: "Locks with long paths: servers' CPU per cycle",
+        x: "bytes of a path",
+        y: "microseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "scale-depth-cpu.svg",
+        workload: "scale-depth",
+        metric: "servers_cpu_us_per_cycle",
+        title: "Locks with deep paths: servers' CPU per cycle",
+        x: "levels of a path",
+        y: "microseconds",
+        more_is_better: false,
+    },
+    Plot {
+        file: "scale-places-cpu.svg",
+        workload: "scale-places",
+        metric: "servers_cpu_us_per_cycle",
+        title: "A session that holds many locks: servers' CPU per cycle",
+        x: "other locks that it holds",
+        y: "microseconds",
         more_is_better: false,
     },
 ];

@@ -7,7 +7,8 @@ use anyhow::Result;
 
 use super::phase::Times;
 use super::uncontended::Manner;
-use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended};
+use super::wide::Growth;
+use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended, wide};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -45,11 +46,19 @@ pub enum Workload {
     ScaleQueue,
     /// The cost of a cycle beside N watches.
     ScaleWatches,
+    /// The cost of a cycle on any of N locks in one folder.
+    ScaleLocks,
+    /// The cost of a cycle with paths of N bytes.
+    ScalePaths,
+    /// The cost of a cycle with paths of N levels.
+    ScaleDepth,
+    /// The cost of a cycle of a session that holds N other locks.
+    ScalePlaces,
 }
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 15] = [
+    pub const ALL: [Workload; 19] = [
         Workload::Uncontended,
         Workload::Shared,
         Workload::Posted,
@@ -65,6 +74,10 @@ impl Workload {
         Workload::ScaleZnodes,
         Workload::ScaleQueue,
         Workload::ScaleWatches,
+        Workload::ScaleLocks,
+        Workload::ScalePaths,
+        Workload::ScaleDepth,
+        Workload::ScalePlaces,
     ];
 
     /// As on the command line and in the files.
@@ -85,6 +98,10 @@ impl Workload {
             Workload::ScaleZnodes => "scale-znodes",
             Workload::ScaleQueue => "scale-queue",
             Workload::ScaleWatches => "scale-watches",
+            Workload::ScaleLocks => "scale-locks",
+            Workload::ScalePaths => "scale-paths",
+            Workload::ScaleDepth => "scale-depth",
+            Workload::ScalePlaces => "scale-places",
         }
     }
 
@@ -103,7 +120,11 @@ impl Workload {
             | Workload::ScaleSessions
             | Workload::ScaleZnodes
             | Workload::ScaleQueue
-            | Workload::ScaleWatches => system == System::Rowlock,
+            | Workload::ScaleWatches
+            | Workload::ScaleLocks
+            | Workload::ScalePaths
+            | Workload::ScaleDepth
+            | Workload::ScalePlaces => system == System::Rowlock,
         }
     }
 
@@ -124,7 +145,11 @@ impl Workload {
             | Workload::ScaleSessions
             | Workload::ScaleZnodes
             | Workload::ScaleQueue
-            | Workload::ScaleWatches => true,
+            | Workload::ScaleWatches
+            | Workload::ScaleLocks
+            | Workload::ScalePaths
+            | Workload::ScaleDepth
+            | Workload::ScalePlaces => true,
         }
     }
 
@@ -163,6 +188,10 @@ impl Workload {
             Workload::ScaleZnodes => scale::znodes(servers, size, round, times.measured).await,
             Workload::ScaleQueue => scale::queue(servers, size, round, times.measured).await,
             Workload::ScaleWatches => scale::watches(servers, size, round, times.measured).await,
+            Workload::ScaleLocks => wide::run(servers, Growth::Locks, size, round, times).await,
+            Workload::ScalePaths => wide::run(servers, Growth::PathBytes, size, round, times).await,
+            Workload::ScaleDepth => wide::run(servers, Growth::Levels, size, round, times).await,
+            Workload::ScalePlaces => wide::run(servers, Growth::Places, size, round, times).await,
         }
     }
 }

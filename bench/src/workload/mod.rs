@@ -15,6 +15,7 @@ mod relay;
 mod scale;
 mod snapshot;
 pub mod uncontended;
+mod wide;
 mod witness;
 
 pub use kind::Workload;

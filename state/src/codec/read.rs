@@ -225,11 +225,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn few_into<T>(
-        &mut self,
-        few: &mut Few<T>,
-        mut item: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Option<()> {
+    fn few_into<T>(&mut self, few: &mut Few<T>, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<()> {
         let len = self.len()?;
         if len > 1 {
             few.reserve_exact(len.min(ROOM));
