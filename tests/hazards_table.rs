@@ -1,4 +1,4 @@
-//! The table of hazards in docs/testing.md names tests that exist. Every mutant and rare branch is used in
+//! The tables of docs/testing.md name tests that exist. Every mutant and rare branch is used in
 //! the code.
 
 use std::fs;
@@ -11,10 +11,16 @@ use rowlock_env::rare::Rare;
 const SKIPPED: &[&str] = &["target", "fuzz", ".git"];
 
 #[test]
-fn every_test_in_the_table_of_hazards_exists() {
+fn every_test_in_the_tables_exists() {
+    assert_eq!(rows_of("## Hazards"), 27);
+    assert_eq!(rows_of("## The life of a cluster"), 9);
+}
+
+/// How many rows the table below this heading has. Each names tests that exist.
+fn rows_of(heading: &str) -> usize {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("docs/testing.md")).unwrap();
-    let (_, table) = text.split_once("## Hazards").expect("the table");
+    let (_, table) = text.split_once(heading).expect("the table");
     let (table, _) = table.split_once("\n## ").unwrap();
     let mut code = String::new();
     collect(root, &mut code);
@@ -26,10 +32,10 @@ fn every_test_in_the_table_of_hazards_exists() {
         let names: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{line}");
         for name in names {
-            assert!(code.contains(&format!("fn {name}(")), "hazard {number}: there is no test {name}");
+            assert!(code.contains(&format!("fn {name}(")), "{heading} {number}: there is no test {name}");
         }
     }
-    assert_eq!(count, 27);
+    count
 }
 
 #[test]
