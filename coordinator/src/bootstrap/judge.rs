@@ -4,10 +4,12 @@
 //! names later voters than its log does, half of these suffice. A node without a log may have lost it: it
 //! asks more than half of the others, who must take part themselves, unless nobody has anything at all.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_consensus::peer::Introduction;
 use rowlock_proto::NodeId;
+use rowlock_types::incarnation::Incarnation;
 use rowlock_wal::FolderState;
 
 use super::BootstrapError;
@@ -120,6 +122,24 @@ pub(super) fn majority_is_empty(us: &Us, empty: &BTreeSet<NodeId>) -> Option<Vec
     let is_empty = |node: &&NodeId| **node == us.node || empty.contains(node);
     let empty: Vec<NodeId> = us.founders.iter().filter(is_empty).copied().collect();
     ((us.founders.len() - empty.len()) * 2 <= us.founders.len()).then_some(empty)
+}
+
+/// By which folders the others know nodes that `me` has not met. Whoever has the newest members is believed
+/// first. A word is no arrival: it says nothing of a node that was met by another folder.
+pub(super) fn words(
+    me: NodeId,
+    met: &[(NodeId, Incarnation)],
+    answers: &Answers,
+) -> BTreeMap<NodeId, Incarnation> {
+    let mut newest_first: Vec<&Introduction> = answers.values().collect();
+    newest_first.sort_by_key(|answer| Reverse(answer.members_at));
+    let mut words = BTreeMap::new();
+    for (node, incarnation) in newest_first.into_iter().flat_map(|answer| &answer.known) {
+        if *node != me && !met.iter().any(|(met, _)| met == node) {
+            words.entry(*node).or_insert(*incarnation);
+        }
+    }
+    words
 }
 
 /// Who knows the newest membership of a cluster in which anything has happened.
@@ -250,6 +270,22 @@ mod tests {
         let of = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), known.clone())).collect();
         assert_eq!(judge(&us, &of(&[2, 3])), wait_for(&[1, 4]), "two of four are not enough");
         assert_eq!(judge(&us, &of(&[2, 3, 4])), Ok(Verdict::TakePart));
+    }
+
+    /// Seed 60,239 of the simulated members: a wiped node met another wiped one, took the others' word for its
+    /// old folder, and refused it for ever.
+    #[test]
+    fn the_word_of_others_counts_for_nodes_that_were_not_met_and_the_newest_one_first() {
+        let says = |members_at, known: &[(u64, u128)]| {
+            let known = known.iter().map(|(node, folder)| (NodeId(*node), Incarnation(*folder))).collect();
+            Introduction { members_at: Some(members_at), known, ..member(&[1, 2, 3]) }
+        };
+        let answers = Answers::from([
+            (NodeId(1), says(3, &[(2, 20), (4, 40), (5, 50)])),
+            (NodeId(3), says(7, &[(2, 20), (4, 41)])),
+        ]);
+        let words = words(NodeId(2), &[(NodeId(5), Incarnation(51))], &answers);
+        assert_eq!(words, [(NodeId(4), Incarnation(41))].into(), "5 was met, and 2 is this node");
     }
 
     #[test]

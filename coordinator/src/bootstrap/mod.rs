@@ -17,7 +17,6 @@ mod readmission;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +183,7 @@ impl Bootstrap {
             }
             time::sleep(AGAIN).await;
         };
-        self.take_word_for_others(answers).await;
+        self.take_word_for_others(&answers).await;
         // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
         // from now on asked about others, whom it may never see itself.
         let rising = folder.rise_to(FolderState::Admitted).await;
@@ -193,16 +192,10 @@ impl Bootstrap {
         Ok(())
     }
 
-    /// By which folders the others know nodes that this one has never met. Whoever has the newest members is
-    /// believed first. A word is no arrival: it makes no stranger of a node that was met by another folder.
-    async fn take_word_for_others(&self, answers: Answers) {
+    /// Notes by which folders the others know nodes that this one has never met.
+    async fn take_word_for_others(&self, answers: &Answers) {
         let folder = self.peers.folder();
-        let mut answers: Vec<Introduction> = answers.into_values().collect();
-        answers.sort_by_key(|answer| Reverse(answer.members_at));
-        for (node, incarnation) in answers.into_iter().flat_map(|answer| answer.known) {
-            if node == self.config.id || folder.known().iter().any(|(met, _)| *met == node) {
-                continue;
-            }
+        for (node, incarnation) in judge::words(self.config.id, &folder.known(), answers) {
             if let Err(error) = folder.record(node, incarnation).await {
                 tracing::warn!(%node, %error, "it is not noted by which folder others know a node");
             }

@@ -157,17 +157,6 @@ fn a_wiped_voter_that_has_no_address_of_the_leader_is_told_it() {
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
-/// Of five nodes two lose their data while a third one is down. What others say of the second one is no word
-/// of the second one itself (seed 60,239).
-#[test]
-fn a_wiped_node_that_meets_another_one_knows_it_by_its_new_folder() {
-    let script = "3779ms wipe node5 for 11442ms\n4272ms kill leader for 12340ms\n5233ms wipe node2 for 4221ms\n\
-                  19957ms transfer follower2\n24348ms transfer follower4";
-    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
-    let plan = Plan { seed: 60_239, seconds: 30, scenario, script, mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
-}
-
 /// Nodes get another port, one after the other, the first one twice: the others find them there when the
 /// operator has said so, and no promise is broken.
 #[test]
