@@ -272,8 +272,8 @@ mod tests {
         assert_eq!(judge(&us, &of(&[2, 3, 4])), Ok(Verdict::TakePart));
     }
 
-    /// Seed 60,239 of the simulated members: a wiped node met another wiped one, took the others' word for its
-    /// old folder, and refused it for ever.
+    /// Seed 60,239 of the simulated members: a wiped node met another wiped one, took the others' word for
+    /// its old folder, and refused it for ever.
     #[test]
     fn the_word_of_others_counts_for_nodes_that_were_not_met_and_the_newest_one_first() {
         let says = |members_at, known: &[(u64, u128)]| {
