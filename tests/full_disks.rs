@@ -73,6 +73,10 @@ impl Drop for Disk {
     }
 }
 
+/// Three file systems in memory are filled by each test: not by two at once, which took minutes on a loaded
+/// machine.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Three nodes on disks of their own. `None`, with a word, where file systems may not be mounted.
 async fn start() -> Option<(Vec<Disk>, Cluster)> {
     let mut disks = Vec::new();
@@ -108,6 +112,7 @@ fn is_no_room<T>(result: Result<T, Error>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_full_disks_releases_and_heartbeats_pass_and_what_grows_is_refused_until_there_is_room() {
+    let _alone = ALONE.lock().await;
     let Some((disks, cluster)) = start().await else { return };
     let (client, short) = (cluster.client().await, short_client(&cluster).await);
     create(&client, "/kept", b"four").await.unwrap();
@@ -170,6 +175,7 @@ async fn churn(client: &Client, megabytes: usize) -> Version {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_without_any_room_wait_for_it_and_lose_nothing_and_no_node_needs_a_restart() {
+    let _alone = ALONE.lock().await;
     let Some((disks, mut cluster)) = start().await else { return };
     let client = cluster.client().await;
     create(&client, "/large", b"").await.unwrap();
