@@ -124,8 +124,8 @@ pub(super) fn majority_is_empty(us: &Us, empty: &BTreeSet<NodeId>) -> Option<Vec
     ((us.founders.len() - empty.len()) * 2 <= us.founders.len()).then_some(empty)
 }
 
-/// By which folders the others know nodes that `me` has not met. Whoever has the newest members is believed
-/// first. A word is no arrival: it says nothing of a node that was met by another folder.
+/// By which folders the others know nodes that `me` has not met. The answer with the newest members is
+/// believed first. A word is no arrival: it says nothing of a node that was met by another folder.
 pub(super) fn words(
     me: NodeId,
     met: &[(NodeId, Incarnation)],

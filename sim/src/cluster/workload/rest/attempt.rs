@@ -184,7 +184,7 @@ impl Attempt<'_> {
         held
     }
 
-    /// Whether it was held until then. None: nobody says so, and the lease has to end.
+    /// Whether it was held until then. None: no node has answered, and the lease has to end.
     async fn give_back(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
         let call = Call::begin(self.lease, Op::Release { lock: self.lock, token });
         let release = self.release(json!({ "token": token.0.to_string() }));
@@ -196,7 +196,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Now and then a copy of the request arrives at some node much later, and nobody reads its answer.
+/// Now and then a copy of the request arrives at some node much later, and its answer is not read.
 fn send_late(asking: &Asking, strays: &mut Strays) {
     if chance(STRAY_PERCENT) {
         let asking = asking.clone();

@@ -52,7 +52,7 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
     }
 }
 
-/// Copies of requests that nobody waits for any more. They end with this.
+/// Copies of requests whose answers are not awaited any more. They end with this.
 #[derive(Default)]
 pub(super) struct Strays(Vec<Task<()>>);
 
