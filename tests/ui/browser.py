@@ -77,10 +77,15 @@ class Browser:
         """Waits until `script` gives something true; gives the seconds that it took."""
         begun = time.monotonic()
         while True:
-            if self.run(f"!!({script})"):
+            try:
+                holds, error = self.run(f"!!({script})"), ""
+            except RuntimeError as failed:
+                # The page is being left or is not built yet: the next one is asked.
+                holds, error = False, failed
+            if holds:
                 return time.monotonic() - begun
             if time.monotonic() > begun + seconds:
-                raise AssertionError(f"{what}: not within {seconds} s; the page says:\n"
+                raise AssertionError(f"{what}: not within {seconds} s {error}; the page says:\n"
                                      + (self.run("document.body.innerText") or ""))
             time.sleep(0.02)
 
