@@ -15,9 +15,9 @@ use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_state::command::Command;
-use rowlock_state::upgrade;
+use rowlock_state::{ClusterVersion, upgrade};
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Folder, StorageError};
 use tokio::sync::mpsc;
@@ -68,18 +68,12 @@ impl LeaderDuties {
                 let state = self.replica.state.read();
                 (state.cluster(), state.version().clone())
             };
-            if let Some(id) = known {
-                self.folder.note_cluster(id).await?;
-            }
             self.metrics.cluster_version.set(version.number.into());
             self.metrics.node_version.set(self.replica.versions.most.into());
-            if version.number > self.noted_version() {
-                tracing::info!(
-                    version = version.number,
-                    release = version.release,
-                    "the cluster has gone over to a version"
-                );
-                self.folder.note_version(version).await?;
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => return Ok(()),
+                noted = self.note(known, version) => noted?,
             }
             tokio::select! {
                 biased;
@@ -88,6 +82,22 @@ impl LeaderDuties {
                 () = time::sleep_about(EVERY) => {}
             }
         }
+    }
+
+    /// Waits while the disk is full.
+    async fn note(&self, known: Option<ClusterId>, version: ClusterVersion) -> Result<(), StorageError> {
+        if let Some(id) = known {
+            self.folder.note_cluster(id).await?;
+        }
+        if version.number > self.noted_version() {
+            tracing::info!(
+                version = version.number,
+                release = version.release,
+                "the cluster has gone over to a version"
+            );
+            self.folder.note_version(version).await?;
+        }
+        Ok(())
     }
 
     fn noted_version(&self) -> u16 {

@@ -22,12 +22,14 @@ use rowlock_state::ClusterVersion;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::KNOWN_NODES_MAX;
 
-use super::error::StorageError;
+use super::error::{StorageError, is_for_lack_of_room};
 use super::identity::{self, Claim, FolderState, Identity, LogState};
 
 /// Name of the file.
 const FILE: &str = "acquaintances";
 const FIRST_LINE: &str = "rowlock acquaintances 1";
+/// How often what found no room is tried again.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// How a meeting went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +113,7 @@ impl Folder {
         *self.inner.cluster.lock()
     }
 
-    /// Notes durably of which cluster it is, if this is the first time.
+    /// Notes durably of which cluster it is, if this is the first time. Waits while the disk is full.
     ///
     /// # Errors
     /// [`StorageError::OtherCluster`]: it is of another one.
@@ -119,8 +121,7 @@ impl Folder {
         if self.cluster() == Some(id) {
             return Ok(());
         }
-        let inner = self.inner.clone();
-        worker::run_blocking("cluster-id", move || inner.note_cluster(id)).await
+        self.write_when_there_is_room("cluster-id", move |inner| inner.note_cluster(id)).await
     }
 
     /// What the cluster has gone over to, as far as the node has noted it. `None`: the first version.
@@ -129,10 +130,10 @@ impl Folder {
     }
 
     /// Notes durably what the cluster has gone over to: an older release will not start on this folder. Never
-    /// goes back.
+    /// goes back. Waits while the disk is full.
     pub async fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
-        let inner = self.inner.clone();
-        worker::run_blocking("cluster-version", move || inner.note_version(version)).await
+        let write = move |inner: &Inner| inner.note_version(version.clone());
+        self.write_when_there_is_room("cluster-version", write).await
     }
 
     /// By which incarnations it knows other nodes.
@@ -140,10 +141,32 @@ impl Folder {
         self.inner.known.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
     }
 
-    /// Notes durably what the node has become. Never takes anything back.
+    /// Notes durably what the node has become. Never takes anything back. Waits while the disk is full.
     pub async fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
-        let inner = self.inner.clone();
-        worker::run_blocking("folder-state", move || inner.rise_to(state)).await
+        self.write_when_there_is_room("folder-state", move |inner| inner.rise_to(state)).await
+    }
+
+    /// A full disk stops no node that runs: as the log does, it waits. Cancel safe: what is not written yet is
+    /// not written then.
+    async fn write_when_there_is_room(
+        &self,
+        name: &'static str,
+        write: impl Fn(&Inner) -> Result<(), StorageError> + Clone + Send + 'static,
+    ) -> Result<(), StorageError> {
+        let mut is_said = false;
+        loop {
+            let (inner, write) = (self.inner.clone(), write.clone());
+            match worker::run_blocking(name, move || write(&inner)).await {
+                Err(StorageError::Io { action, path, source }) if is_for_lack_of_room(source.kind()) => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        let path = path.display();
+                        tracing::error!(%path, error = %source, "the disk is full: {action} waits until there is room. Free space");
+                    }
+                    time::sleep(NO_ROOM_PAUSE).await;
+                }
+                written => return written,
+            }
+        }
     }
 
     /// Records durably by which incarnation a node is known, if this is the first time.
@@ -360,6 +383,31 @@ mod tests {
         assert_eq!(folder.state(), FolderState::Member);
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
         assert_eq!((claim.incarnation, claim.state), (Incarnation(7), FolderState::Member));
+    }
+
+    #[tokio::test]
+    async fn what_is_noted_on_a_full_disk_waits_for_room_and_is_not_true_before() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        // Writes to it fail for lack of space.
+        let next = temp.path().join("identity.tmp");
+        #[expect(clippy::disallowed_methods, reason = "the test makes a full disk behind env's back")]
+        std::os::unix::fs::symlink("/dev/full", &next).expect("links");
+        let waiting = tokio::spawn({
+            let folder = folder.clone();
+            async move {
+                folder.rise_to(FolderState::Member).await?;
+                folder.note_cluster(ClusterId(5)).await
+            }
+        });
+        tokio::time::sleep(2 * NO_ROOM_PAUSE).await;
+        assert!(!waiting.is_finished());
+        assert_eq!((folder.state(), folder.cluster()), (FolderState::Unknown, None));
+        #[expect(clippy::disallowed_methods, reason = "the test makes room behind env's back")]
+        std::fs::remove_file(next).expect("removes");
+        waiting.await.expect("ends").expect("writes");
+        let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
+        assert_eq!((claim.state, claim.cluster), (FolderState::Member, Some(ClusterId(5))));
     }
 
     #[tokio::test]

@@ -352,6 +352,7 @@ fn full_disks_stop_no_node_and_cost_no_promise() {
         (1, "3s disk-full nodes but 40KiB for 6s"),
         (2, "3s disk-full nodes for 6s"),
         (3, "3s disk-full leader but 40KiB for 6s"),
+        (4, "300ms disk-full nodes for 6s"),
     ];
     let mut refused = 0;
     for (seed, script) in scripts {

@@ -41,9 +41,11 @@ pub(super) async fn send<D: SnapshotSource>(
     let Snapshot { meta, snapshot } = snapshot;
     let data = Arc::new(snapshot);
     let len = data.total_bytes().map_err(|error| unreadable(&error))?;
-    tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
     let patience = faults.timeout();
-    proceed(step(peer, faults, SnapshotStep::Begin { vote, meta, len }, patience).await?)?;
+    let begin = SnapshotStep::Begin { vote, meta: meta.clone(), len };
+    proceed(step(peer, faults, begin, patience).await?)?;
+    // Not before: a node that cannot be reached is tried several times per second.
+    tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
     let mut offset = 0;
     while offset < len {
         let size = (len - offset).min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
