@@ -56,6 +56,14 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
 }
 
+/// As [`seconds`], where none at all would make no sense.
+pub fn some_seconds(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("must be more than 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
 impl Cluster {
     /// `host:port,host:port`
     pub fn endpoints(&self) -> Result<String, Failure> {

@@ -99,6 +99,8 @@ async fn command_is_ended_when_it_has_had_the_lock_for_its_maximum() {
     assert_eq!(said.code, LOST, "{}", said.err);
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0, "it was given back");
+    let said = ask(&cluster, &["lock", "--max-hold", "0", "l", "true"]).await;
+    assert_eq!((said.code, said.err.contains("more than 0")), (USAGE, true), "{}", said.err);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use rowlock_client::{Client, Error, Owner, WaitStats};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::place_number;
 
-use crate::cluster::{Cluster, open, seconds};
+use crate::cluster::{Cluster, open, seconds, some_seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::errln;
 
@@ -67,7 +67,7 @@ pub struct Terms {
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Hold it at most this many seconds: the command is ended then, and the cluster takes it back if need be
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    #[arg(long, value_name = "SEC", value_parser = some_seconds)]
     pub max_hold: Option<Duration>,
     /// If this session expires, no client is granted it for this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds)]
