@@ -48,6 +48,7 @@ mod members;
 mod mixed_queue;
 mod operations;
 mod partition;
+mod pods;
 mod protocol_rules;
 mod readme;
 mod readmission;
