@@ -62,6 +62,9 @@ bench-quick *flags: (bench "--quick" "--out" "target/bench/quick" flags)
 # What an operation costs while sessions, znodes, watches, queues, locks and their paths grow.
 bench-scale *flags: (bench "--scale" "--out" "target/bench/scale" flags)
 
+# Rowlock when all its clients return at once, and under up to three times the load that it can do.
+bench-pressure *flags: (bench "--pressure" "--out" "target/bench/pressure" flags)
+
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
     cargo run --release -- up {{flags}}

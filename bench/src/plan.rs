@@ -111,6 +111,17 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
+    /// All clients return at once, and more is asked for than can be done. A session
+    /// takes one of `open_files`.
+    pub fn pressure(open_files: u64) -> Plan {
+        let sessions = open_files.saturating_sub(1000).min(20_000);
+        let parts = vec![
+            part(Workload::Storm, &[1000, sessions], 2, times(0, 0)),
+            part(Workload::Overload, &[50, 90, 100, 150, 200, 300], 2, times(1000, 4000)),
+        ];
+        Plan { systems: vec![System::Rowlock], parts }
+    }
+
     /// Less or more of the same. What is `None` or empty stays as it is; the rest is for every part.
     #[must_use]
     pub fn changed(

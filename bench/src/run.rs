@@ -31,6 +31,9 @@ pub struct Options {
     /// and paths grow
     #[arg(long, conflicts_with = "quick")]
     scale: bool,
+    /// Instead of comparing: Rowlock when all its clients return at once, and under more load than it can do
+    #[arg(long, conflicts_with_all = ["quick", "scale"])]
+    pressure: bool,
     /// Only these systems, by their names
     #[arg(long, value_delimiter = ',')]
     systems: Vec<System>,
@@ -57,9 +60,10 @@ pub struct Options {
 /// The report cannot be written, or a floor cannot be measured. If a trial of a system cannot be measured,
 /// the report has a line about it instead.
 pub async fn run(options: Options) -> Result<()> {
-    let plan = match (options.quick, options.scale) {
-        (true, _) => Plan::quick(),
-        (_, true) => Plan::scale(crate::limit::open_files()),
+    let plan = match (options.quick, options.scale, options.pressure) {
+        (true, ..) => Plan::quick(),
+        (_, true, _) => Plan::scale(crate::limit::open_files()),
+        (.., true) => Plan::pressure(crate::limit::open_files()),
         _ => Plan::whole(),
     };
     let seconds = options.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds")?;

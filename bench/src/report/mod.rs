@@ -35,6 +35,8 @@ pub fn headline(workload: &str) -> Option<Headline> {
         "crash" => ("crash_to_grant_p50_s", false),
         "leader-kill" => ("kill_to_acquire_ms", false),
         "idle" => ("servers_resident_mb", false),
+        "storm" => ("kill_to_served_p99_ms", false),
+        "overload" => ("goodput_of_capacity", true),
         "snapshot" => ("beside_longest_ms", false),
         "scale-sessions" | "scale-znodes" | "scale-watches" => ("full_cycles_per_s", true),
         _ => return None,

@@ -8,7 +8,10 @@ use anyhow::Result;
 use super::phase::Times;
 use super::uncontended::Manner;
 use super::wide::Growth;
-use super::{contended, crash, herd, idle, leader_kill, read_mostly, scale, snapshot, uncontended, wide};
+use super::{
+    contended, crash, herd, idle, leader_kill, overload, read_mostly, scale, snapshot, storm, uncontended,
+    wide,
+};
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
@@ -38,6 +41,10 @@ pub enum Workload {
     Idle,
     /// Snapshots of N znodes.
     Snapshot,
+    /// N sessions whose leader dies under them.
+    Storm,
+    /// A load of N percent of the capacity, of requests with deadlines.
+    Overload,
     /// The cost of a cycle beside N sessions.
     ScaleSessions,
     /// The cost of a cycle beside N znodes.
@@ -58,7 +65,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, in the order in which a run takes them.
-    pub const ALL: [Workload; 19] = [
+    pub const ALL: [Workload; 21] = [
         Workload::Uncontended,
         Workload::Shared,
         Workload::Posted,
@@ -70,6 +77,8 @@ impl Workload {
         Workload::LeaderKill,
         Workload::Idle,
         Workload::Snapshot,
+        Workload::Storm,
+        Workload::Overload,
         Workload::ScaleSessions,
         Workload::ScaleZnodes,
         Workload::ScaleQueue,
@@ -94,6 +103,8 @@ impl Workload {
             Workload::LeaderKill => "leader-kill",
             Workload::Idle => "idle",
             Workload::Snapshot => "snapshot",
+            Workload::Storm => "storm",
+            Workload::Overload => "overload",
             Workload::ScaleSessions => "scale-sessions",
             Workload::ScaleZnodes => "scale-znodes",
             Workload::ScaleQueue => "scale-queue",
@@ -117,6 +128,8 @@ impl Workload {
             Workload::Crash => !matches!(system, System::RowlockPlain | System::RedisFsync),
             Workload::Light | Workload::LeaderKill | Workload::Idle => has_leader,
             Workload::Snapshot
+            | Workload::Storm
+            | Workload::Overload
             | Workload::ScaleSessions
             | Workload::ScaleZnodes
             | Workload::ScaleQueue
@@ -142,6 +155,8 @@ impl Workload {
             | Workload::LeaderKill => false,
             Workload::Idle
             | Workload::Snapshot
+            | Workload::Storm
+            | Workload::Overload
             | Workload::ScaleSessions
             | Workload::ScaleZnodes
             | Workload::ScaleQueue
@@ -184,6 +199,8 @@ impl Workload {
             Workload::LeaderKill => leader_kill::run(system, servers, round).await,
             Workload::Idle => idle::run(system, servers, count, round, times).await,
             Workload::Snapshot => snapshot::run(servers, size, round, times).await,
+            Workload::Storm => storm::run(servers, count, round).await,
+            Workload::Overload => overload::run(servers, size, round, times).await,
             Workload::ScaleSessions => scale::sessions(servers, size, round, times.measured).await,
             Workload::ScaleZnodes => scale::znodes(servers, size, round, times.measured).await,
             Workload::ScaleQueue => scale::queue(servers, size, round, times.measured).await,
