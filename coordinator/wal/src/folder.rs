@@ -146,8 +146,8 @@ impl Folder {
         self.write_when_there_is_room("folder-state", move |inner| inner.rise_to(state)).await
     }
 
-    /// A full disk stops no node that runs: as the log does, it waits. Cancel safe: what is not written yet is
-    /// not written then.
+    /// A full disk stops no node that runs: it waits, as the log does. Cancel safe: what is not written yet
+    /// may be left out.
     async fn write_when_there_is_room(
         &self,
         name: &'static str,
@@ -160,7 +160,11 @@ impl Folder {
                 Err(StorageError::Io { action, path, source }) if is_for_lack_of_room(source.kind()) => {
                     if !std::mem::replace(&mut is_said, true) {
                         let path = path.display();
-                        tracing::error!(%path, error = %source, "the disk is full: {action} waits until there is room. Free space");
+                        tracing::error!(
+                            %path,
+                            error = %source,
+                            "the disk is full: {action} waits until there is room. Free space"
+                        );
                     }
                     time::sleep(NO_ROOM_PAUSE).await;
                 }
