@@ -395,21 +395,19 @@ mod tests {
         let folder = open(temp.path()).expect("is new");
         // Writes to it fail for lack of space.
         let next = temp.path().join("identity.tmp");
-        #[expect(clippy::disallowed_methods, reason = "the test makes a full disk behind env's back")]
         std::os::unix::fs::symlink("/dev/full", &next).expect("links");
-        let waiting = tokio::spawn({
-            let folder = folder.clone();
-            async move {
-                folder.rise_to(FolderState::Member).await?;
-                folder.note_cluster(ClusterId(5)).await
-            }
-        });
-        tokio::time::sleep(2 * NO_ROOM_PAUSE).await;
-        assert!(!waiting.is_finished());
-        assert_eq!((folder.state(), folder.cluster()), (FolderState::Unknown, None));
-        #[expect(clippy::disallowed_methods, reason = "the test makes room behind env's back")]
-        std::fs::remove_file(next).expect("removes");
-        waiting.await.expect("ends").expect("writes");
+        let notes = async {
+            folder.rise_to(FolderState::Member).await?;
+            folder.note_cluster(ClusterId(5)).await
+        };
+        let room = async {
+            time::sleep(2 * NO_ROOM_PAUSE).await;
+            assert_eq!((folder.state(), folder.cluster()), (FolderState::Unknown, None));
+            #[expect(clippy::disallowed_methods, reason = "the test makes room behind env's back")]
+            std::fs::remove_file(&next).expect("removes");
+        };
+        let (noted, ()) = tokio::join!(notes, room);
+        noted.expect("is written");
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
         assert_eq!((claim.state, claim.cluster), (FolderState::Member, Some(ClusterId(5))));
     }
