@@ -111,10 +111,10 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// All clients return at once, and more is asked for than can be done. A session
-    /// takes one of `open_files`.
+    /// All clients return at once, and more is asked for than can be done. A session takes one of `open_files`,
+    /// and two while it moves to the new leader.
     pub fn pressure(open_files: u64) -> Plan {
-        let sessions = open_files.saturating_sub(1000).min(20_000);
+        let sessions = (open_files / 10 * 7).min(20_000);
         let parts = vec![
             part(Workload::Storm, &[1000, sessions], 2, times(0, 0)),
             part(Workload::Overload, &[50, 90, 100, 150, 200, 300], 2, times(1000, 4000)),
