@@ -206,9 +206,9 @@ async fn locks_are_listed_with_the_most_contended_first() {
     }
     let found = world.ask("/v1/locks").await;
     let expected = json!([
-        { "lock": "/locks/busy", "holders": 1, "waiters": 2, "oldest_wait_ms": 4_000, "limit": null, "delayed_until_ms": null },
-        { "lock": "/locks/sem", "holders": 1, "waiters": 2, "oldest_wait_ms": 1_000, "limit": 3, "delayed_until_ms": null },
-        { "lock": "/locks/idle", "holders": 2, "waiters": 0, "oldest_wait_ms": null, "limit": null, "delayed_until_ms": null },
+        { "lock": "/locks/busy", "holders": 1, "waiters": 2, "oldest_wait_ms": 4_000 },
+        { "lock": "/locks/sem", "holders": 1, "waiters": 2, "oldest_wait_ms": 1_000, "limit": 3 },
+        { "lock": "/locks/idle", "holders": 2, "waiters": 0 },
     ]);
     assert_eq!(found["locks"], expected);
     assert_eq!(found["more"], false);
@@ -426,6 +426,17 @@ async fn nobody_is_shown_a_lock_that_he_may_not_read() {
         world.ask_as("/v1/history?lock=/secret/x", &bob).await.unwrap();
     }
     assert!(matches!(world.ask_as("/v1/queue?lock=/secret/x", &bob).await, Err(Refusal::NotThere(_))));
+}
+
+#[tokio::test]
+async fn as_many_locks_as_a_report_may_have_fit_into_it() {
+    let mut world = World::new();
+    let a = world.open();
+    for n in 0..REPORT_MAX_ITEMS as u32 {
+        world.acquire(a, &format!("/locks/m/{n:05}"), 10 + n, Mode::Exclusive);
+    }
+    let found = world.ask(&format!("/v1/locks?limit={REPORT_MAX_ITEMS}")).await;
+    assert_eq!((found["locks"].as_array().unwrap().len(), &found["more"]), (REPORT_MAX_ITEMS, &json!(false)));
 }
 
 #[tokio::test]

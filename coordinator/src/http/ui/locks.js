@@ -148,7 +148,7 @@ function makeRow(lock) {
       swap(line, steps.some((count) => count > 0) && spark(steps));
       say(took, before ? times(before.entries) : '');
     }
-    const { holders, waiters, limit, delayed_until_ms: delayed, oldest_wait_ms: oldest } = now;
+    const { holders, waiters, limit, delayed_until_ms: delayed, oldest_wait_ms: oldest = null } = now;
     const key = `${holders} ${waiters} ${limit} ${delayed} ${oldest === null ? '' : Math.round(oldest / 5000)}`;
     if (key === last) return;
     last = key;
