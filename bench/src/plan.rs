@@ -111,8 +111,8 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// All clients return at once, and more is asked for than can be done. A session takes one of `open_files`,
-    /// and two while it moves to the new leader.
+    /// All clients return at once, and more is asked for than can be done. A session takes one of
+    /// `open_files`, and two while it moves to the new leader.
     pub fn pressure(open_files: u64) -> Plan {
         let sessions = (open_files / 10 * 7).min(20_000);
         let parts = vec![
