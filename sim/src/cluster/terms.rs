@@ -21,6 +21,7 @@ pub(super) fn terms(script: &Script) -> Terms {
         has_true_clocks: !script.steps().iter().any(|step| matches!(step.fault, Fault::ClockRate { .. })),
         starts_with_right_clocks: starts_with_right_clocks(script.steps()),
         has_faults: !script.steps().is_empty(),
+        has_room: !script.steps().iter().any(|step| matches!(step.fault, Fault::DiskFull { .. })),
         hears_of_hang_ups: !script.steps().iter().any(|step| hides_hang_ups(&step.fault)),
         ..Terms::default()
     };

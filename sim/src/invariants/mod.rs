@@ -85,6 +85,8 @@ pub struct Terms {
     pub starts_with_right_clocks: bool,
     /// Something goes wrong in it.
     pub has_faults: bool,
+    /// No disk is ever full: what grows is not refused for lack of room.
+    pub has_room: bool,
     /// Nothing is between clients and nodes: a node learns at once that a client has hung up.
     pub hears_of_hang_ups: bool,
     /// Once everything is healed, a granted client knows it within this.
@@ -100,6 +102,7 @@ impl Default for Terms {
             has_true_clocks: false,
             starts_with_right_clocks: true,
             has_faults: true,
+            has_room: true,
             hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
@@ -122,7 +125,7 @@ impl Invariants {
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
-            Box::new(cluster::steady::Steady::new(terms.has_faults)),
+            Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);

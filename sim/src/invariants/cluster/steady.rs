@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock_proto::NodeId;
+use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
@@ -17,15 +17,16 @@ const UP_WITHIN: Duration = Duration::from_secs(3);
 /// Who leads.
 pub struct Steady {
     has_faults: bool,
+    has_room: bool,
     leads: Option<(NodeId, u64)>,
     /// Nodes are stopped from then on.
     is_settled: bool,
 }
 
 impl Steady {
-    /// Of a run in which something goes wrong, or nothing.
-    pub fn new(has_faults: bool) -> Self {
-        Steady { has_faults, leads: None, is_settled: false }
+    /// Of a run in which something goes wrong, or nothing, and in which no disk is ever full, or one is.
+    pub fn new(has_faults: bool, has_room: bool) -> Self {
+        Steady { has_faults, has_room, leads: None, is_settled: false }
     }
 
     fn leads(&mut self, node: NodeId, term: u64, at: Nanos) -> Result<(), String> {
@@ -49,6 +50,7 @@ impl Invariant for Steady {
             Fact::Node { node, at, what: NodeFact::Leads { term } } => self.leads(*node, *term, *at),
             Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } => match outcome {
                 Ok(code) if *code == kind.refusal() => Ok(()),
+                Ok(Some(ErrorCode::QuotaExceeded)) if !self.has_room => Ok(()),
                 Ok(Some(code)) => Err(format!(
                     "client {} sent the largest request of {kind:?}, and was refused it with {code:?} at {at}",
                     client.0
@@ -74,8 +76,6 @@ impl Invariant for Steady {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::ErrorCode;
-
     use super::super::super::judge;
     use super::super::testing::client;
     use super::*;
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn a_leader_that_goes_although_nothing_has_gone_wrong_is_caught() {
         let coming_up = [leads(500, 1, 1), leads(900, 2, 2)];
-        assert_eq!(judge(Steady::new(false), &coming_up), Ok(()));
+        assert_eq!(judge(Steady::new(false, true), &coming_up), Ok(()));
         let later = [&coming_up[..], &[leads(3_001, 1, 3)]].concat();
-        assert!(judge(Steady::new(false), &later).unwrap_err().contains("nothing has gone wrong"));
-        assert_eq!(judge(Steady::new(true), &later), Ok(()));
+        assert!(judge(Steady::new(false, true), &later).unwrap_err().contains("nothing has gone wrong"));
+        assert_eq!(judge(Steady::new(true, true), &later), Ok(()));
         let stopped = [&coming_up[..], &[Fact::Settled, leads(3_001, 1, 3)]].concat();
-        assert_eq!(judge(Steady::new(false), &stopped), Ok(()), "nodes are stopped one after another");
+        assert_eq!(judge(Steady::new(false, true), &stopped), Ok(()), "nodes are stopped one after another");
     }
 
     #[test]
@@ -101,13 +101,22 @@ mod tests {
         let asked = |outcome| [client(1, ClientFact::Asked { kind: Large::Data, outcome })];
         for has_faults in [true, false] {
             let refused = asked(Ok(Some(ErrorCode::MarshallingError)));
-            assert!(judge(Steady::new(has_faults), &refused).is_err());
-            assert_eq!(judge(Steady::new(has_faults), &asked(Ok(None))), Ok(()));
-            assert_eq!(judge(Steady::new(has_faults), &asked(Err(()))).is_ok(), has_faults);
+            assert!(judge(Steady::new(has_faults, true), &refused).is_err());
+            assert_eq!(judge(Steady::new(has_faults, true), &asked(Ok(None))), Ok(()));
+            assert_eq!(judge(Steady::new(has_faults, true), &asked(Err(()))).is_ok(), has_faults);
             let too_long = |outcome| [client(1, ClientFact::Asked { kind: Large::TooLong, outcome })];
-            assert!(judge(Steady::new(has_faults), &too_long(Ok(None))).is_err());
+            assert!(judge(Steady::new(has_faults, true), &too_long(Ok(None))).is_err());
             let refused = too_long(Ok(Some(ErrorCode::BadArguments)));
-            assert_eq!(judge(Steady::new(has_faults), &refused), Ok(()));
+            assert_eq!(judge(Steady::new(has_faults, true), &refused), Ok(()));
+        }
+    }
+    #[test]
+    fn what_grows_may_be_refused_while_a_disk_is_full_and_at_no_other_time() {
+        let refused = |code| [client(1, ClientFact::Asked { kind: Large::Data, outcome: Ok(Some(code)) })];
+        for has_room in [true, false] {
+            let for_room = judge(Steady::new(true, has_room), &refused(ErrorCode::QuotaExceeded));
+            assert_eq!(for_room.is_err(), has_room);
+            assert!(judge(Steady::new(true, has_room), &refused(ErrorCode::MarshallingError)).is_err());
         }
     }
 }
