@@ -108,6 +108,18 @@ impl Pods {
         }
     }
 
+    fn start_all(&mut self, net: u8) {
+        for node in 1..=3 {
+            self.place(node, net);
+        }
+        for node in 1..=3 {
+            self.start(node);
+        }
+        for node in 1..=3 {
+            self.wait_until_ready(node);
+        }
+    }
+
     fn listens_at(&self, node: u8, net: u8) -> bool {
         TcpStream::connect((format!("127.0.{net}.{node}"), self.ports[&node][0])).is_ok()
     }
@@ -123,15 +135,7 @@ impl Drop for Pods {
 }
 
 fn follow(pods: &mut Pods) {
-    for node in 1..=3 {
-        pods.place(node, 1);
-    }
-    for node in 1..=3 {
-        pods.start(node);
-    }
-    for node in 1..=3 {
-        pods.wait_until_ready(node);
-    }
+    pods.start_all(1);
     assert_eq!(pods.say(&["create", "/kept", "v"]).code, 0);
     let until = "echo > begun; until test -e finish; do sleep 0.05; done";
     let holder =
@@ -163,15 +167,7 @@ fn follow(pods: &mut Pods) {
         child.wait().unwrap();
     }
     pods.running.clear();
-    for node in 1..=3 {
-        pods.place(node, 3);
-    }
-    for node in 1..=3 {
-        pods.start(node);
-    }
-    for node in 1..=3 {
-        pods.wait_until_ready(node);
-    }
+    pods.start_all(3);
     let kept = pods.say(&["get", "/kept"]);
     assert_eq!((kept.code, kept.out.as_str()), (0, "v"), "{}", kept.err);
 }

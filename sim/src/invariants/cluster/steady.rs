@@ -110,6 +110,7 @@ mod tests {
             assert_eq!(judge(Steady::new(has_faults, true), &refused), Ok(()));
         }
     }
+
     #[test]
     fn what_grows_may_be_refused_while_a_disk_is_full_and_at_no_other_time() {
         let refused = |code| [client(1, ClientFact::Asked { kind: Large::Data, outcome: Ok(Some(code)) })];
