@@ -24,8 +24,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, delete, get, post};
@@ -154,18 +155,47 @@ async fn refuse_pages(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The answer to a request that is not granted.
-type Denied = Box<Response>;
+/// The answer to a request that is not granted. It is in a box since it is large.
+struct Denied(Box<Response>);
 
-/// Who asks, and whose API it is.
-struct Asked<'a> {
-    context: &'a ApiContext,
-    visitor: &'a Visitor,
-    asker: &'a Asker,
+impl From<Problem> for Denied {
+    fn from(problem: Problem) -> Self {
+        Denied(Box::new(problem.into_response()))
+    }
+}
+
+impl IntoResponse for Denied {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+/// What a handler gives.
+type Answer = Result<Response, Denied>;
+
+/// Who asks, for what, and whose API it is.
+struct Asked {
+    context: ApiContext,
+    visitor: Visitor,
+    asker: Asker,
     path: String,
 }
 
-impl Asked<'_> {
+impl FromRequestParts<ApiContext> for Asked {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, context: &ApiContext) -> Result<Self, Response> {
+        type Who = (Extension<Asker>, ConnectInfo<Visitor>);
+        let (Extension(asker), ConnectInfo(visitor)) = Who::from_request_parts(parts, context).await?;
+        Ok(Asked { context: context.clone(), visitor, asker, path: parts.uri.path().to_owned() })
+    }
+}
+
+impl Asked {
+    fn api(&self) -> &Api {
+        &self.context.api
+    }
+
     fn caller(&self) -> Caller {
         let address = self.visitor.address;
         let ip = Id { scheme: "ip".to_owned(), id: address.ip().to_canonical().to_string() };
@@ -174,17 +204,22 @@ impl Asked<'_> {
     }
 
     fn check(&self, may: bool) -> Result<(), Denied> {
-        let denied = || access::forbid(&self.context.http, &self.path, self.visitor, self.asker);
-        if may { Ok(()) } else { Err(Box::new(denied())) }
+        let denied = || access::forbid(&self.context.http, &self.path, &self.visitor, &self.asker);
+        if may { Ok(()) } else { Err(Denied(Box::new(denied()))) }
     }
 
     fn check_lock(&self, name: &LockName) -> Result<(), Denied> {
         self.check(self.asker.may(&Role::Lock(name.path().to_owned())))
     }
+
+    /// Something that this API does not have.
+    fn unknown(&self) -> Denied {
+        problem(StatusCode::NOT_FOUND, format!("there is no {}", self.path))
+    }
 }
 
 fn problem(status: StatusCode, detail: String) -> Denied {
-    Box::new(Problem::new(status, detail).into_response())
+    Problem::new(status, detail).into()
 }
 
 /// The whole body of a request, up to so many bytes.
@@ -205,136 +240,74 @@ async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
         .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
 }
 
-type Asking = (Extension<Asker>, ConnectInfo<Visitor>);
-
-async fn new_lease(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let run = async {
-        asked.check(asker.may_have_leases())?;
-        let NewLease { ttl_ms } = body(request.into_body()).await?;
-        let opened = context.api.open(&asked.caller(), ttl_ms).await.map_err(answer::refusal)?;
-        Ok::<Response, Denied>(answer::opened(&opened))
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+async fn new_lease(asked: Asked, request: Request) -> Answer {
+    asked.check(asked.asker.may_have_leases())?;
+    let NewLease { ttl_ms } = body(request.into_body()).await?;
+    Ok(answer::opened(&asked.api().open(&asked.caller(), ttl_ms).await?))
 }
 
-async fn keep_alive(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(id): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let run = async {
-        asked.check(asker.may_have_leases())?;
-        let secret = secret_for(&id, request).await?;
-        let valid_for_ms = context.api.keep_alive(&asked.caller(), &secret).await.map_err(answer::refusal)?;
-        Ok::<Response, Denied>(answer::kept(valid_for_ms))
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+async fn keep_alive(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
+    asked.check(asked.asker.may_have_leases())?;
+    let secret = secret_for(&id, request).await?;
+    Ok(answer::kept(asked.api().keep_alive(&asked.caller(), &secret).await?))
 }
 
-async fn end_lease(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(id): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let run = async {
-        asked.check(asker.may_have_leases())?;
-        let secret = secret_for(&id, request).await?;
-        context.api.close(&asked.caller(), &secret).await.map_err(answer::refusal)?;
-        Ok::<Response, Denied>(StatusCode::NO_CONTENT.into_response())
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+async fn end_lease(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
+    asked.check(asked.asker.may_have_leases())?;
+    let secret = secret_for(&id, request).await?;
+    asked.api().close(&asked.caller(), &secret).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// As at the listener for operators. Whoever may use a lock may also ask who holds it.
-async fn report(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    request: Request,
-) -> Response {
-    let uri = request.uri();
+async fn report(asked: Asked, uri: Uri) -> Answer {
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
     let scope = Question::parse(what).map_or(Scope::All, |question| question.scope());
-    if !asker.may_see(&scope) {
-        return access::forbid(&context.http, uri.path(), &visitor, &asker);
-    }
-    report::answer(&context.http, &asker, uri).await
+    asked.check(asked.asker.may_see(&scope))?;
+    Ok(report::answer(&asked.context.http, &asked.asker, &uri).await)
 }
 
 /// As at the listener for operators, and what the asker may do here.
-async fn status(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    request: Request,
-) -> Response {
-    if !asker.may(&Role::Read) {
-        return access::forbid(&context.http, request.uri().path(), &visitor, &asker);
-    }
-    let Json(mut status) = super::status::status(State(context.http)).await;
+async fn status(asked: Asked) -> Answer {
+    let asker = &asked.asker;
+    asked.check(asker.may(&Role::Read))?;
+    let Json(mut status) = super::status::status(State(asked.context.http.clone())).await;
     let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator), "sessions": asker.is_super() });
     status["may"] = may;
-    Json(status).into_response()
-}
-
-async fn lock(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(rest): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    do_lock(&asked, &rest, request).await.unwrap_or_else(|denied| *denied)
+    Ok(Json(status).into_response())
 }
 
 /// What is done with a lock stands behind its name, which may have slashes.
-async fn do_lock(asked: &Asked<'_>, rest: &str, request: Request) -> Result<Response, Denied> {
-    let unknown = || {
-        let detail = format!("there is no {}", asked.path);
-        Box::new(Problem::new(StatusCode::NOT_FOUND, detail).into_response())
-    };
-    let (name, verb) = rest.rsplit_once('/').ok_or_else(unknown)?;
+async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answer {
+    let (name, verb) = rest.rsplit_once('/').ok_or_else(|| asked.unknown())?;
     if !["acquire", "release", "verify"].contains(&verb) {
-        return Err(unknown());
+        return Err(asked.unknown());
     }
-    let name: LockName = name.parse().map_err(answer::refusal)?;
+    let name: LockName = name.parse()?;
     asked.check_lock(&name)?;
-    let (api, caller, headers) = (&asked.context.api, asked.caller(), request.headers().clone());
+    let (api, caller, headers) = (asked.api(), asked.caller(), request.headers().clone());
     match verb {
         "acquire" => {
             let acquire: Acquire = body(request.into_body()).await?;
-            let wanted = acquire.wanted(&headers).map_err(answer::refusal)?;
-            Ok(answer::standing(&api.acquire(&caller, &name, wanted).await.map_err(answer::refusal)?))
+            let wanted = acquire.wanted(&headers)?;
+            Ok(answer::standing(&api.acquire(&caller, &name, wanted).await?))
         }
         "release" => {
             let release: Release = body(request.into_body()).await?;
-            let (secret, which) = release.what(&headers).map_err(answer::refusal)?;
-            let released = api.release(&caller, &name, (&secret, &which)).await;
-            Ok(answer::released(released.map_err(answer::refusal)?))
+            let (secret, which) = release.what(&headers)?;
+            Ok(answer::released(api.release(&caller, &name, (&secret, &which)).await?))
         }
         _ => {
-            let token = body::<Verify>(request.into_body()).await?.token().map_err(answer::refusal)?;
-            let held = api.verify(&caller, &name, token).await;
-            Ok(answer::held(held.map_err(answer::refusal)?))
+            let token = body::<Verify>(request.into_body()).await?.token()?;
+            Ok(answer::held(api.verify(&caller, &name, token).await?))
         }
     }
-}
-
-fn path_of(request: &Request) -> String {
-    request.uri().path().to_owned()
 }
 
 /// The secret that the request shows, of the lease in its path.
 async fn secret_for(id: &str, request: Request) -> Result<Secret, Denied> {
     let headers: HeaderMap = request.headers().clone();
     let shown: Shown = body(request.into_body()).await?;
-    let secret = shown.secret(&headers).map_err(answer::refusal)?;
-    if secret.session.to_string() == id { Ok(secret) } else { Err(answer::refusal(Refusal::WrongSecret)) }
+    let secret = shown.secret(&headers)?;
+    if secret.session.to_string() == id { Ok(secret) } else { Err(Refusal::WrongSecret.into()) }
 }

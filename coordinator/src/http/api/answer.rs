@@ -7,11 +7,11 @@ use rowlock_proto::lock::Party;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Problem;
 use super::documents::{
     IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument, PartStanding, PartyDocument, PlaceDocument,
     Released, StandingDocument, StandingState, StandingsDocument,
 };
+use super::{Denied, Problem};
 use crate::api::{Led, Opened, Part, Place, Refusal, Secret, Standing, Standings};
 
 /// Members in the order of the alphabet.
@@ -116,29 +116,31 @@ fn party(party: &Party) -> PartyDocument {
     }
 }
 
-pub(super) fn refusal(refusal: Refusal) -> Box<Response> {
-    let status = match &refusal {
-        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
-        Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
-        Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
-        Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
-        Refusal::OtherVersion => StatusCode::PRECONDITION_FAILED,
-        Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let problem = Problem::new(status, refusal.to_string());
-    let problem = match &refusal {
-        Refusal::Deadlock(circle) => {
-            let circle: Vec<PartyDocument> = circle.iter().map(party).collect();
-            problem.with("circle", json!(circle))
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Denied {
+        let status = match &refusal {
+            Refusal::Bad(_) => StatusCode::BAD_REQUEST,
+            Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
+            Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
+            Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
+            Refusal::OtherVersion => StatusCode::PRECONDITION_FAILED,
+            Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let problem = Problem::new(status, refusal.to_string());
+        let problem = match &refusal {
+            Refusal::Deadlock(circle) => {
+                let circle: Vec<PartyDocument> = circle.iter().map(party).collect();
+                problem.with("circle", json!(circle))
+            }
+            Refusal::Limit(limit) => problem.with("limit", *limit),
+            _ => problem,
+        };
+        let mut response = problem.into_response();
+        if refusal.is_passing() {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        Refusal::Limit(limit) => problem.with("limit", *limit),
-        _ => problem,
-    };
-    let mut response = problem.into_response();
-    if refusal.is_passing() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        Denied(Box::new(response))
     }
-    Box::new(response)
 }

@@ -2,76 +2,42 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::extract::Request;
+use axum::http::Uri;
 use rowlock_proto::Zxid;
 
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
-use super::{ApiContext, Asked, Asking, Denied, answer, body, path_of};
+use super::{Answer, Asked, Denied, answer, body};
 use crate::api::{self, LockName, Refusal};
 use crate::report::question::Scope;
 
-pub(super) async fn campaign(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(name): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let run = async {
-        let election = own(&asked, &name)?;
-        let headers = request.headers().clone();
-        let campaign: Campaign = body(request.into_body()).await?;
-        let wanted = campaign.wanted(&headers).map_err(answer::refusal)?;
-        let standing = context.api.campaign(&asked.caller(), &election, wanted).await;
-        Ok::<Response, Denied>(answer::standing(&standing.map_err(answer::refusal)?))
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+pub(super) async fn campaign(asked: Asked, PathText(name): PathText, request: Request) -> Answer {
+    let election = own(&asked, &name)?;
+    let headers = request.headers().clone();
+    let campaign: Campaign = body(request.into_body()).await?;
+    let wanted = campaign.wanted(&headers)?;
+    Ok(answer::standing(&asked.api().campaign(&asked.caller(), &election, wanted).await?))
 }
 
-pub(super) async fn resign(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(name): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let run = async {
-        let election = own(&asked, &name)?;
-        let headers = request.headers().clone();
-        let release: Release = body(request.into_body()).await?;
-        let (secret, which) = release.what(&headers).map_err(answer::refusal)?;
-        let released = context.api.release(&asked.caller(), &election, (&secret, &which)).await;
-        Ok::<Response, Denied>(answer::released(released.map_err(answer::refusal)?))
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+pub(super) async fn resign(asked: Asked, PathText(name): PathText, request: Request) -> Answer {
+    let election = own(&asked, &name)?;
+    let headers = request.headers().clone();
+    let release: Release = body(request.into_body()).await?;
+    let (secret, which) = release.what(&headers)?;
+    Ok(answer::released(asked.api().release(&asked.caller(), &election, (&secret, &which)).await?))
 }
 
-pub(super) async fn leader(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    PathText(name): PathText,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    drop(request);
-    let run = async {
-        let election = api::election(&name).map_err(answer::refusal)?;
-        asked.check(asker.may_see(&Scope::Lock(election.path().to_owned())))?;
-        let poll = poll(&query).map_err(answer::refusal)?;
-        let led = context.api.leader(&asked.caller(), &election, poll).await;
-        Ok::<Response, Denied>(answer::led(&led.map_err(answer::refusal)?))
-    };
-    run.await.unwrap_or_else(|denied| *denied)
+pub(super) async fn leader(asked: Asked, PathText(name): PathText, uri: Uri) -> Answer {
+    let election = api::election(&name)?;
+    asked.check(asked.asker.may_see(&Scope::Lock(election.path().to_owned())))?;
+    let poll = poll(uri.query().unwrap_or_default())?;
+    Ok(answer::led(&asked.api().leader(&asked.caller(), &election, poll).await?))
 }
 
 /// The election, if its lock may be used.
-fn own(asked: &Asked<'_>, name: &str) -> Result<LockName, Denied> {
-    let election = api::election(name).map_err(answer::refusal)?;
+fn own(asked: &Asked, name: &str) -> Result<LockName, Denied> {
+    let election = api::election(name)?;
     asked.check_lock(&election)?;
     Ok(election)
 }

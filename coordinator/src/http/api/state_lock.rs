@@ -1,17 +1,16 @@
 //! `/v1/terraform/{name}`: the lock that Terraform's and OpenTofu's backend "http" takes before it works on a
 //! state. It asks by LOCK and UNLOCK, or by whatever methods its configuration names.
 
-use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Request, State};
+use axum::Json;
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use rowlock_types::limits::API_BODY_MAX_BYTES;
 use serde_json::Value;
 
 use super::super::access::Done;
 use super::documents::{StandingState, StateHeld};
-use super::{ApiContext, Asked, Asking, Denied, answer, path_of, problem, read_body};
+use super::{Answer, Asked, Denied, answer, problem, read_body};
 use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::report::question::decoded;
 use crate::tokens::Role;
@@ -19,31 +18,24 @@ use crate::tokens::Role;
 /// Before the name of the state.
 pub(in crate::http) const PREFIX: &str = "/v1/terraform/";
 
-pub(super) async fn state_lock(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let done = match request.method().as_str() {
+pub(super) async fn state_lock(asked: Asked, request: Request) -> Answer {
+    match request.method().as_str() {
         "LOCK" | "POST" | "PUT" => lock(&asked, request).await,
         "UNLOCK" | "DELETE" => unlock(&asked, request).await,
         other => Err(not_taken(&asked, other)),
-    };
-    done.unwrap_or_else(|denied| *denied)
+    }
 }
 
-fn not_taken(asked: &Asked<'_>, method: &str) -> Denied {
+fn not_taken(asked: &Asked, method: &str) -> Denied {
     let detail = format!("{} takes LOCK and UNLOCK, or POST, PUT and DELETE, not {method}", asked.path);
     problem(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-async fn lock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
+async fn lock(asked: &Asked, request: Request) -> Answer {
     let name = own(asked)?;
     let document = read_body(request.into_body(), API_BODY_MAX_BYTES).await?;
-    let info = LockInfo::read(document).map_err(answer::refusal)?;
-    let stands = asked.context.api.lock_state(&asked.caller(), &name, &info).await;
-    match stands.map_err(answer::refusal)? {
+    let info = LockInfo::read(document)?;
+    match asked.api().lock_state(&asked.caller(), &name, &info).await? {
         StateLock::Held(claim) => {
             let (place, token) = (claim.path, claim.token.0.to_string());
             Ok(answer::document(StatusCode::OK, &StateHeld { place, state: StandingState::Held, token }))
@@ -52,24 +44,24 @@ async fn lock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
     }
 }
 
-async fn unlock(asked: &Asked<'_>, request: Request) -> Result<Response, Denied> {
+async fn unlock(asked: &Asked, request: Request) -> Answer {
     let name = own(asked)?;
-    let (api, caller, method) = (&asked.context.api, asked.caller(), request.method().clone());
+    let (api, caller, method) = (asked.api(), asked.caller(), request.method().clone());
     let document = read_body(request.into_body(), API_BODY_MAX_BYTES).await?;
     if document.is_empty() && method != Method::DELETE {
         return force(asked, &name).await;
     }
-    let info = LockInfo::read(document).map_err(answer::refusal)?;
-    match api.unlock_state(&caller, &name, &info).await.map_err(answer::refusal)? {
+    let info = LockInfo::read(document)?;
+    match api.unlock_state(&caller, &name, &info).await? {
         Unlocked::Done(released) => Ok(answer::released(released)),
         Unlocked::Taken(by) => Ok(taken(StatusCode::CONFLICT, by)),
     }
 }
 
 /// `force-unlock` of OpenTofu, and of older releases of Terraform, does not say by which ID.
-async fn force(asked: &Asked<'_>, name: &LockName) -> Result<Response, Denied> {
+async fn force(asked: &Asked, name: &LockName) -> Answer {
     asked.check(asked.asker.may(&Role::Operator))?;
-    let forced = asked.context.api.force_state(&asked.caller(), name).await;
+    let forced = asked.api().force_state(&asked.caller(), name).await;
     let (detail, result) = match &forced {
         Ok(Some(token)) => (format!("token={}", token.0), "ok"),
         Ok(None) => (String::new(), "NotHeld"),
@@ -77,15 +69,15 @@ async fn force(asked: &Asked<'_>, name: &LockName) -> Result<Response, Denied> {
         Err(_) => (String::new(), "Failed"),
     };
     let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
-    asked.context.http.access.record_admin(&done, asked.asker, asked.visitor);
-    Ok(answer::released(forced.map_err(answer::refusal)?.is_some()))
+    asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+    Ok(answer::released(forced?.is_some()))
 }
 
 /// The lock of the state in the path of the request, if the asker may use it.
-fn own(asked: &Asked<'_>) -> Result<LockName, Denied> {
+fn own(asked: &Asked) -> Result<LockName, Denied> {
     let name = asked.path.strip_prefix(PREFIX).filter(|name| !name.contains('/')).and_then(decoded);
-    let wrong = || answer::refusal(Refusal::Bad("the name of a state is one part of the path".to_owned()));
-    let name = api::state_lock(&name.ok_or_else(wrong)?).map_err(answer::refusal)?;
+    let wrong = || Refusal::Bad("the name of a state is one part of the path".to_owned());
+    let name = api::state_lock(&name.ok_or_else(wrong)?)?;
     asked.check_lock(&name)?;
     Ok(name)
 }

@@ -6,12 +6,10 @@
 use std::convert::Infallible;
 use std::fmt::Write as _;
 
+use axum::Extension;
 use axum::body::Body;
-use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use axum::{Extension, http::Uri};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::stream;
 use rowlock_env::task::Shutdown;
@@ -21,7 +19,7 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
 use super::super::connection::{Turn, Visitor};
-use super::{ApiContext, Asked, Asking, Denied, answer, path_of, report};
+use super::{Answer, Asked, Denied, report};
 use crate::api::{Refusal, Told, Watch};
 use crate::report::question::WatchQuestion;
 
@@ -43,25 +41,16 @@ struct Stream {
 }
 
 pub(super) async fn watch(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
+    asked: Asked,
     Extension(shutdown): Extension<Shutdown>,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
-    let question = question(request.uri(), request.headers());
-    drop(request);
-    let begin = async {
-        let question = question?;
-        asked.check(asker.may_see(&question.scope))?;
-        context.api.watch(&asked.caller(), question).await.map_err(answer::refusal)
-    };
-    let watch = match begin.await {
-        Ok(watch) => watch,
-        Err(denied) => return *denied,
-    };
+    uri: Uri,
+    headers: HeaderMap,
+) -> Answer {
+    let question = question(&uri, &headers)?;
+    asked.check(asked.asker.may_see(&question.scope))?;
+    let watch = asked.api().watch(&asked.caller(), question).await?;
     let ends = time::now() + API_WATCH_MAX;
-    let stream = Stream { watch, visitor: visitor.clone(), turn: None, shutdown, ends, has_begun: false };
+    let stream = Stream { watch, visitor: asked.visitor, turn: None, shutdown, ends, has_begun: false };
     let content_type = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(stream, piece));
     let headers = [
@@ -69,16 +58,16 @@ pub(super) async fn watch(
         // Proxies are not to collect it.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, body).into_response()
+    Ok((headers, body).into_response())
 }
 
 /// What the client has got goes before what its address says: it comes back to the same one.
 fn question(uri: &Uri, headers: &HeaderMap) -> Result<WatchQuestion, Denied> {
     let question = WatchQuestion::parse(uri.query().unwrap_or_default());
-    let mut question = question.map_err(|refusal| Box::new(report::problem(&refusal).into_response()))?;
+    let mut question = question.map_err(|refusal| report::problem(&refusal))?;
     if let Some(last) = headers.get(LAST_EVENT_ID) {
         let last = last.to_str().ok().and_then(|text| text.trim().parse().ok());
-        let wrong = || answer::refusal(Refusal::Bad("Last-Event-ID is not the id of an event".to_owned()));
+        let wrong = || Refusal::Bad("Last-Event-ID is not the id of an event".to_owned());
         question.after = Some(Zxid(last.ok_or_else(wrong)?));
     }
     Ok(question)

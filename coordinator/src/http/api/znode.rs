@@ -3,13 +3,12 @@
 //! Invariant: no more bytes of znodes wait in this node's memory for their clients than
 //! `limits::API_ANSWERS_MAX_BYTES`, and a piece for each connection.
 
+use axum::Json;
 use axum::body::Body;
-use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use bytes::Bytes;
 use futures_util::stream;
 use rowlock_proto::{CreateMode, SessionId, Stat, Version};
@@ -19,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
-use super::{ApiContext, Asked, Asking, Denied, answer, path_of, read_body};
+use super::{Answer, Asked, Denied, read_body};
 use crate::api::{By, Change, Changed, Children, Consistency, Page, Refusal, ZnodePath, acl_entry, acl_text};
 use crate::report::question::decoded;
 use crate::tokens::Role;
@@ -41,90 +40,84 @@ enum View {
     Children(Page),
 }
 
-pub(super) async fn znode(
-    State(context): State<ApiContext>,
-    (Extension(asker), ConnectInfo(visitor)): Asking,
-    request: Request,
-) -> Response {
-    let asked = Asked { context: &context, visitor: &visitor, asker: &asker, path: path_of(&request) };
+pub(super) async fn znode(asked: Asked, request: Request) -> Answer {
     let (head, body) = request.into_parts();
-    let done = match head.method {
+    match head.method {
         Method::GET | Method::HEAD => get(&asked, &head).await,
         _ => change(&asked, head, body).await,
-    };
-    done.unwrap_or_else(|denied| *denied)
+    }
 }
 
-async fn get(asked: &Asked<'_>, asks: &Parts) -> Result<Response, Denied> {
-    let path: ZnodePath = text_of(asks.uri.path()).and_then(|text| text.parse()).map_err(answer::refusal)?;
+async fn get(asked: &Asked, asks: &Parts) -> Answer {
+    let path: ZnodePath = text_of(asks.uri.path()).and_then(|text| text.parse())?;
     asked.check(asked.asker.may(&Role::Znode(path.as_str().to_owned())))?;
-    let (consistency, view) = question(asks.uri.query().unwrap_or_default()).map_err(answer::refusal)?;
-    let (api, caller) = (&asked.context.api, asked.caller());
+    let (consistency, view) = question(asks.uri.query().unwrap_or_default())?;
+    let (api, caller) = (asked.api(), asked.caller());
     match view {
         View::Data => {
-            let (data, stat) = api.znode(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            let (data, stat) = api.znode(&caller, &path, consistency).await?;
             if is_known(&asks.headers, stat.version) {
                 return Ok((StatusCode::NOT_MODIFIED, head(&stat)).into_response());
             }
-            let room = api.room(data.len()).map_err(answer::refusal)?;
+            let room = api.room(data.len())?;
             let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             Ok((head(&stat), [kind], piecewise(data, room)).into_response())
         }
         View::Stat => {
-            let (_, stat) = api.znode(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            let (_, stat) = api.znode(&caller, &path, consistency).await?;
             Ok((head(&stat), Json(plain(path.as_str(), &stat))).into_response())
         }
         View::Acl => {
-            let (acl, stat) = api.acl(&caller, &path, consistency).await.map_err(answer::refusal)?;
+            let (acl, stat) = api.acl(&caller, &path, consistency).await?;
             let acl = Some(acl.iter().map(acl_text).collect());
             Ok(Json(ZnodeDocument { acl, ..plain(path.as_str(), &stat) }).into_response())
         }
         View::Children(page) => {
-            let found = api.children(&caller, &path, (consistency, &page)).await.map_err(answer::refusal)?;
+            let found = api.children(&caller, &path, (consistency, &page)).await?;
             let Children { names, is_more, stat } = found;
             let said =
                 ZnodeDocument { children: Some(names), more: Some(is_more), ..plain(path.as_str(), &stat) };
             let text = serde_json::to_vec(&said).expect("Invariant: a document is structs, text and numbers");
             let bytes = Bytes::from(text);
-            let room = api.room(bytes.len()).map_err(answer::refusal)?;
+            let room = api.room(bytes.len())?;
             let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(([kind], piecewise(bytes, room)).into_response())
         }
     }
 }
 
-async fn change(asked: &Asked<'_>, head: Parts, body: Body) -> Result<Response, Denied> {
-    let mut query = Query::parse(head.uri.query().unwrap_or_default()).map_err(answer::refusal)?;
+async fn change(asked: &Asked, head: Parts, body: Body) -> Answer {
+    let mut query = Query::parse(head.uri.query().unwrap_or_default())?;
     let is_create = head.method == Method::POST;
-    let is_sequential = is_create && query.take_flag("sequential").map_err(answer::refusal)?;
-    let text = text_of(head.uri.path()).map_err(answer::refusal)?;
+    let is_sequential = is_create && query.take_flag("sequential")?;
+    let text = text_of(head.uri.path())?;
     let path = if is_sequential { ZnodePath::sequential(&text) } else { text.parse() };
-    let path = path.map_err(answer::refusal)?;
+    let path = path?;
     // A role for one path does not allow to make others whose name begins so.
     let number = if is_sequential { "0000000000" } else { "" };
     asked.check(asked.asker.may(&Role::Znode(format!("{}{number}", path.as_str()))))?;
-    let by = by(&head.headers).map_err(answer::refusal)?;
-    let api = &asked.context.api;
+    let by = by(&head.headers)?;
+    let api = asked.api();
     let (change, _room) = match head.method {
         Method::DELETE => {
-            let version = version(&mut query, &head.headers).map_err(answer::refusal)?;
+            let version = version(&mut query, &head.headers)?;
             (Change::Delete { version }, None)
         }
         Method::PUT => {
-            let version = version(&mut query, &head.headers).map_err(answer::refusal)?;
+            let version = version(&mut query, &head.headers)?;
             let (data, room) = data(asked, &head.headers, body).await?;
             (Change::Set { data, version }, Some(room))
         }
         _ => {
-            let (mode, ttl_ms) = mode(&mut query, is_sequential).map_err(answer::refusal)?;
+            let (mode, ttl_ms) = mode(&mut query, is_sequential)?;
             let acl = query.take_all("acl").iter().map(|text| acl_entry(text)).collect::<Result<_, _>>();
-            let acl = acl.map_err(answer::refusal)?;
+            let acl = acl?;
             let (data, room) = data(asked, &head.headers, body).await?;
             (Change::Create { data, mode, ttl_ms, acl }, Some(room))
         }
     };
-    query.end().map_err(answer::refusal)?;
-    let changed = api.change(&asked.caller(), &path, (change, by)).await.map_err(answer::refusal)?;
+    query.end()?;
+    let changed = api.change(&asked.caller(), &path, (change, by)).await?;
     Ok(answered(&path, &changed))
 }
 
@@ -256,13 +249,13 @@ fn by(headers: &HeaderMap) -> Result<By, Refusal> {
 
 /// The data of a request. Room for them is taken before they are read.
 async fn data(
-    asked: &Asked<'_>,
+    asked: &Asked,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Bytes, OwnedSemaphorePermit), Denied> {
     let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let most = said.map_or(API_DATA_MAX_BYTES, |said: usize| said.min(API_DATA_MAX_BYTES));
-    let room = asked.context.api.room(most).map_err(answer::refusal)?;
+    let room = asked.api().room(most)?;
     Ok((read_body(body, API_DATA_MAX_BYTES).await?, room))
 }
 
