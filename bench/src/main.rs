@@ -38,6 +38,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Cli {
     Run(run::Options),
     One(one::Options),
+    /// The clients of `storm`
+    Crowd(workload::crowd::Options),
     /// Write tables and plots again, from the results of a run
     Report {
         /// results.json of a run
@@ -55,6 +57,7 @@ async fn main() -> Result<()> {
     match cli {
         Cli::Run(options) => run::run(options).await,
         Cli::One(options) => one::run(options).await,
+        Cli::Crowd(options) => workload::crowd::run(options).await,
         Cli::Report { results, out } => report::again(&results, out.as_deref()),
     }
 }

@@ -111,12 +111,10 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// All clients return at once, and more is asked for than can be done. A session takes one of
-    /// `open_files`, and two while it moves to the new leader.
-    pub fn pressure(open_files: u64) -> Plan {
-        let sessions = (open_files / 10 * 7).min(20_000);
+    /// All clients return at once, and more is asked for than can be done.
+    pub fn pressure() -> Plan {
         let parts = vec![
-            part(Workload::Storm, &[1000, sessions], 2, times(0, 0)),
+            part(Workload::Storm, &[1000, 20_000], 2, times(0, 0)),
             part(Workload::Overload, &[50, 90, 100, 150, 200, 300], 2, times(1000, 4000)),
         ];
         Plan { systems: vec![System::Rowlock], parts }

@@ -63,7 +63,7 @@ pub async fn run(options: Options) -> Result<()> {
     let plan = match (options.quick, options.scale, options.pressure) {
         (true, ..) => Plan::quick(),
         (_, true, _) => Plan::scale(crate::limit::open_files()),
-        (.., true) => Plan::pressure(crate::limit::open_files()),
+        (.., true) => Plan::pressure(),
         _ => Plan::whole(),
     };
     let seconds = options.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds")?;

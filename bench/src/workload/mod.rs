@@ -3,6 +3,7 @@
 mod cluster;
 pub mod contended;
 mod crash;
+pub mod crowd;
 pub mod floor;
 mod herd;
 mod idle;

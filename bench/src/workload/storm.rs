@@ -1,92 +1,61 @@
 //! All clients return at once: the leader, to which all sessions are connected, is killed. How long until
 //! each session is served again, and is any of them lost?
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use rowlock_client::{Client, Error, PreferLeader};
-use tokio::sync::{Barrier, Semaphore};
-use tokio::task::JoinSet;
+use anyhow::{Context, Result, ensure};
 use tokio::time::timeout;
 
-use super::phase::gather;
-use crate::drivers::TTL;
+use super::crowd::Crowd;
 use crate::latency::Latency;
+use crate::limit::open_files;
 use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// Sessions that are opened or closed at once.
-const AT_ONCE: usize = 64;
-/// For all to be at the leader before it dies.
-const GATHERED_WITHIN: Duration = Duration::from_secs(60);
-/// The cluster is lost beyond that.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// For all to be at their servers before the leader dies.
+const GATHERED_WITHIN: Duration = Duration::from_secs(120);
+/// Sessions of one program.
+const PER_PROGRAM: usize = 5000;
 
-/// How one session returned.
-struct Return {
-    /// From the kill to the first answer that needed a connection to another node.
-    took: Duration,
-    is_lost: bool,
-}
-
-/// One trial, on servers of its own. The killed one is started again before it returns.
+/// One trial, on servers of its own. As many sessions as a server may have open are at the leader, the others
+/// at all servers. The killed one is started again before it returns.
 ///
 /// # Errors
 /// A session is lost, no server leads, or the server does not come back.
 pub async fn run(servers: &mut Servers, sessions: usize, round: u32) -> Result<Trial> {
     let leader = servers.leader().await?;
-    let (doors, barrier) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Barrier::new(sessions + 1)));
-    let (killed, is_killed) = tokio::sync::watch::channel(None);
-    let mut clients = JoinSet::new();
-    for _ in 0..sessions {
-        let (addresses, doors, barrier) = (servers.addresses.join(","), doors.clone(), barrier.clone());
-        let mut is_killed = is_killed.clone();
-        clients.spawn(async move {
-            let door = doors.acquire().await?;
-            let config = Client::builder().endpoints(&addresses).session_timeout(TTL);
-            let client = config.prefer_leader(PreferLeader::Always).connect().await.context("connecting")?;
-            client.exists("/").await.context("the first call")?;
-            drop(door);
-            barrier.wait().await;
-            let at: Instant = is_killed.wait_for(Option::is_some).await?.expect("waited for");
-            let back = come_back(&client, at).await?;
-            let _door = doors.acquire().await?;
-            // A session that is lost cannot be closed.
-            let _ = client.close().await;
-            Ok::<_, anyhow::Error>(back)
-        });
-    }
-    tokio::select! {
-        all = timeout(GATHERED_WITHIN, barrier.wait()) => {
-            all.context("not all sessions came up")?;
-        }
-        Some(ended) = clients.join_next() => {
-            ended.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+    // The next leader gets half of the others as well.
+    let at_leader = sessions.min(usize::try_from(open_files() / 10 * 7)?);
+    let mut crowds = Vec::new();
+    for (all, prefers) in [(at_leader, true), (sessions - at_leader, false)] {
+        for first in (0..all).step_by(PER_PROGRAM) {
+            crowds.push(Crowd::start(&servers.addresses, PER_PROGRAM.min(all - first), prefers)?);
         }
     }
+    let gathered = async {
+        for crowd in &mut crowds {
+            crowd.is_up().await?;
+        }
+        anyhow::Ok(())
+    };
+    timeout(GATHERED_WITHIN, gathered).await.context("not all sessions came up")??;
     servers.processes[leader].kill().await?;
-    killed.send_replace(Some(Instant::now()));
-    let returns = gather(clients).await?;
+    for crowd in &mut crowds {
+        crowd.tell_of_kill().await?;
+    }
+    let (mut served, mut lost) = (Latency::default(), 0);
+    for crowd in crowds {
+        let returns = crowd.returns().await?;
+        returns.served_us.iter().for_each(|us| served.record(Duration::from_micros(*us)));
+        lost += returns.lost;
+    }
     servers.restart(leader).await?;
-    let lost = returns.iter().filter(|it| it.is_lost).count();
     ensure!(lost == 0, "{lost} of {sessions} sessions were lost");
-    let mut served = Latency::default();
-    returns.iter().for_each(|it| served.record(it.took));
+    ensure!(served.count() == sessions as u64, "{} of {sessions} sessions were served", served.count());
     Ok(Trial::new(System::Rowlock, "storm", sessions as u64, round)
+        .with("at_leader", at_leader as f64)
         .with("kill_to_served_p50_ms", served.ms(0.5))
         .with("kill_to_served_p99_ms", served.ms(0.99))
         .with("kill_to_served_max_ms", served.ms(1.0)))
-}
-
-/// The connection is broken: the answer comes when the session is attached to another node.
-async fn come_back(client: &Client, killed: Instant) -> Result<Return> {
-    let is_lost = match timeout(WAIT_MAX, client.exists("/")).await {
-        Ok(Ok(_)) => false,
-        Ok(Err(Error::SessionExpired)) => true,
-        Ok(Err(other)) => return Err(other).context("after the kill"),
-        Err(_) => return Err(anyhow!("a client is not served within {WAIT_MAX:?}")),
-    };
-    Ok(Return { took: killed.elapsed(), is_lost })
 }

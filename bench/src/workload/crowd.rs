@@ -1,0 +1,164 @@
+//! The clients of a storm, in programs of their own: one program may not open as many files as they need. A
+//! program says a line when all its sessions are up, is told by a line that the leader is dead, and says as
+//! the last line how its sessions returned.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use rowlock_client::{Client, Error, PreferLeader};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Barrier, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::phase::gather;
+use crate::drivers::TTL;
+
+/// Sessions that a program opens or closes at once.
+const AT_ONCE: usize = 64;
+/// The cluster is lost beyond that.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const UP: &str = "up";
+
+/// What one program does; `storm` starts it.
+#[derive(Args, Clone, Debug)]
+#[command(hide = true)]
+pub struct Options {
+    /// Of all servers
+    #[arg(long)]
+    endpoints: String,
+    /// How many
+    #[arg(long)]
+    sessions: usize,
+    /// Connect to the leader, before and after
+    #[arg(long)]
+    at_leader: bool,
+}
+
+/// How the sessions of a program returned.
+#[derive(Serialize, Deserialize)]
+pub struct Returns {
+    /// From the kill to the first answer, of each session, in microseconds.
+    pub served_us: Vec<u64>,
+    /// Sessions that had ended meanwhile.
+    pub lost: usize,
+}
+
+/// The program itself.
+///
+/// # Errors
+/// A session does not come up, or is not served within a minute of the kill.
+pub async fn run(options: Options) -> Result<()> {
+    let (doors, barrier) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Barrier::new(options.sessions + 1)));
+    let (killed, is_killed) = tokio::sync::watch::channel(None);
+    let mut clients = JoinSet::new();
+    for _ in 0..options.sessions {
+        let (options, doors, barrier) = (options.clone(), doors.clone(), barrier.clone());
+        let mut is_killed = is_killed.clone();
+        clients.spawn(async move {
+            let door = doors.acquire().await?;
+            let client = connect(&options).await?;
+            drop(door);
+            barrier.wait().await;
+            let at: Instant = is_killed.wait_for(Option::is_some).await?.expect("waited for");
+            let served = come_back(&client, at).await?;
+            let _door = doors.acquire().await?;
+            // A session that is lost cannot be closed.
+            let _ = client.close().await;
+            Ok(served)
+        });
+    }
+    tokio::select! {
+        _ = barrier.wait() => println!("{UP}"),
+        Some(ended) = clients.join_next() => {
+            ended.map_err(|panic| anyhow!("a client panicked: {panic}"))??;
+        }
+    }
+    BufReader::new(tokio::io::stdin()).lines().next_line().await?.context("told nothing of the kill")?;
+    killed.send_replace(Some(Instant::now()));
+    let served: Vec<Option<Duration>> = gather(clients).await?;
+    let served_us: Vec<u64> =
+        served.iter().flatten().map(|it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX)).collect();
+    println!("{}", serde_json::to_string(&Returns { lost: served.len() - served_us.len(), served_us })?);
+    Ok(())
+}
+
+async fn connect(options: &Options) -> Result<Client> {
+    let prefer = if options.at_leader { PreferLeader::Always } else { PreferLeader::Never };
+    let config = Client::builder().endpoints(&options.endpoints).session_timeout(TTL).prefer_leader(prefer);
+    let client = config.connect().await.context("connecting")?;
+    client.exists("/").await.context("the first call")?;
+    Ok(client)
+}
+
+/// Where the connection is broken, the answer comes when the session is attached to another node. `None`: the
+/// session has ended.
+async fn come_back(client: &Client, killed: Instant) -> Result<Option<Duration>> {
+    // Nothing is read from the node itself: its answer could come without a leader.
+    match timeout(WAIT_MAX, client.sync("/")).await {
+        Ok(Ok(_)) => Ok(Some(killed.elapsed())),
+        Ok(Err(Error::SessionExpired)) => Ok(None),
+        Ok(Err(other)) => Err(other).context("after the kill"),
+        Err(_) => Err(anyhow!("a client is not served within {WAIT_MAX:?}")),
+    }
+}
+
+/// A program with its sessions, seen from outside. Killed when dropped.
+pub struct Crowd {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Crowd {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// This program cannot be started once more.
+    pub fn start(addresses: &[String], sessions: usize, at_leader: bool) -> Result<Crowd> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("crowd").arg("--endpoints").arg(addresses.join(","));
+        command.arg("--sessions").arg(sessions.to_string()).kill_on_drop(true);
+        if at_leader {
+            command.arg("--at-leader");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Ok(Crowd { child, stdin, lines: BufReader::new(stdout).lines() })
+    }
+
+    /// Returns when all its sessions are up.
+    ///
+    /// # Errors
+    /// It ended before.
+    pub async fn is_up(&mut self) -> Result<()> {
+        self.said().await.map(drop)
+    }
+
+    /// Says that the leader is dead; its clock starts.
+    ///
+    /// # Errors
+    /// It runs no more.
+    pub async fn tell_of_kill(&mut self) -> Result<()> {
+        Ok(self.stdin.write_all(b"killed\n").await?)
+    }
+
+    /// Waits for all its sessions, and for its end.
+    ///
+    /// # Errors
+    /// Of the program.
+    pub async fn returns(mut self) -> Result<Returns> {
+        let returns = serde_json::from_str(&self.said().await?)?;
+        self.child.wait().await?;
+        Ok(returns)
+    }
+
+    async fn said(&mut self) -> Result<String> {
+        self.lines.next_line().await?.context("a program of clients failed; what it said stands above")
+    }
+}
