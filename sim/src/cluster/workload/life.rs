@@ -106,6 +106,9 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     if sides.frames {
         tasks.push(task::spawn("frames", plain::frames::live(place.clone())));
     }
+    if sides.floods {
+        tasks.push(task::spawn("floods", plain::flood::live(place.clone())));
+    }
     if sides.rest {
         tasks.push(task::spawn("rest", rest::live(place.clone())));
     }

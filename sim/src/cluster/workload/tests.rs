@@ -72,6 +72,13 @@ fn plain_clients_work_on_the_znodes_of_locks_and_keep_watches_across_connections
 }
 
 #[test]
+fn floods_of_writes_are_answered_in_order_and_no_promise_is_broken() {
+    let seed = seed_with(0, |_, profiles| profiles.iter().filter(|it| it.sides.floods).count() > 1);
+    let sent = sent(seed, 8);
+    assert!(sent.iter().any(|label| label.contains("setData /flood-")), "seed {seed}: {sent:?}");
+}
+
+#[test]
 fn the_largest_frames_are_answered_and_the_leader_leads_on() {
     let seed = seed_with(0, |_, profiles| profiles.iter().filter(|it| it.sides.frames).count() > 1);
     let sent = sent(seed, 10);

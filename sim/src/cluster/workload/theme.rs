@@ -88,6 +88,10 @@ const QUIET_PAUSE: Duration = Duration::from_secs(4);
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;
+/// Percentage of runs in which some clients send as many writes at once as there is room for.
+const FLOODS_PERCENT: usize = 4;
+/// Mixed into what decides about it.
+const FLOODS_STREAM: u64 = 0x666c_6f6f_6473;
 /// Percentage of runs in which some clients also have leases by HTTP.
 const REST_PERCENT: usize = 40;
 /// Mixed into what decides about it.
@@ -105,6 +109,8 @@ pub(super) struct Sides {
     pub(super) queues: bool,
     pub(super) follows: bool,
     pub(super) frames: bool,
+    /// As many writes at once as there is room for.
+    pub(super) floods: bool,
     /// By HTTP.
     pub(super) rest: bool,
 }
@@ -202,6 +208,7 @@ impl Theme {
             queues: beside.chance(QUEUES_PERCENT),
             follows: beside.chance(FOLLOWS_PERCENT),
             frames: beside.chance(FRAMES_PERCENT),
+            floods: Rng::new(rng.clone().u64() ^ FLOODS_STREAM).chance(FLOODS_PERCENT),
             rest: Rng::new(rng.clone().u64() ^ REST_STREAM).chance(REST_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
@@ -268,10 +275,10 @@ impl Profile {
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
-        let Sides { queues, follows, frames, rest } = theme.sides;
+        let Sides { queues, follows, frames, rest, floods } = theme.sides;
         let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
-        let rest = takes_part(rest);
-        let profile = Profile { sides: Sides { queues, follows, frames, rest }, ..profile };
+        let (rest, floods) = (takes_part(rest), takes_part(floods));
+        let profile = Profile { sides: Sides { queues, follows, frames, rest, floods }, ..profile };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
@@ -319,6 +326,7 @@ mod tests {
         assert!((60..150).contains(&with(&|theme| theme.sides.queues)));
         assert!((60..150).contains(&with(&|theme| theme.sides.follows)));
         assert!((2..25).contains(&with(&|theme| theme.sides.frames)));
+        assert!((4..30).contains(&with(&|theme| theme.sides.floods)));
         assert!((60..130).contains(&with(&Theme::upgrades)));
         assert!((80..160).contains(&with(&|theme| theme.sides.rest)));
         let mut rng = Rng::new(1);

@@ -198,13 +198,9 @@ impl Session {
 
     /// Sends a request and waits for its answer. It processes every other frame that comes before.
     pub(super) async fn ask(&mut self, request: Request) -> Result<Answered, Fate> {
-        let xid = Xid(self.next_xid);
-        self.next_xid += 1;
-        let result = self.exchange(xid, request).await;
-        if result.is_err() {
-            self.hang_up();
-        }
-        result
+        let mut answers = Vec::new();
+        self.pour(&[request], &mut answers).await?;
+        answers.pop().ok_or(Fate::Lost)
     }
 
     /// The same where it does not matter whether it is refused.
@@ -212,29 +208,56 @@ impl Session {
         self.ask(request).await.map(drop)
     }
 
-    async fn exchange(&mut self, xid: Xid, request: Request) -> Result<Answered, Fate> {
-        let (sent, opcode) = (time::now(), request.opcode());
-        let deadline = sent + self.silence_max();
+    /// Sends all of these before it waits for an answer. The answers come in the order of the requests; those
+    /// that came before a failure are in `answers`, too.
+    pub(super) async fn pour(
+        &mut self,
+        requests: &[Request],
+        answers: &mut Vec<Answered>,
+    ) -> Result<(), Fate> {
+        let result = self.exchange(requests, answers).await;
+        if result.is_err() {
+            self.hang_up();
+        }
+        result
+    }
+
+    async fn exchange(&mut self, requests: &[Request], answers: &mut Vec<Answered>) -> Result<(), Fate> {
+        let (first, silence) = (self.next_xid, self.silence_max());
         let mut out = BytesMut::new();
-        encode::request_of(xid, &request, &mut out);
+        for (xid, request) in (first..).zip(requests) {
+            encode::request_of(Xid(xid), request, &mut out);
+            self.next_xid = xid + 1;
+        }
+        let mut deadline = time::now() + silence;
         let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
         time::timeout_at(deadline, wire.send(&out)).await.map_err(|_| Fate::Lost)??;
-        loop {
-            let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
-            let frame = time::timeout_at(deadline, wire.frame()).await.map_err(|_| Fate::Lost)??;
-            if let Some(answered) = self.take(frame, Some((xid, opcode)))? {
-                return match answered.1 {
-                    Err(ErrorCode::SessionExpired) => {
-                        self.is_over = true;
-                        Err(Fate::Over)
-                    }
-                    Err(ErrorCode::SessionMoved) => {
-                        self.connects(Connect::ToldMoved);
-                        Err(Fate::Lost)
-                    }
-                    _ => Ok(answered),
-                };
+        for (xid, request) in (first..).zip(requests) {
+            let answered = loop {
+                let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
+                let frame = time::timeout_at(deadline, wire.frame()).await.map_err(|_| Fate::Lost)??;
+                if let Some(answered) = self.take(frame, Some((Xid(xid), request.opcode())))? {
+                    break self.unless_lost(answered)?;
+                }
+            };
+            answers.push(answered);
+            deadline = time::now() + silence;
+        }
+        Ok(())
+    }
+
+    /// An answer, if it is not about the session itself.
+    fn unless_lost(&mut self, answered: Answered) -> Result<Answered, Fate> {
+        match answered.1 {
+            Err(ErrorCode::SessionExpired) => {
+                self.is_over = true;
+                Err(Fate::Over)
             }
+            Err(ErrorCode::SessionMoved) => {
+                self.connects(Connect::ToldMoved);
+                Err(Fate::Lost)
+            }
+            _ => Ok(answered),
         }
     }
 
@@ -253,7 +276,8 @@ impl Session {
         if header.xid == Xid::PING {
             self.confirmed = self.pinged.take().unwrap_or(self.confirmed);
         }
-        let Some((_, opcode)) = asked.filter(|(xid, _)| *xid == header.xid) else { return Ok(None) };
+        let Some((xid, opcode)) = asked.filter(|_| header.xid.0 > 0) else { return Ok(None) };
+        assert_eq!(header.xid, xid, "answers come in the order of their requests");
         self.last_zxid = self.last_zxid.max(header.zxid);
         // A refusal of the session itself shows nothing.
         if matches!(header.err, None | Some(ErrorCode::NoNode | ErrorCode::NoWatcher)) {
