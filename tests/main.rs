@@ -1,5 +1,5 @@
 //! Black box: real processes of the built binary, real clients, `kill -9`, partitions. All in one test
-//! binary, so that clusters run one after another; see `support/cluster.rs`.
+//! binary, so that not many clusters run at a time; see `support/cluster.rs`.
 //!
 //! These tests stand outside the system, so they use the clock, processes and the network directly.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]

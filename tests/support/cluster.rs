@@ -1,8 +1,8 @@
 //! A cluster of real processes: started from a generated cluster.toml, killed, restarted, queried.
 //!
-//! One cluster exists at a time: with two of them on two cores, deadlines would depend on luck. Dropping it
-//! ends exactly the processes it started. When a test fails, the ends of the nodes' logs are printed;
-//! `ROWLOCK_TEST_KEEP=1` keeps the folder.
+//! Two clusters exist at a time: mostly they wait, and with many on two cores, deadlines would depend on
+//! luck. Dropping one ends exactly the processes that it started. When a test fails, the ends of the nodes'
+//! logs are printed; `ROWLOCK_TEST_KEEP=1` keeps the folder.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use rowlock_client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::proxy::Network;
 use super::raw::SESSION_MS;
 use super::{command, eventually, http, ports, secs};
 
-static TURN: Mutex<()> = Mutex::const_new(());
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// A debug build on a busy machine: recovery, election, catching up.
 pub const SERVING: Duration = secs(120);
@@ -44,7 +44,7 @@ pub struct Cluster {
     nodes: BTreeMap<u64, Node>,
     network: Option<Network>,
     temp: Option<TempDir>,
-    _turn: MutexGuard<'static, ()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 struct Node {
@@ -66,8 +66,8 @@ fn binary() -> OsString {
 }
 
 /// For tests that start their nodes in another way.
-pub async fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().await
+pub async fn turn() -> SemaphorePermit<'static> {
+    TURNS.acquire().await.expect("never closed")
 }
 
 impl Cluster {
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     async fn prepare(count: u64, settings: &str, switchable: bool) -> Cluster {
-        let turn = TURN.lock().await;
+        let turn = turn().await;
         let temp = tempfile::Builder::new().prefix("rowlock-test-").tempdir().unwrap();
         let mut cluster = Cluster {
             folder: temp.path().to_owned(),
