@@ -114,7 +114,7 @@ impl Plan {
     /// All clients return at once, and more is asked for than can be done.
     pub fn pressure() -> Plan {
         let parts = vec![
-            part(Workload::Storm, &[1000, 20_000], 2, times(0, 0)),
+            part(Workload::Storm, &[1000, 14_000, 20_000], 2, times(0, 0)),
             part(Workload::Overload, &[50, 90, 100, 150, 200, 300], 2, times(1000, 4000)),
         ];
         Plan { systems: vec![System::Rowlock], parts }

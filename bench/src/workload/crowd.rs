@@ -96,16 +96,22 @@ async fn connect(options: &Options) -> Result<Client> {
     Ok(client)
 }
 
-/// Where the connection is broken, the answer comes when the session is attached to another node. `None`: the
+/// Where the connection is broken, the answer comes when the session is attached to another node. A request
+/// over which connection after connection breaks is given up by the client, and asked again here. `None`: the
 /// session has ended.
 async fn come_back(client: &Client, killed: Instant) -> Result<Option<Duration>> {
-    // Nothing is read from the node itself: its answer could come without a leader.
-    match timeout(WAIT_MAX, client.sync("/")).await {
-        Ok(Ok(_)) => Ok(Some(killed.elapsed())),
-        Ok(Err(Error::SessionExpired)) => Ok(None),
-        Ok(Err(other)) => Err(other).context("after the kill"),
-        Err(_) => Err(anyhow!("a client is not served within {WAIT_MAX:?}")),
-    }
+    let served = async {
+        loop {
+            // Nothing is read from the node itself: its answer could come without a leader.
+            match client.sync("/").await {
+                Ok(()) => return Ok(Some(killed.elapsed())),
+                Err(Error::SessionExpired) => return Ok(None),
+                Err(Error::ConnectionLoss) => {}
+                Err(other) => return Err(other).context("after the kill"),
+            }
+        }
+    };
+    timeout(WAIT_MAX, served).await.with_context(|| format!("a client is not served within {WAIT_MAX:?}"))?
 }
 
 /// A program with its sessions, seen from outside. Killed when dropped.
