@@ -122,13 +122,18 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts it.
+    /// Starts it. Nodes come first on the processors: clients would have others.
     ///
     /// # Errors
     /// This program cannot be started once more.
     pub fn start(addresses: &[String], sessions: usize, at_leader: bool) -> Result<Crowd> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("crowd").arg("--endpoints").arg(addresses.join(","));
+        let mut command = Command::new("nice");
+        command
+            .arg("-n15")
+            .arg(std::env::current_exe()?)
+            .arg("crowd")
+            .arg("--endpoints")
+            .arg(addresses.join(","));
         command.arg("--sessions").arg(sessions.to_string()).kill_on_drop(true);
         if at_leader {
             command.arg("--at-leader");
