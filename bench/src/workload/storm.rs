@@ -1,4 +1,4 @@
-//! All clients return at once: the leader, to which all sessions are connected, is killed. How long until
+//! All clients return at once: the leader, to which most sessions are connected, is killed. How long until
 //! each session is served again, and is any of them lost?
 
 use std::time::Duration;
