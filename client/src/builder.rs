@@ -91,7 +91,8 @@ pub enum PreferLeader {
     /// grace, which such a moment would set going.
     #[default]
     WhenWaiting,
-    /// When the session is opened, or attached anew.
+    /// When the session is opened. When it is attached anew, with its next heartbeat: where all sessions come
+    /// back at once, each is served first. With a disconnect grace at once, too.
     Always,
 }
 

@@ -36,11 +36,12 @@ pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
 /// Bytes of a lock's name as the application gives it; longer ones are [`crate::Error::InvalidName`].
 pub(crate) const LOCK_NAME_BYTES: usize = 512;
 
-/// Pause after the first fruitless lap over all servers; doubles per lap up to [`BACKOFF_MAX`].
+/// Pause before each attempt after the first fruitless lap over all servers; doubles per lap up to
+/// [`BACKOFF_MAX`].
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 
-/// Longest pause between two laps.
-pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts.
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// Pause before a request that the server refused for the moment (throttled) is sent again.
 pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);

@@ -122,7 +122,7 @@ impl Machine {
             }
             Xid::PING => {
                 self.ping_answered(now);
-                Ok(())
+                self.move_late()
             }
             Xid::NOTICE => {
                 let notice = decode::notice(&mut frame)?;
@@ -249,6 +249,26 @@ impl Machine {
         }
     }
 
+    /// A session that returns is served where it is first, and moves to the leader with its next heartbeat:
+    /// when a leader dies, all sessions return at once, and to connect each of them twice would keep the last
+    /// ones from being back in time. Not with a disconnect grace, which the late move would set going.
+    fn moves_late(&self) -> bool {
+        self.attachments > 0 && self.grace.is_zero()
+    }
+
+    /// Moves to the leader behind a heartbeat that was answered, unless a call is under way that would not be
+    /// sent again there.
+    fn move_late(&mut self) -> Result<(), Fault> {
+        let Link::Up(attachment) = &self.link else { return Ok(()) };
+        let is_sent_again = |it: &InFlight| matches!(&it.job, Job::Call(asked) if asked.tag.is_some() || !asked.call.request.is_write());
+        let loses_nothing = attachment.in_flight.iter().all(is_sent_again);
+        let may_go = self.elsewhere.at_once && self.moves_late() && loses_nothing && self.closing.is_none();
+        match self.leader.take_if(|_| may_go) {
+            Some(leader) => Err(Fault::LedFrom(leader)),
+            None => Ok(()),
+        }
+    }
+
     /// Asked again, it has no second effect, and will be answered.
     fn is_to_be_repeated(&self, asked: &Asked, code: ErrorCode) -> bool {
         // The node that it is meant for may be down for long, and its operator wants to hear of that.
@@ -294,6 +314,7 @@ impl Machine {
                 self.cluster = self.cluster.or(cluster);
                 self.leader = leader_of(&data).filter(|leader| self.elsewhere.endpoints.contains(leader));
                 if self.elsewhere.at_once
+                    && !self.moves_late()
                     && let Some(leader) = self.leader.take()
                 {
                     return Err(Fault::LedFrom(leader));

@@ -62,7 +62,7 @@ pub(crate) enum Fault {
     WatchesRefused,
     #[error("the server speaks for an older connection of ours")]
     Moved,
-    /// Nothing is under way on this connection.
+    /// Nothing is under way on this connection that would not be sent again.
     #[error("{0} leads")]
     LedFrom(String),
     /// It is one to another machine, and not encrypted.

@@ -278,6 +278,40 @@ fn a_removal_on_such_a_server_is_one_request() {
     assert_eq!(it.sent(2), []);
 }
 
+/// Connections to a server that does not lead, beside the leader `l:1`.
+fn beside_the_leader(it: &mut Rig) {
+    it.announced = Some("acquire 1\ntagged 1\nleader l:1\n");
+    it.elsewhere = Elsewhere { endpoints: vec!["l:1".into()], at_once: true };
+}
+
+#[test]
+fn a_session_that_returns_is_served_first_and_moves_to_the_leader_with_its_next_heartbeat() {
+    let mut it = rowlock();
+    it.cut();
+    beside_the_leader(&mut it);
+    let mut call = it.call(sync());
+    it.attach(1);
+    assert_eq!(it.sent(1)[0].request, sync());
+    it.reply_at(1, 1, Ok(Response::Path("/".into())), 1).unwrap();
+    it.settle();
+    assert!(ok(&mut call));
+    assert_eq!(it.sent(4)[0].xid, Xid::PING);
+    let pong = it.reply_at(-2, 1, Ok(Response::Empty), 4);
+    assert_eq!(pong.unwrap_err(), Fault::LedFrom("l:1".into()));
+}
+
+#[test]
+fn a_new_session_moves_to_the_leader_before_anything_is_asked_of_it() {
+    let mut it = Rig::new();
+    beside_the_leader(&mut it);
+    it.silent_about_extensions = true;
+    let _call = it.call(sync());
+    it.attach(0);
+    assert_eq!(it.sent(0), []);
+    let announced = Response::Data(it.announced.map(|text| text.as_bytes().into()), Stat::default());
+    assert_eq!(it.reply_at(0, 0, Ok(announced), 0).unwrap_err(), Fault::LedFrom("l:1".into()));
+}
+
 #[test]
 fn the_grace_is_asked_for_on_each_connection_and_bounds_the_deadline_while_cut_off() {
     let grace = Duration::from_secs(2);

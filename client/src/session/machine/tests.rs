@@ -26,6 +26,8 @@ pub(in crate::session) struct Rig {
     pub announced: Option<&'static str>,
     /// It takes its time to say so: see [`Rig::announce`].
     pub silent_about_extensions: bool,
+    /// What the next connections are told of the other servers.
+    pub elsewhere: Elsewhere,
 }
 
 pub(super) type Outcome = oneshot::Receiver<Result<Reply, Error>>;
@@ -36,7 +38,8 @@ impl Rig {
     }
 
     pub(super) fn with(machine: Machine) -> Self {
-        Rig { machine, start: Instant::now(), announced: None, silent_about_extensions: false }
+        let elsewhere = Elsewhere::default();
+        Rig { machine, start: Instant::now(), announced: None, silent_about_extensions: false, elsewhere }
     }
 
     /// A machine that is attached since second 0.
@@ -58,7 +61,7 @@ impl Rig {
     }
 
     pub(super) fn hello(&mut self, seconds: u64) -> ConnectRequest {
-        self.machine.connected(self.at(seconds), Elsewhere::default());
+        self.machine.connected(self.at(seconds), self.elsewhere.clone());
         let frame = frame::split(&mut self.machine.effects.out, 1 << 20).unwrap().unwrap();
         decode::connect_request(frame).unwrap()
     }
