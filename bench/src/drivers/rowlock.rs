@@ -10,7 +10,7 @@ use rowlock_client::{ClientBuilder, Guard, Pem, Tls};
 use super::Settings;
 
 /// The ports for TLS are this much above those without.
-pub const TLS_OFFSET: u16 = 300;
+pub const TLS_OFFSET: u16 = 50;
 
 /// The certificates by which this program comes to the servers that it has started.
 static TLS: OnceLock<Tls> = OnceLock::new();

@@ -13,7 +13,7 @@ use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::drivers::rowlock::{self as driver, TLS_OFFSET};
 use crate::system::System;
 
-/// Client ports are this and the next two; peers, HTTP and clients by TLS are 100, 200 and 300 above.
+/// Client ports are this and the next two; clients by TLS, peers and HTTP are 50, 100 and 200 above.
 const PORT: u16 = 23181;
 
 /// The binary `rowlock` in the folder of this program.
