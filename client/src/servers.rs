@@ -43,9 +43,9 @@ impl Servers {
 
     /// The server to try now and how long to wait before. The first lap is run at once (a failed server's
     /// clients move on without delay). After it a pause comes before each attempt, and not only before each
-    /// lap: without a leader no server is of use, and thousands of clients that try all of them in a row take
-    /// the processors that an election needs. The pause doubles per lap and is spread, so that they do not all
-    /// come back together.
+    /// lap: without a leader no server is of use, and thousands of clients that try all of them in a row
+    /// take the processors that an election needs. The pause doubles per lap and is spread, so that they do
+    /// not all come back together.
     pub(crate) fn next(&mut self) -> (String, Duration) {
         self.current = self.next;
         let endpoint = self.endpoints[self.current].clone();

@@ -242,6 +242,8 @@ impl Raw {
 
     /// Names of the children; none if there is no such znode.
     pub async fn children(&mut self, path: &str) -> Vec<String> {
+        // This node may be behind that of another session.
+        self.call(Request::Sync(path.to_owned())).await.expect("sync");
         match self.call(Request::GetChildren(PathWatch { path: path.to_owned(), watch: false })).await {
             Ok(Response::Children(names)) => names,
             Err(ErrorCode::NoNode) => Vec::new(),

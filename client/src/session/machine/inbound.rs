@@ -260,7 +260,10 @@ impl Machine {
     /// sent again there.
     fn move_late(&mut self) -> Result<(), Fault> {
         let Link::Up(attachment) = &self.link else { return Ok(()) };
-        let is_sent_again = |it: &InFlight| matches!(&it.job, Job::Call(asked) if asked.tag.is_some() || !asked.call.request.is_write());
+        let is_sent_again = |it: &InFlight| match &it.job {
+            Job::Call(asked) => asked.tag.is_some() || !asked.call.request.is_write(),
+            _ => false,
+        };
         let loses_nothing = attachment.in_flight.iter().all(is_sent_again);
         let may_go = self.elsewhere.at_once && self.moves_late() && loses_nothing && self.closing.is_none();
         match self.leader.take_if(|_| may_go) {
