@@ -243,6 +243,11 @@ impl Machine {
         let is_idle = attachment.in_flight.is_empty() && self.waiting.is_empty() && self.refused.is_empty();
         let may_go =
             is_idle && self.closing.is_none() && self.grace.is_zero() && self.lock_states.only_wait();
+        self.go_to_the_leader(may_go)
+    }
+
+    /// Leaves this connection for the leader, if that is elsewhere.
+    fn go_to_the_leader(&mut self, may_go: bool) -> Result<(), Fault> {
         match self.leader.take_if(|_| may_go) {
             Some(leader) => Err(Fault::LedFrom(leader)),
             None => Ok(()),
@@ -266,10 +271,7 @@ impl Machine {
         };
         let loses_nothing = attachment.in_flight.iter().all(is_sent_again);
         let may_go = self.elsewhere.at_once && self.moves_late() && loses_nothing && self.closing.is_none();
-        match self.leader.take_if(|_| may_go) {
-            Some(leader) => Err(Fault::LedFrom(leader)),
-            None => Ok(()),
-        }
+        self.go_to_the_leader(may_go)
     }
 
     /// Asked again, it has no second effect, and will be answered.
@@ -316,12 +318,7 @@ impl Machine {
                 }
                 self.cluster = self.cluster.or(cluster);
                 self.leader = leader_of(&data).filter(|leader| self.elsewhere.endpoints.contains(leader));
-                if self.elsewhere.at_once
-                    && !self.moves_late()
-                    && let Some(leader) = self.leader.take()
-                {
-                    return Err(Fault::LedFrom(leader));
-                }
+                self.go_to_the_leader(self.elsewhere.at_once && !self.moves_late())?;
                 self.probed(Extensions::parse(&data));
             }
             Err(code) if is_passing(code) => self.probe(),
