@@ -7,6 +7,7 @@
 //! Invariant: no type of tokio's or std's IO, time or task modules appears in a signature of another crate.
 
 pub mod background;
+pub mod busy;
 pub mod busy_poll;
 pub mod disk;
 pub mod mutant;

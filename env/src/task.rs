@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
+use crate::busy;
 use crate::sync::watch;
 use crate::time;
 use crate::world::{self, TaskId, World};
@@ -148,13 +149,32 @@ where
     F::Output: Send + 'static,
 {
     let Some(world) = world::current() else {
-        return Task { inner: TaskIn::Reality(tokio::spawn(future)) };
+        return Task { inner: TaskIn::Reality(tokio::spawn(Turns { future })) };
     };
     let end = Arc::new(Mutex::new(End { result: None, is_finished: false, waiter: None }));
     let ending = Ending(end.clone());
     // A panic ends the whole world, so it need not be reported here.
     let id = world.spawn(name, Box::pin(async move { ending.tell(Ok(future.await)) }));
     Task { inner: TaskIn::World { world, id, end } }
+}
+
+pin_project_lite::pin_project! {
+    /// Each poll is a turn ([`busy`]).
+    struct Turns<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Turns<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        busy::begin_turn();
+        let polled = self.project().future.poll(cx);
+        busy::finish_turn();
+        polled
+    }
 }
 
 /// Lets every other ready task run first, and the runtime check its sockets and timers. Cancel safe.

@@ -1,0 +1,149 @@
+//! Work that grows with its input, accounted for where it is done.
+//!
+//! A *turn* is one poll of a task. Code whose work is proportional to what others send (bytes read, frames
+//! decoded, commands judged and applied, answers and events encoded, handshakes, hashes, reports) calls
+//! [`spend`]. The sum of a turn has three uses: loops end their turn when it reaches [`TURN_MAX`]
+//! ([`turn_is_over`], [`end_turn_if_over`]), so that no client keeps a thread from the other tasks; a metric
+//! shows the longest turn ([`take_longest_turn`]); and a simulated world lets its hosts' time pass by it.
+//!
+//! Counts belong to the thread. Cost: one addition per call.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::task;
+
+/// A loop over input ends its turn after this much accounted work.
+pub const TURN_MAX: Duration = Duration::from_millis(1);
+const TURN_MAX_NS: u64 = 1_000_000;
+
+/// Kinds of work, each with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// System calls on sockets, accepted connections included.
+    SocketCall,
+    /// Bytes received, decrypted included.
+    ReceivedByte,
+    /// Bytes sent, encrypted included.
+    SentByte,
+    /// Frames decoded, and requests dispatched.
+    Frame,
+    /// Reads answered from the local state, apart from the bytes of their answers.
+    Read,
+    /// Commands judged by the leader or submitted to it.
+    Command,
+    /// Steps of applied commands (`state::cost`).
+    Step,
+    /// Events and notices delivered to a connection or a stream.
+    Event,
+    /// Requests by HTTP, apart from the bytes of their answers.
+    HttpRequest,
+    /// Bytes of JSON and of other answers by HTTP encoded.
+    EncodedByte,
+    /// TLS handshakes begun.
+    Handshake,
+    /// Passwords and digests checked.
+    Hash,
+    /// Rows of reports: locks, sessions, znodes visited.
+    Row,
+    /// Bytes of entries and snapshots encoded, copied or checked.
+    LogByte,
+}
+
+impl Work {
+    /// Cost of one unit in picoseconds on the machine that `just instructions` was last run on: a processor of
+    /// 3 GHz at two instructions per cycle, system calls from traces.
+    const fn picoseconds(self) -> u64 {
+        match self {
+            Work::SocketCall => 3_000_000,
+            Work::ReceivedByte | Work::SentByte => 250,
+            Work::Frame => 300_000,
+            Work::Read => 700_000,
+            Work::Command => 1_500_000,
+            Work::Step => 100_000,
+            Work::Event => 600_000,
+            Work::HttpRequest => 20_000_000,
+            Work::EncodedByte => 2_000,
+            Work::Handshake => 400_000_000,
+            Work::Hash => 2_000_000,
+            Work::Row => 500_000,
+            Work::LogByte => 500,
+        }
+    }
+
+    /// The cost of so many units.
+    pub const fn cost(self, units: u64) -> Duration {
+        Duration::from_nanos(units.saturating_mul(self.picoseconds()) / 1_000)
+    }
+}
+
+thread_local! {
+    /// Picoseconds spent in the running turn of this thread.
+    static SPENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The longest turn of this process since it was last taken, nanoseconds.
+static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Accounts for so many units of work of the running turn.
+#[inline]
+pub fn spend(work: Work, units: u64) {
+    SPENT.with(|spent| spent.set(spent.get().saturating_add(units.saturating_mul(work.picoseconds()))));
+}
+
+/// Accounted work of the running turn.
+pub fn spent() -> Duration {
+    Duration::from_nanos(SPENT.with(Cell::get) / 1_000)
+}
+
+/// Whether the running turn has done its share.
+#[inline]
+pub fn turn_is_over() -> bool {
+    SPENT.with(Cell::get) >= TURN_MAX_NS * 1_000
+}
+
+/// Ends the turn if it is over: every other ready task runs before this one goes on. Cancel safe.
+pub async fn end_turn_if_over() {
+    if turn_is_over() {
+        task::give_way().await;
+    }
+}
+
+/// Begins a turn: called by whoever polls tasks, before each poll.
+#[inline]
+pub fn begin_turn() {
+    SPENT.with(|spent| spent.set(0));
+}
+
+/// Ends a turn: returns its accounted work, and remembers it if it is the longest.
+#[inline]
+pub fn finish_turn() -> Duration {
+    let nanos = SPENT.with(|spent| spent.replace(0)) / 1_000;
+    if nanos > LONGEST_NS.load(Ordering::Relaxed) {
+        LONGEST_NS.fetch_max(nanos, Ordering::Relaxed);
+    }
+    Duration::from_nanos(nanos)
+}
+
+/// The longest turn of this process since the last call.
+pub fn take_longest_turn() -> Duration {
+    Duration::from_nanos(LONGEST_NS.swap(0, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_over_after_its_share_of_work_and_the_next_one_begins_with_nothing() {
+        begin_turn();
+        spend(Work::Read, 1_000);
+        assert!(!turn_is_over(), "{:?}", spent());
+        spend(Work::Read, 1_000);
+        assert!(turn_is_over());
+        assert_eq!(finish_turn(), Work::Read.cost(2_000));
+        assert!(!turn_is_over() && spent().is_zero());
+        assert!(take_longest_turn() >= Work::Read.cost(2_000));
+    }
+}
