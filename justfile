@@ -26,17 +26,17 @@ test:
 # Simulations: of the replicated state, and of whole clusters, 60 simulated seconds each with all faults. A failing seed
 # prints the line that repeats it.
 simulate seeds="200":
-    cargo run -q --profile sim -p rowlock-sim -- --seeds {{seeds}}
-    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds 60
+    cargo run -q --profile sim -p rowlock-sim -- swarm --level state --seeds {{seeds}}
+    cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds 60
 
 # Every deliberate mistake in nodes and clients must be noticed.
 mutants seeds="200":
-    cargo run -q --profile sim --features mutants -- sim mutants --seeds {{seeds}}
+    cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --seeds {{seeds}}
 
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
 deterministic seeds="100" seconds="20":
-    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.one
-    cargo run -q --profile sim -- sim swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.other
+    cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.one
+    cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.other
     cmp target/fingerprints.one target/fingerprints.other
 
 # Instructions and allocations per operation, beside what was kept in `instructions/`: a regression shows on a noisy machine

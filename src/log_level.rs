@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
-use crate::logging;
+use crate::log_filter;
 use crate::member::membership;
 use crate::moment::{duration, span};
 use crate::operate::{Refusal, operate};
@@ -51,7 +51,7 @@ impl LogLevel {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         if let Some(filter) = &self.filter {
             // The nodes check it themselves. But here it can be said what is wrong.
-            logging::check(filter)?;
+            log_filter::check(filter)?;
             if filter.len() > LOG_FILTER_MAX_BYTES {
                 return Err(Failure::new(
                     USAGE,

@@ -1,21 +1,19 @@
 //! Structured logs of a node on stderr: level by flag, environment, file or an operator's wish, as text or
 //! JSON lines.
 
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_coordinator::LogSwitch;
-use rowlock_env::world;
 use tracing_subscriber::Registry;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::exit::{Failure, USAGE};
+use rowlock_terminal::log_filter::check;
+
+use crate::exit::Failure;
 use crate::paint::Paint;
 
 /// The form of a log line.
@@ -26,30 +24,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line, for machines.
     Json,
-}
-
-/// The targets and levels of `filter`.
-///
-/// # Errors
-/// A word is neither a level nor `target=level`: tracing would treat it as a target, and silence all others.
-pub fn check(filter: &str) -> Result<Targets, Failure> {
-    let wrong = |why: &str| {
-        let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";
-        Failure::new(USAGE, format!("log level \"{filter}\" is not valid ({why}); {use_these}"))
-    };
-    for directive in filter.split(',').map(str::trim) {
-        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
-        // An empty word parses as `error`.
-        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
-            return Err(wrong(&format!("\"{level}\" is no level")));
-        }
-    }
-    let directives = match filter {
-        "debug" | "trace" => format!("{filter},openraft=info"),
-        _ if !filter.contains(['=', ',']) => format!("{filter},openraft=error"),
-        _ => filter.to_owned(),
-    };
-    directives.parse().map_err(|e| wrong(&format!("{e}")))
 }
 
 /// The filter of this process, which can be changed while it runs.
@@ -97,25 +71,13 @@ impl LogSwitch for Switch {
     }
 }
 
-/// The wall clock, or in a simulated run its moment and the host that runs.
-struct When;
-
-impl FormatTime for When {
-    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
-        match world::place() {
-            Some(place) => line.write_str(&place),
-            None => SystemTime.format_time(line),
-        }
-    }
-}
-
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
 pub fn start(filter: &str, format: LogFormat) -> Result<Arc<Switch>, Failure> {
     let (targets, handle) = reload::Layer::new(check(filter)?);
     // The log's reader may go: the node goes on, and cannot report it anywhere.
-    let lines = tracing_subscriber::fmt::layer().with_timer(When);
+    let lines = tracing_subscriber::fmt::layer();
     let lines = lines.with_writer(std::io::stderr).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),
@@ -124,19 +86,4 @@ pub fn start(filter: &str, format: LogFormat) -> Result<Arc<Switch>, Failure> {
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
     let filters = Mutex::new(Filters { usual: filter.to_owned(), wished: None });
     Ok(Arc::new(Switch { handle, filters }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_that_are_no_levels_are_refused() {
-        for filter in ["info", "OFF", "info,rowlock_consensus::raft=debug", "a=warn, b=trace"] {
-            assert!(check(filter).is_ok(), "{filter}");
-        }
-        for filter in ["inof", "", "info,", "a=inof", "rowlock_coordinator", "info,openraft"] {
-            assert_eq!(check(filter).unwrap_err().code, USAGE, "{filter}");
-        }
-    }
 }

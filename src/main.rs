@@ -12,7 +12,6 @@ mod cluster;
 mod completions;
 mod debug;
 mod doctor;
-mod exit;
 mod explain;
 mod health;
 mod help;
@@ -30,17 +29,13 @@ mod open_files;
 mod operate;
 #[cfg(test)]
 mod pages;
-mod paint;
 mod patience;
-mod print;
 mod recover;
 mod report;
 mod serve;
-mod signals;
 mod sim;
 mod status;
 mod systemd;
-mod table;
 mod tls;
 mod token;
 mod top;
@@ -54,6 +49,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use rowlock_terminal::{exit, log_filter, paint, print, signals, table};
 
 use crate::print::errln;
 use exit::{Failure, SOFTWARE, USAGE};
@@ -139,10 +135,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    // A simulated world turns the panics in it into findings; everything else must not go on after one.
-    if !matches!(cli.command, Command::Sim(_)) {
-        end_by_bugs();
-    }
+    end_by_bugs();
     run(cli.command).unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
             errln!("rowlock: {failure}");
@@ -163,8 +156,9 @@ fn end_by_bugs() {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        // These two live without a runtime.
+        // These live without a runtime.
         Command::Exec(exec) => return exec.run(),
+        Command::Sim(sim) => return sim.run(),
         Command::Warden(warden) => return warden.run(),
         _ => {}
     }
@@ -178,7 +172,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
     // A node's disk has to be waited for; a client waits for nothing but a resolver of names that is slow.
-    let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_) | Command::Sim(_));
+    let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_));
     let ended = rowlock_env::task::block_on(&runtime, async {
         match command {
             Command::Up(up) => up.run().await,
@@ -214,7 +208,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             Command::Upgrade(upgrade) => upgrade.run().await,
             Command::Tls(tls) => tls.run(),
             Command::Token(token) => token.run(),
-            Command::Sim(sim) => sim.run().await,
+            Command::Sim(sim) => sim.run(),
             Command::Completions(completions) => completions.run(),
             Command::Manuals(manuals) => manuals.run(),
             Command::Exec(exec) => exec.run(),

@@ -72,6 +72,8 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     let words: Vec<String> = words.iter().skip_while(is_setting).cloned().collect();
     let from = match words.first()?.as_str() {
         "rowlock" => 1,
+        // The simulator holds the pages to its own commands.
+        "cargo" if words.iter().any(|word| word == "rowlock-sim") => return None,
         "cargo" => words.iter().position(|word| word == "--").filter(|_| words[1] == "run")? + 1,
         _ => return None,
     };

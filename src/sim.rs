@@ -1,54 +1,36 @@
-//! `rowlock sim`: simulates whole clusters with their clients from a seed; a broken promise is told as a
-//! story, drawn, and shrunk to few faults.
-//!
-//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict,
-//! pages. Exit codes: 0 when every promise held, 1 when one was broken.
+//! `rowlock sim`: starts the program `rowlock-sim`, which lies beside this one or on the path.
 
-mod case;
-mod case_file;
-mod compare;
-mod figures;
-mod mutants;
-mod options;
-mod pool;
-mod print_run;
-mod replay;
-mod run;
-mod save_run;
-mod shrink;
-mod swarm;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 
-use std::process::ExitCode;
+use crate::exit::{Failure, NOT_EXECUTABLE, UNAVAILABLE};
 
-use crate::exit::Failure;
+const PROGRAM: &str = "rowlock-sim";
 
 /// Run simulated clusters: partitions, crashes, failing disks, all from one seed
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Sim {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    Run(run::Run),
-    Swarm(swarm::Swarm),
-    Replay(replay::Replay),
-    Shrink(shrink::Shrink),
-    Compare(compare::Compare),
-    Mutants(mutants::Mutants),
+    /// Arguments of rowlock-sim; --help lists its commands
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
 }
 
 impl Sim {
-    /// Runs the subcommand.
-    pub async fn run(self) -> Result<ExitCode, Failure> {
-        match self.command {
-            Command::Run(run) => run.run().await,
-            Command::Swarm(swarm) => swarm.run().await,
-            Command::Replay(replay) => replay.run().await,
-            Command::Shrink(shrink) => shrink.run().await,
-            Command::Compare(compare) => compare.run().await,
-            Command::Mutants(mutants) => mutants.run().await,
-        }
+    /// Becomes `rowlock-sim`. Returns only if that fails.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
+        let program = beside.filter(|beside| beside.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));
+        let error = Command::new(&program).args(self.arguments).exec();
+        Err(match error.kind() {
+            std::io::ErrorKind::NotFound => Failure::new(
+                UNAVAILABLE,
+                "cannot find rowlock-sim beside this program or on the path; from Rowlock's sources: \
+                 cargo install --path sim, or cargo run --release -p rowlock-sim -- --help",
+            ),
+            _ => Failure::new(NOT_EXECUTABLE, format!("cannot start {}: {error}", program.display())),
+        })
     }
 }

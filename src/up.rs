@@ -21,7 +21,7 @@ use rowlock_env::time;
 use crate::cluster::TlsOptions;
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
 use crate::http_get::{self, TokenOption};
-use crate::logging;
+use crate::log_filter;
 use crate::paint::Paint;
 use crate::print::{errln, outln, reader_gone};
 use crate::signals::Stop;
@@ -84,7 +84,7 @@ fn one_three_or_five(text: &str) -> Result<u16, String> {
 impl Up {
     /// Runs until the end of the demonstration or until Ctrl-C.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        logging::check(&self.log)?;
+        log_filter::check(&self.log)?;
         let mut stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
         let way = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;

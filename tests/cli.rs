@@ -312,3 +312,26 @@ async fn a_cluster_that_requires_authentication_says_how_and_serves_who_authenti
         assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
     }
 }
+
+#[test]
+fn the_simulator_is_started_from_beside_the_program_or_its_absence_is_told_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("rowlock");
+    std::fs::copy(env!("CARGO_BIN_EXE_rowlock"), &program).unwrap();
+    let sim = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.arg("sim").args(arguments).env("PATH", folder.path()).output().unwrap()
+    };
+    let absent = sim(&["run", "--seed", "1"]);
+    assert_eq!(absent.status.code(), Some(69));
+    let said = String::from_utf8(absent.stderr).unwrap();
+    assert!(said.contains("cannot find rowlock-sim") && said.lines().count() == 1, "{said}");
+    let simulator = folder.path().join("rowlock-sim");
+    std::fs::write(&simulator, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
+    std::fs::set_permissions(&simulator, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for arguments in [&["run", "--seed", "1", "--help"][..], &["--help"]] {
+        let started = sim(arguments);
+        assert_eq!(started.status.code(), Some(3));
+        assert_eq!(String::from_utf8(started.stdout).unwrap().trim(), arguments.join(" "));
+    }
+}

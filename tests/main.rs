@@ -57,7 +57,6 @@ mod rest;
 mod rest_load;
 mod rest_state_lock;
 mod rest_znodes;
-mod sim;
 mod slow_requests;
 mod snapshot_rejoin;
 mod systemd;

@@ -29,11 +29,11 @@ const SPECIAL: [(&str, How); 13] = [
     ("rowlock locks --watch", How::Stays),
     ("rowlock top  ", How::Stays),
     ("rowlock serve --config cluster.toml --node 2 ", How::Stays),
-    // This binary; `.ci/packaged` and `up`, `sim` and `import` in this folder; the bench.
+    // This binary; `.ci/packaged` and `up` and `import` in this folder; the simulator's own tests; the bench.
     ("cargo install", How::Elsewhere),
     ("cargo run --release -- up", How::Elsewhere),
     ("cargo test", How::Elsewhere),
-    ("cargo run --release -- sim", How::Elsewhere),
+    ("cargo run --release -p rowlock-sim", How::Elsewhere),
     ("just bench", How::Elsewhere),
     ("rowlock import --from zk1", How::Elsewhere),
     // tests/import.rs; the file must be there.

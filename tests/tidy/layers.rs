@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 20] = [
+const CRATES: [(&str, &[&str]); 21] = [
     ("proto", &[]),
     ("env", &[]),
     ("tls", &["env"]),
@@ -24,9 +24,24 @@ const CRATES: [(&str, &[&str]); 20] = [
     ),
     ("client", &["env", "proto", "tls"]),
     ("client/testkit", &["client", "coordinator", "env", "proto", "transport", "types", "wal"]),
+    ("terminal", &[]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
-    ("sim", &["backup", "client", "coordinator", "designs", "env", "proto", "state", "types", "world"]),
+    (
+        "sim",
+        &[
+            "backup",
+            "client",
+            "coordinator",
+            "designs",
+            "env",
+            "proto",
+            "state",
+            "terminal",
+            "types",
+            "world",
+        ],
+    ),
     ("bench", &["client", "proto"]),
     ("compat", &["env", "proto", "world"]),
     ("fuzz", &["client", "consensus", "coordinator", "env", "proto", "state", "transport", "types", "wal"]),

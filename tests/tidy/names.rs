@@ -8,11 +8,11 @@ const METRICS: &str = "coordinator/types/src/metrics/mod.rs";
 const METRICS_PAGE: &str = "docs/metrics.md";
 const KEYS: &str = "coordinator/src/config/parse.rs";
 const KEYS_FILE: &str = "cluster.toml";
-const CODES: &str = "src/exit.rs";
+const CODES: &str = "terminal/src/exit.rs";
 /// Where a code must be explained.
 const CODES_PAGES: [&str; 2] = ["README.md", "docs/operations.md"];
 /// Names of crates and files, which look like metrics.
-const NO_METRICS: [&str; 15] = [
+const NO_METRICS: [&str; 16] = [
     "rowlock_bench",
     "rowlock_client",
     "rowlock_consensus",
@@ -23,6 +23,7 @@ const NO_METRICS: [&str; 15] = [
     "rowlock_proto",
     "rowlock_sim",
     "rowlock_state",
+    "rowlock_terminal",
     "rowlock_testkit",
     "rowlock_transport",
     "rowlock_types",

@@ -1,39 +1,65 @@
-//! `rowlock sim` from a shell; and one seed gives the same run in every process.
+//! `rowlock-sim` from a shell; and one seed gives the same run in every process.
 //!
 //! Whole clusters are slow in a build without optimisation, so most of this uses the state-level simulation;
 //! `just deterministic` compares a hundred seeds of whole clusters in an optimised build.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::command::{Said, finish_within, rowlock, run};
-
 const BROKEN: i32 = 1;
 const USAGE: i32 = 64;
 
-/// For whole clusters in a build without optimisation, on a busy machine.
-const LONG: Duration = Duration::from_secs(300);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
+/// Output and exit code of a command.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// The program, in `folder`, without the environment of the tests.
+fn simulator(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock-sim"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn finish(child: Child) -> Said {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Said { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Said {
+    finish(simulator(folder, arguments).spawn().unwrap())
+}
+
 /// Both at the same time, in two processes.
 fn twice(folder: &Path, arguments: &[&str]) -> (Said, Said) {
-    let [one, other] = [0, 1].map(|_| rowlock(folder, arguments).spawn().unwrap());
-    (finish_within(one, LONG), finish_within(other, LONG))
+    let [one, other] = [0, 1].map(|_| simulator(folder, arguments).spawn().unwrap());
+    (finish(one), finish(other))
 }
 
 #[test]
 fn a_hundred_seeds_of_the_state_have_the_same_fingerprints_in_two_processes() {
     let folder = folder();
     let (one, other) =
-        twice(folder.path(), &["sim", "swarm", "--level", "state", "--seeds", "100", "--fingerprints"]);
+        twice(folder.path(), &["swarm", "--level", "state", "--seeds", "100", "--fingerprints"]);
     assert_eq!((one.code, one.out.lines().count()), (0, 100), "{}{}", one.out, one.err);
     assert!(one.out.starts_with("0 ") && one.out.contains("\n99 "));
     assert_eq!(one.out, other.out);
@@ -45,7 +71,7 @@ fn a_hundred_seeds_of_the_state_have_the_same_fingerprints_in_two_processes() {
 #[test]
 fn a_seed_of_a_whole_cluster_is_the_same_run_in_two_processes() {
     let folder = folder();
-    let seed = ["sim", "run", "--seed", "5", "--seconds", "8", "--fingerprint"];
+    let seed = ["run", "--seed", "5", "--seconds", "8", "--fingerprint"];
     let (one, other) = twice(folder.path(), &seed);
     assert_eq!(one.code, 0, "{}{}", one.out, one.err);
     assert_eq!(one.out.trim().len(), 16, "{}", one.out);
@@ -57,9 +83,8 @@ fn a_run_with_a_script_of_its_own_is_told_and_drawn() {
     let folder = folder();
     let script = "# the leader cannot talk to the others\n2s isolate leader for 2s\n3s kill client1 for 1s\n";
     fs::write(folder.path().join("faults"), script).unwrap();
-    let arguments =
-        ["sim", "run", "--seed", "1", "--seconds", "8", "--script", "faults", "--html", "page.html"];
-    let said = finish_within(rowlock(folder.path(), &arguments).spawn().unwrap(), LONG);
+    let arguments = ["run", "--seed", "1", "--seconds", "8", "--script", "faults", "--html", "page.html"];
+    let said = finish(simulator(folder.path(), &arguments).spawn().unwrap());
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     for part in ["leads (term 1)", "Fault: isolate leader for 2s", "client1 is gone", "Every promise held."] {
         assert!(said.out.contains(part), "no {part} in {}", said.out);
@@ -72,15 +97,16 @@ fn a_run_with_a_script_of_its_own_is_told_and_drawn() {
 fn a_broken_promise_ends_the_swarm_with_a_line_that_reproduces_it() {
     let folder = folder();
     let mutant = ["--level", "state", "--mutant", "GrantOnWake"];
-    let said = run(folder.path(), &[&["sim", "swarm", "--seeds", "50", "--jobs", "1"], &mutant[..]].concat());
+    let said = run(folder.path(), &[&["swarm", "--seeds", "50", "--jobs", "1"], &mutant[..]].concat());
     assert_eq!(said.code, BROKEN, "{}{}", said.out, said.err);
-    let line = said.out.lines().find_map(|line| line.strip_prefix("reproduce: rowlock ")).expect(&said.out);
+    let line =
+        said.out.lines().find_map(|line| line.strip_prefix("reproduce: rowlock sim ")).expect(&said.out);
     let arguments: Vec<&str> = line.split(' ').collect();
     assert_eq!(arguments[arguments.len() - 4..], mutant);
     let again = run(folder.path(), &arguments);
     assert_eq!(again.code, BROKEN);
     assert!(again.out.contains("BROKEN"), "{}", again.out);
-    let all = run(folder.path(), &[&["sim", "swarm", "--seeds", "10", "--keep-going"], &mutant[..]].concat());
+    let all = run(folder.path(), &[&["swarm", "--seeds", "10", "--keep-going"], &mutant[..]].concat());
     let broken = all.out.matches("BROKEN").count();
     assert!(all.code == BROKEN && broken > 1, "{}", all.out);
     assert!(all.out.contains(&format!(" broken  {broken}\n")), "{}", all.out);
@@ -96,8 +122,8 @@ fn hears_interrupts(pid: Pid) -> bool {
 #[test]
 fn ctrl_c_ends_a_swarm_with_its_figures() {
     let folder = folder();
-    let arguments = ["sim", "swarm", "--level", "state", "--time", "10m"];
-    let mut swarm = rowlock(folder.path(), &arguments).spawn().unwrap();
+    let arguments = ["swarm", "--level", "state", "--time", "10m"];
+    let mut swarm = simulator(folder.path(), &arguments).spawn().unwrap();
     let pid = Pid::from_child(&swarm);
     let start = Instant::now();
     while !hears_interrupts(pid) {
@@ -115,17 +141,17 @@ fn ctrl_c_ends_a_swarm_with_its_figures() {
 fn files_that_are_no_runs_are_refused_with_the_line_and_the_remedy() {
     let folder = folder();
     fs::write(folder.path().join("case"), "seed 5\nseconds 9\nfaults\n1s kill nobody for 2s\n").unwrap();
-    let said = run(folder.path(), &["sim", "replay", "case"]);
+    let said = run(folder.path(), &["replay", "case"]);
     assert_eq!(said.code, USAGE);
     assert_eq!(
         said.err,
-        "rowlock: case: line 4: `nobody` is no target; write node1, leader, follower1, client1, nodes or clients; \
+        "rowlock-sim: case: line 4: `nobody` is no target; write node1, leader, follower1, client1, nodes or clients; \
          for example: 3s kill leader for 2s\n"
     );
-    let said = run(folder.path(), &["sim", "run", "--seed", "1", "--scenario", "doom"]);
+    let said = run(folder.path(), &["run", "--seed", "1", "--scenario", "doom"]);
     assert_eq!(said.code, USAGE);
     assert!(said.err.contains("there are all, network"), "{}", said.err);
-    let said = run(folder.path(), &["sim", "shrink", "--seed", "1", "--level", "state"]);
+    let said = run(folder.path(), &["shrink", "--seed", "1", "--level", "state"]);
     assert_eq!(said.code, USAGE, "{}", said.err);
 }
 
@@ -135,12 +161,12 @@ fn a_build_without_mutants_says_how_to_make_one_with_them() {
         return;
     }
     let folder = folder();
-    for arguments in [&["sim", "mutants"][..], &["sim", "run", "--seed", "1", "--mutant", "never-flush"]] {
+    for arguments in [&["mutants"][..], &["run", "--seed", "1", "--mutant", "never-flush"]] {
         let said = run(folder.path(), arguments);
         assert_eq!(said.code, 69, "{}", said.out);
         assert!(said.err.contains("--features mutants"), "{}", said.err);
     }
-    let list = run(folder.path(), &["sim", "mutants", "--list"]);
+    let list = run(folder.path(), &["mutants", "--list"]);
     assert_eq!(list.code, 0);
     assert!(list.out.lines().count() >= 25, "{}", list.out);
 }

@@ -7,9 +7,8 @@ use rowlock_env::{time, worker};
 
 use super::case::{Case, Level};
 use super::options::{Common, Data};
-use super::{case_file, print_run, save_run};
+use super::{case_file, log, print_run, save_run};
 use crate::exit::{Failure, REFUSED, USAGE};
-use crate::logging::{self, LogFormat};
 use crate::print::print;
 
 /// Run one seed: print what happened and whether every promise held
@@ -63,7 +62,7 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
         return Err(Failure::new(USAGE, what));
     }
     if let Some(filter) = &output.log {
-        logging::start(filter, LogFormat::Text)?;
+        log::start(filter)?;
     }
     let started = time::now();
     let (record, job) = (!output.fingerprint, case.clone());

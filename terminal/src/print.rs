@@ -42,19 +42,22 @@ pub async fn reader_gone() {
 }
 
 /// `print!` that ignores a reader who is gone.
+#[macro_export]
 macro_rules! out {
     ($($text:tt)*) => { $crate::print::tell(format_args!($($text)*)) };
 }
 
 /// `println!` that ignores a reader who is gone.
+#[macro_export]
 macro_rules! outln {
     () => { $crate::print::tell(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::tell(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// `eprintln!` that ignores a reader who is gone.
+#[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::print::say(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-pub(crate) use {errln, out, outln};
+pub use crate::{errln, out, outln};

@@ -69,7 +69,7 @@ impl Mistake {
 }
 
 /// Production builds hold no mistakes.
-pub const NO_MUTANTS: &str = "this build makes no mistakes on purpose; build one that does with: cargo build --release --features mutants";
+pub const NO_MUTANTS: &str = "this build makes no mistakes on purpose; build one that does with: cargo build --release -p rowlock-sim --features mutants";
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,58 @@
+//! Commands of `rowlock-sim`: simulates clusters with their clients from a seed; a run that breaks a promise
+//! is told as a story, drawn, and shrunk to few faults.
+//!
+//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict,
+//! pages. Exit codes: 0 when every promise held, 1 when one was broken.
+
+mod case;
+mod case_file;
+mod compare;
+mod figures;
+mod log;
+mod mutants;
+mod options;
+#[cfg(test)]
+mod pages;
+mod pool;
+mod print_run;
+mod replay;
+mod run;
+mod save_run;
+mod shrink;
+mod swarm;
+
+use std::process::ExitCode;
+
+use crate::exit::Failure;
+
+/// Run simulated clusters: partitions, crashes, failing disks, all from one seed
+#[derive(clap::Parser)]
+#[command(name = "rowlock-sim", version, max_term_width = 100)]
+pub struct Sim {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Run(run::Run),
+    Swarm(swarm::Swarm),
+    Replay(replay::Replay),
+    Shrink(shrink::Shrink),
+    Compare(compare::Compare),
+    Mutants(mutants::Mutants),
+}
+
+impl Sim {
+    /// Runs the subcommand.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Run(run) => run.run().await,
+            Command::Swarm(swarm) => swarm.run().await,
+            Command::Replay(replay) => replay.run().await,
+            Command::Shrink(shrink) => shrink.run().await,
+            Command::Compare(compare) => compare.run().await,
+            Command::Mutants(mutants) => mutants.run().await,
+        }
+    }
+}
