@@ -14,7 +14,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
 
 #[allow(dead_code, reason = "a test's, of which some is used here")]
-#[path = "../../state/tests/formats/sample.rs"]
+#[path = "../../state/tests/it/formats/sample.rs"]
 mod sample;
 
 thread_local! {

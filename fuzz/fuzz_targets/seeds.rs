@@ -29,10 +29,10 @@ use rowlock_types::member::Member;
 use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::snapshot::format::SnapshotHeader;
 
-#[path = "../../proto/tests/golden/file.rs"]
+#[path = "../../proto/tests/it/golden/file.rs"]
 mod golden;
 #[allow(dead_code, reason = "a test's, of which some is used here")]
-#[path = "../../state/tests/formats/sample.rs"]
+#[path = "../../state/tests/it/formats/sample.rs"]
 mod sample;
 
 const FRAMES: [&str; 6] = [

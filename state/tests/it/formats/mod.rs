@@ -1,7 +1,7 @@
 //! The bytes of log entries and snapshots: golden files that show every change of a format, and damage of all
 //! kinds.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test formats` writes the golden files anew. After a
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it formats` writes the golden files anew. After a
 //! release only with a new format version, and with code that still reads the old one!
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
@@ -34,7 +34,7 @@ fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
         text.extend(line.iter().map(|byte| format!("{byte:02x}")));
         text.push('\n');
     }
-    let written = crate::bytes(&kept_text(name, &text));
+    let written = crate::formats::bytes(&kept_text(name, &text));
     assert!(written == bytes, "{name} has changed: that needs a new format version");
     written
 }

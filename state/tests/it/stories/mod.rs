@@ -1,6 +1,6 @@
 //! Stories in `testdata/*.txt`: commands and, under a dashed line, what the machine answered and told.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test stories` writes the answers anew; review the
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it stories` writes the answers anew; review the
 //! difference. What can be written there is described in [`script`]; what comes out in [`world`].
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]

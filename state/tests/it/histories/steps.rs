@@ -13,7 +13,7 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_state::{LockView, Machine};
 
-use crate::chance::Chance;
+use crate::histories::chance::Chance;
 
 const LOCKS: [&str; 4] = ["/l", "/a/b", "/a", "/q"];
 const SESSIONS: usize = 4;

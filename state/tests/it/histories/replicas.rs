@@ -5,7 +5,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, SessionEnd};
 
-use crate::promises::{Place, Promises, Told};
+use crate::histories::promises::{Place, Promises, Told};
 
 /// Replicas beside the first one; the oldest makes room for a newer one.
 const RESTORED_MAX: usize = 2;

@@ -6,7 +6,7 @@ use rowlock_proto::lock::{Owner, PlaceState};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 
-use crate::world::{Acquire, Queue, World, acquire};
+use crate::need_to_know::world::{Acquire, Queue, World, acquire};
 
 fn id(scheme: &str, id: &str) -> Id {
     Id { scheme: scheme.to_owned(), id: id.to_owned() }

@@ -9,7 +9,7 @@ use proptest::test_runner::RngSeed;
 use rowlock_proto::frame::{self, DEFAULT_MAX_BYTES};
 use rowlock_proto::{OpCode, RequestFrame, Xid, Zxid, decode, encode};
 
-use crate::strategies as arbitrary;
+use crate::properties::strategies as arbitrary;
 
 fn config() -> ProptestConfig {
     ProptestConfig {

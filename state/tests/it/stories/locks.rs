@@ -14,7 +14,7 @@ use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_state::{ContenderView, Machine};
 
-use crate::script::Words;
+use crate::stories::script::Words;
 
 /// A command about locks, if the line is one.
 pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {

@@ -1,7 +1,8 @@
 //! What tests of whole nodes share: a cluster in one process.
 
-#[path = "../../../tests/support/ports.rs"]
+#[path = "../../../../tests/support/ports.rs"]
 mod ports;
+pub mod session;
 
 use std::path::Path;
 use std::time::Duration;

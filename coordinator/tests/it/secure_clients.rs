@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-#[path = "support/session.rs"]
-mod session;
-
+use crate::support::session;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,18 +1,14 @@
 //! A client that is killed: how soon its session is over, on which node of a cluster ever it was connected.
 
-#[path = "support/session.rs"]
-mod session;
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{SOON, cluster, in_time, session};
 use bytes::{Bytes, BytesMut};
 use rowlock_coordinator::{Instant, Node};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::{Request, RequestFrame, SessionId, Xid, decode, encode, frame};
-use support::{SOON, cluster, in_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const GRACE: Duration = Duration::from_millis(500);

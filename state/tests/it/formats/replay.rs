@@ -7,7 +7,7 @@ use rowlock_proto::ClusterId;
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal};
 use rowlock_state::{ClusterVersion, Machine, upgrade};
 
-use crate::sample::{self, SESSION};
+use crate::formats::sample::{self, SESSION};
 
 const LOG: &str = "log_0.2.0";
 
@@ -77,12 +77,12 @@ fn the_log_of_a_release_gives_the_states_that_it_had() {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{text}{hex} {:016x}\n", replay(&mut machine, &bytes))
     });
-    let kept = crate::kept_text(LOG, &written);
+    let kept = crate::formats::kept_text(LOG, &written);
     assert!(kept.lines().count() >= 8, "the file has a log");
     let mut again = Machine::new();
     for (line, at) in kept.lines().zip(1..) {
         let (entry, digest) = line.split_once(' ').expect("an entry and a digest");
-        let found = replay(&mut again, &crate::bytes(entry));
+        let found = replay(&mut again, &crate::formats::bytes(entry));
         assert_eq!(format!("{found:016x}"), digest, "entry {at}: replicas of two releases would differ");
     }
     assert_eq!(again.version().number, upgrade::FIRST);

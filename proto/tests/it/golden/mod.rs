@@ -7,15 +7,15 @@ use std::fmt::Debug;
 use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_proto::{OpCode, Xid, decode, encode};
 
-use crate::file::{Golden, parse};
+use crate::golden::file::{Golden, parse};
 
 const FILES: &[(&str, &str)] = &[
-    ("handshake.txt", include_str!("../../testdata/handshake.txt")),
-    ("requests.txt", include_str!("../../testdata/requests.txt")),
-    ("replies.txt", include_str!("../../testdata/replies.txt")),
-    ("multi.txt", include_str!("../../testdata/multi.txt")),
-    ("events.txt", include_str!("../../testdata/events.txt")),
-    ("locks.txt", include_str!("../../testdata/locks.txt")),
+    ("handshake.txt", include_str!("../../../testdata/handshake.txt")),
+    ("requests.txt", include_str!("../../../testdata/requests.txt")),
+    ("replies.txt", include_str!("../../../testdata/replies.txt")),
+    ("multi.txt", include_str!("../../../testdata/multi.txt")),
+    ("events.txt", include_str!("../../../testdata/events.txt")),
+    ("locks.txt", include_str!("../../../testdata/locks.txt")),
 ];
 
 /// What a frame was decoded to.

@@ -1,11 +1,10 @@
 //! A leader that is asked to stop: the others lead on at once, and no write that they were given is lost from
 //! sight.
 
-mod support;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::support::{cluster, in_time};
 use rowlock_coordinator::delivery::outbox::{self, Message};
 use rowlock_coordinator::proposer::{Proposer, Submission};
 use rowlock_coordinator::{Instant, SessionId};
@@ -13,7 +12,6 @@ use rowlock_env::task::{Shutdown, spawn};
 use rowlock_env::time;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
-use support::{cluster, in_time};
 
 /// Writes one after another until the word; gives how many, and how long the slowest took. None is lost.
 async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {

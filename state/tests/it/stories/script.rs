@@ -100,7 +100,7 @@ impl<'a> Words<'a> {
                 Command::Multi(ops.map(|op| Words::new(op).op()).collect())
             }
             "close" => Command::CloseSession,
-            _ => return crate::locks::command(self, line),
+            _ => return crate::stories::locks::command(self, line),
         })
     }
 

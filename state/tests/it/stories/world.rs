@@ -19,8 +19,8 @@ use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, Ses
 use rowlock_state::quota::Quota;
 use rowlock_state::{Machine, Proof};
 
-use crate::locks;
-use crate::script::{Words, id};
+use crate::stories::locks;
+use crate::stories::script::{Words, id};
 
 #[derive(Clone, Default)]
 struct Client {

@@ -1,0 +1,4 @@
+//! The wire protocol from outside: golden frames and properties.
+
+mod golden;
+mod properties;
