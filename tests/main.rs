@@ -60,6 +60,7 @@ mod rest_znodes;
 mod sim;
 mod slow_requests;
 mod snapshot_rejoin;
+mod stuck_sinks;
 mod systemd;
 mod thin_clients;
 mod tls_clients;

@@ -63,7 +63,8 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
         return Err(Failure::new(USAGE, what));
     }
     if let Some(filter) = &output.log {
-        logging::start(filter, LogFormat::Text)?;
+        // A simulation waits for its reader: its log is complete.
+        logging::start(filter, LogFormat::Text, std::io::stderr)?;
     }
     let started = time::now();
     let (record, job) = (!output.fingerprint, case.clone());
