@@ -1,5 +1,5 @@
-//! Structured logs of a node on stderr: level by flag, environment, file or an operator's wish, as text or
-//! JSON lines.
+//! Structured logs of a node: level by flag, environment, file or an operator's wish, as text or JSON lines.
+//! A node's way to stderr is `log_sink`.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rowlock_coordinator::LogSwitch;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -74,11 +75,16 @@ impl LogSwitch for Switch {
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
-pub fn start(filter: &str, format: LogFormat) -> Result<Arc<Switch>, Failure> {
+///
+/// Lines go to `writer`, one in each call.
+pub fn start<W>(filter: &str, format: LogFormat, writer: W) -> Result<Arc<Switch>, Failure>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let (targets, handle) = reload::Layer::new(check(filter)?);
     // The log's reader may go: the node goes on, and cannot report it anywhere.
     let lines = tracing_subscriber::fmt::layer();
-    let lines = lines.with_writer(std::io::stderr).log_internal_errors(false);
+    let lines = lines.with_writer(writer).log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(Paint::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -20,6 +20,7 @@ mod http_nodes;
 mod import;
 mod lock;
 mod log_level;
+mod log_sink;
 mod logging;
 mod manuals;
 mod member;

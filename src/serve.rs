@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::SignalKind;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
+use crate::log_sink::LogSink;
 use crate::logging::{self, LogFormat, Switch};
 use crate::open_files;
 use crate::signals::{Stop, hear_unless_ignored, next};
@@ -60,11 +61,23 @@ pub fn runtime() -> tokio::runtime::Builder {
 impl Serve {
     /// Runs the node.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        let sink = LogSink::start();
+        sink.take_panics();
+        let ended = self.run_node(&sink).await;
+        // The reader of stderr may hang: a failure goes the way of the log lines.
+        let last = ended.as_ref().err().map_or(String::new(), |failure| format!("rowlock: {failure}\n"));
+        sink.end(last.as_bytes());
+        ended.map_err(|failure| Failure::new(failure.code, ""))
+    }
+
+    async fn run_node(self, sink: &LogSink) -> Result<ExitCode, Failure> {
         if let Some(parent) = self.parent {
             end_with(parent)?;
         }
         let (mut config, warnings, level) = self.node_config()?;
-        let started = logging::start(self.log.as_deref().unwrap_or(&level), self.log_format);
+        let writer = sink.clone();
+        let writer = move || writer.clone();
+        let started = logging::start(self.log.as_deref().unwrap_or(&level), self.log_format, writer);
         let log = started.map_err(|e| match self.log {
             Some(_) => e,
             None => Failure::new(CONFIG, format!("{}: {e}", self.config.display())),
@@ -81,6 +94,7 @@ impl Serve {
         let mut manager = Manager::from_env();
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
         node.log_is_switched_by(log.clone());
+        sink.count_in(node.metrics());
         manager.ready();
         loop {
             tokio::select! {

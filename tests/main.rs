@@ -59,6 +59,7 @@ mod rest_state_lock;
 mod rest_znodes;
 mod slow_requests;
 mod snapshot_rejoin;
+mod stuck_sinks;
 mod systemd;
 mod thin_clients;
 mod tls_clients;

@@ -137,6 +137,12 @@ rare! {
     ReportFailed = "report-failed";
     /// Signs of life were meant for another leader.
     ReportOutdated = "report-outdated";
+    /// A node tells of another one that is too far away for its timers.
+    SlowLinkTold = "slow-link-told";
+    /// A node notices that its disk does not answer.
+    DiskHangs = "disk-hangs";
+    /// A leader's heartbeat is answered before a flush that is under way.
+    HeartbeatBeforeFlush = "heartbeat-before-flush";
     /// A heartbeat is not answered, because its session's time is over.
     HeartbeatRefused = "heartbeat-refused";
     /// A leader regains its quorum, or continues after a stall, and gives all sessions their full timeout.

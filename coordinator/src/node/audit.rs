@@ -1,15 +1,19 @@
 //! The audit log of a node: opened at its start, and ended when nobody has anything to record any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_consensus::peer::RefusalListener;
 use rowlock_env::task::{Shutdown, Task, spawn};
-use rowlock_env::worker;
+use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
 use crate::audit::{Audit, Client, Event, OK, Record, Writer, text};
 use crate::config::NodeConfig;
+
+/// How long the end of a node waits for the last records.
+const END_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Where records go, and who writes them until it is told to end.
 #[derive(Default)]
@@ -63,14 +67,15 @@ impl AuditLog {
 }
 
 impl Writing {
-    /// Writes what is left, and ends.
+    /// Writes what is left, and ends. A disk that does not answer is not waited for.
     pub(super) async fn finish(self) {
         record(&self.door, "stop");
         self.end.trigger();
-        if let Some(task) = self.task
-            && let Err(error) = task.await
-        {
-            tracing::error!(%error, "the audit log did not end in order");
+        let Some(task) = self.task else { return };
+        match time::timeout(END_DEADLINE, task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the audit log did not end in order"),
+            Err(_) => tracing::error!("the audit log did not end in time: its last records are lost"),
         }
     }
 }

@@ -12,6 +12,7 @@ mod leave;
 mod operating;
 mod parts;
 mod source;
+mod stop;
 mod tls;
 mod tokens;
 mod wiring;

@@ -5,29 +5,26 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::{Batcher, TermBatch};
 use rowlock_consensus::peer::PeerServer;
+use rowlock_consensus::raft;
 use rowlock_consensus::raft::compaction::{Compaction, Retry, Schedule};
 use rowlock_consensus::raft::fast_failover::FastFailover;
 use rowlock_consensus::raft::leadership::{self, Leadership};
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{self, Raft};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
-use rowlock_env::task::{self, Shutdown, TaskGroup};
-use rowlock_env::{time, worker};
-use rowlock_history::History;
+use rowlock_env::task::{self, Shutdown};
+use rowlock_env::time;
 use rowlock_tls::{Material, Reloaded};
 use rowlock_types::limits::{
     BATCHER_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
 use rowlock_types::status::Status;
-use rowlock_wal::{Log, SnapshotStore};
 use tokio::sync::mpsc;
 
-use super::audit::Writing;
-use super::leave::Leave;
 use super::operating::Signals;
 use super::parts::{Parts, fail};
 use super::source::Source;
+use super::stop::stop_at;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
 use crate::api::Api;
@@ -66,32 +63,6 @@ pub(super) struct Wires {
 
 /// See `contact_max`.
 const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
-/// How long Raft may take to stop.
-const RAFT_STOP_DEADLINE: Duration = Duration::from_secs(5);
-
-/// Stops everything in order once the word is said.
-async fn stop_at(
-    word: Shutdown,
-    leave: Leave,
-    (tasks, audit): (TaskGroup, Writing),
-    raft: Raft,
-    history: History,
-    (snapshots, log): (SnapshotStore, Log),
-) {
-    word.wait().await;
-    leave.run().await;
-    tasks.stop().await;
-    audit.finish().await;
-    if time::timeout(RAFT_STOP_DEADLINE, raft.shutdown()).await.is_err() {
-        tracing::warn!("Raft did not stop in time");
-    }
-    // The log holds the lock on the folder, so it is the last one.
-    history.close().await;
-    worker::run_blocking("snapshots-close", move || snapshots.close()).await;
-    log.close().await;
-    tracing::info!("stopped");
-}
-
 /// With older contact to a quorum a node does not serve, and a leader expires nobody. Longer than an election
 /// takes: clients of a follower keep their connections while a new leader is elected.
 fn contact_max(config: &NodeConfig) -> Duration {

@@ -142,6 +142,9 @@ pub const API_LABEL_MAX_BYTES: usize = 256;
 pub const TOKENS_MAX: usize = 1_024;
 /// Bytes of that file. Beyond: likewise.
 pub const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
+/// Bytes of a node's log lines that wait for stderr. As many may be on their way to it. Beyond: lines are
+/// dropped, counted and told.
+pub const LOG_QUEUE_MAX_BYTES: usize = 1 << 20;
 /// Lines of the audit log that wait for their file. Beyond: dropped, counted and told.
 pub const AUDIT_QUEUE_MAX: usize = 8_192;
 /// Failures in the audit log in a second of those who have proven nothing. Beyond: dropped and counted, so

@@ -72,7 +72,7 @@ impl<S: PeerService> Service for Faces<S> {
     type Conversation = Handler<S>;
 
     fn open(&self, from: NodeId, lane: Lane) -> Handler<S> {
-        let (raft, service) = (self.raft.open(from), self.service.clone());
+        let (raft, service) = (self.raft.open(from, lane), self.service.clone());
         Handler { from, lane, raft, service }
     }
 

@@ -84,8 +84,8 @@ pub trait PeerService: Send + Sync + 'static {
 
 /// What Raft does for the other nodes. Implemented in `raft/rpc.rs`.
 pub trait RaftService: Send + Sync + 'static {
-    /// A node has connected.
-    fn open(&self, from: NodeId) -> Box<dyn RaftConnection>;
+    /// A node has connected, for this lane.
+    fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection>;
 }
 
 /// Raft's side of one connection; dropped with it.

@@ -6,12 +6,14 @@
 
 use std::fmt;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use openraft::Raft;
+use futures_util::{FutureExt, poll};
 use openraft::storage::RaftStateMachine;
+use openraft::{Raft, RaftState};
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
@@ -21,9 +23,11 @@ use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::metrics::{LeaderEnd, Metrics};
 use rowlock_types::node_hook::Hook;
+use tokio::sync::oneshot;
 
 use super::admission::Admission;
 use super::lazy_flush::LazyFlush;
+use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotStep, VoteRequest,
@@ -109,9 +113,10 @@ where
     SM: RaftStateMachine<TypeConfig>,
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
-    fn open(&self, from: NodeId) -> Box<dyn RaftConnection> {
+    fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection> {
         Box::new(Connection {
             from,
+            lane,
             raft: self.raft.clone(),
             sink: self.sink.clone(),
             lazy_flush: self.lazy_flush.clone(),
@@ -127,6 +132,7 @@ where
 
 struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
+    lane: Lane,
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
     lazy_flush: LazyFlush,
@@ -168,6 +174,9 @@ where
                 let lazy_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
                 self.lazy_flush.allow_lazy_to(lazy_to);
                 append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
+            }
+            RaftRequest::Append(request) if self.lane == Lane::Heartbeat && request.entries.is_empty() => {
+                heartbeat(raft, request, self.metrics.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 if !request.entries.is_empty() {
@@ -269,11 +278,48 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
         if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
             hook.tell(|hook| hook.acknowledges(position(upto)));
         }
-        match metrics.connections.get() {
-            0 => RaftResponse::AppendQuiet(response),
-            _ => RaftResponse::Append(response),
-        }
+        appended(response, &metrics)
     })
+}
+
+fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
+    match metrics.connections.get() {
+        0 => RaftResponse::AppendQuiet(response),
+        _ => RaftResponse::Append(response),
+    }
+}
+
+/// Answers a heartbeat as soon as Raft has taken it. openraft answers only after all flushes before it, and
+/// with a slow disk the leader would take this node for silent (docs/decisions/heartbeats.md).
+///
+/// Invariant: success says that this node's vote was the sender's after the request had come, so that no later
+/// leader has its vote yet. It says nothing about the log: the leader's heartbeats name no entry that this node
+/// has not acknowledged before.
+async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
+    raft: Raft<TypeConfig, SM>,
+    request: AppendRequest,
+    metrics: Arc<Metrics>,
+) -> RaftResponse {
+    let vote = request.vote;
+    let mut flushed = pin!(raft.append_entries(request));
+    // The first poll hands it on, and the question behind it.
+    if let Poll::Ready(result) = poll!(&mut flushed) {
+        return answer(result, |response| appended(response, &metrics));
+    }
+    let (told, accepted) = oneshot::channel();
+    let question = move |state: &RaftState<TypeConfig>| {
+        let _ = told.send(*state.vote_ref() == vote);
+    };
+    let asked = raft.external_request(question).await;
+    let accepted = asked.is_ok() && accepted.await == Ok(true);
+    match poll!(&mut flushed) {
+        Poll::Pending if accepted => {
+            rare::taken(Rare::HeartbeatBeforeFlush);
+            appended(AppendResponse::Success, &metrics)
+        }
+        Poll::Pending => answer(flushed.await, |response| appended(response, &metrics)),
+        Poll::Ready(result) => answer(result, |response| appended(response, &metrics)),
+    }
 }
 
 /// What a candidate says of its log.

@@ -250,6 +250,8 @@ metrics! {
     audit_records_total: Counter,
     /// Records missing in the audit log (too many strangers' failures a second, queue full, disk full).
     audit_dropped_total: Counter,
+    /// Log lines dropped because the reader of stderr was too slow, or gone.
+    log_lines_dropped_total: Counter,
     /// Backups that this node has made by itself.
     backups_made_total: Counter,
     /// Backups that this node could not make.

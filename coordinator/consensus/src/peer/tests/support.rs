@@ -168,7 +168,7 @@ impl<F> RaftService for ScriptedRaft<F>
 where
     F: Fn(RaftRequest) -> BoxFuture<'static, RaftResponse> + Send + Sync + 'static,
 {
-    fn open(&self, _from: NodeId) -> Box<dyn RaftConnection> {
+    fn open(&self, _from: NodeId, _lane: Lane) -> Box<dyn RaftConnection> {
         Box::new(ScriptedRaft(self.0.clone()))
     }
 }

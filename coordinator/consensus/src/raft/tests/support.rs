@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};
 use crate::peer::tests::support::{Service, identity};
-use crate::peer::{PeerPool, PeerServer, RaftConnection, RaftService};
+use crate::peer::{Lane, PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
 use crate::raft::lazy_flush::LazyFlush;
 use crate::raft::log_store::LogStore;
@@ -174,8 +174,8 @@ struct CountingConnection {
 }
 
 impl RaftService for Counting {
-    fn open(&self, from: NodeId) -> Box<dyn RaftConnection> {
-        Box::new(CountingConnection { inner: self.inner.open(from), asked: self.asked.clone() })
+    fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection> {
+        Box::new(CountingConnection { inner: self.inner.open(from, lane), asked: self.asked.clone() })
     }
 }
 
