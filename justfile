@@ -69,6 +69,10 @@ bench-pressure *flags: (bench "--pressure" "--out" "target/bench/pressure" flags
 up *flags:
     cargo run --release -- up {{flags}}
 
+# How much there is to read, beside the most that is allowed (tests/tidy/weight.rs).
+weight:
+    @cargo test -q --test tidy there_is_no_more_to_read -- --nocapture | grep -E '^(\||Names)'
+
 # Only the tests with real processes.
 processes:
     cargo test --test black_box

@@ -13,6 +13,7 @@ mod names;
 mod packages;
 mod sizes;
 mod tree;
+mod weight;
 
 use tree::Tree;
 
@@ -54,4 +55,11 @@ fn types_of_the_glossary_are_where_it_says() {
 #[test]
 fn assertions_do_not_become_fewer() {
     holds(assertions::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn there_is_no_more_to_read_than_before() {
+    let tree = Tree::of_the_repository();
+    println!("{}", weight::table(&tree));
+    holds(weight::breaches(&tree));
 }
