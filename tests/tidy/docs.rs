@@ -4,14 +4,15 @@ use super::tree::Tree;
 
 /// What a report should look like: its plots are not there.
 pub const GOLDEN: &str = "/golden.md";
-/// Records of their days: the files that they name may be gone. Their links are checked.
-const RECORDS: &str = "docs/lab/";
-
 /// The contents of the site.
 const CONTENTS: &str = "docs/SUMMARY.md";
+/// A decision is one page: at most so many words beside its tables and code.
+const DECISIONS: &str = "docs/decisions/";
+const DECISION_WORDS: usize = 300;
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = absent_from_the_site(tree);
+    found.extend(long_decisions(tree));
     for (path, text) in tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN)) {
         let mut fenced = false;
         for (at, line) in text.lines().enumerate() {
@@ -21,7 +22,7 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
             }
             let broken =
                 links(line).filter(|link| !leads_somewhere(tree, path, link)).map(|link| ("link", link));
-            let missing = |named: &&str| !path.starts_with(RECORDS) && !exists(tree, path, named);
+            let missing = |named: &&str| !exists(tree, path, named);
             let gone = paths(line).filter(missing).map(|named| ("path", named));
             let all = broken.chain(gone);
             found.extend(all.map(|(what, to)| format!("{path}:{}: no such {what}: {to}", at + 1)));
@@ -37,6 +38,21 @@ fn absent_from_the_site(tree: &Tree) -> Vec<String> {
     let absent = pages.filter_map(|path| Some((path, path.strip_prefix("docs/")?)));
     let absent = absent.filter(|(_, page)| !contents.contains(&format!("]({page})")));
     absent.map(|(path, _)| format!("{CONTENTS}: {path} is not in it")).collect()
+}
+
+fn long_decisions(tree: &Tree) -> Vec<String> {
+    let decisions = tree.of_kind("md").filter(|(path, _)| path.starts_with(DECISIONS));
+    let counts = decisions.map(|(path, text)| (path, prose(text)));
+    counts
+        .filter(|(_, words)| *words > DECISION_WORDS)
+        .map(|(path, words)| format!("{path}: {words} words beside its tables, at most {DECISION_WORDS}"))
+        .collect()
+}
+
+/// Words outside of tables and fenced blocks.
+fn prose(page: &str) -> usize {
+    let outside = page.split("```").step_by(2).flat_map(str::lines);
+    outside.filter(|line| !line.starts_with('|')).map(|line| line.split_whitespace().count()).sum()
 }
 
 /// The targets of `[text](target)`.
@@ -141,8 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_may_name_files_that_are_gone_but_its_links_lead_somewhere() {
-        let found = breaches(&Tree::with(&[("docs/lab/a.md", "`state/src/gone.rs` [a](gone.md)\n")]));
-        assert_eq!(found, ["docs/lab/a.md:1: no such link: gone.md"]);
+    fn a_decision_of_too_many_words_is_found_and_its_tables_do_not_count() {
+        let row = "| ten words of a table do not count as prose |\n";
+        let page = |words: usize| format!("{}\n{row}```\n{row}```\n", "word ".repeat(words));
+        let (long, short) = (page(301), page(300));
+        let found =
+            breaches(&Tree::with(&[("docs/decisions/a.md", &long), ("docs/decisions/b.md", &short)]));
+        assert_eq!(found, ["docs/decisions/a.md: 301 words beside its tables, at most 300"]);
     }
 }
