@@ -161,8 +161,7 @@ mod tests {
         let row = "| ten words of a table do not count as prose |\n";
         let page = |words: usize| format!("{}\n{row}```\n{row}```\n", "word ".repeat(words));
         let (long, short) = (page(301), page(300));
-        let found =
-            breaches(&Tree::with(&[("docs/decisions/a.md", &long), ("docs/decisions/b.md", &short)]));
+        let found = breaches(&Tree::with(&[("docs/decisions/a.md", &long), ("docs/decisions/b.md", &short)]));
         assert_eq!(found, ["docs/decisions/a.md: 301 words beside its tables, at most 300"]);
     }
 }
