@@ -61,7 +61,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// What stands between backticks and is meant as a file: it has a folder and one of our kinds.
-fn paths(line: &str) -> impl Iterator<Item = &str> {
+pub fn paths(line: &str) -> impl Iterator<Item = &str> {
     // What a build makes is not there yet.
     let ours = |word: &&str| !word.starts_with("target/");
     let plain =
@@ -85,26 +85,10 @@ fn exists(tree: &Tree, from: &str, named: &str) -> bool {
     resolved(tree, from, named).is_some()
 }
 
-/// The path from the root of what a page names relative to the repository, to itself, or to a crate's `src`.
+/// What a page names, from the root of the repository. The page of a crate names files of the crate.
 pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
-    let roots = [
-        "",
-        "coordinator/src/",
-        "coordinator/consensus/src/",
-        "coordinator/sessions/src/",
-        "coordinator/transport/src/",
-        "coordinator/types/src/",
-        "coordinator/wal/src/",
-        "coordinator/history/src/",
-        "client/src/",
-        "state/src/",
-        "sim/src/",
-        "proto/src/",
-        "env/src/",
-        "coordinator/",
-    ];
-    let mut all = roots.iter().map(|root| format!("{root}{named}")).chain([joined(from, named)]);
-    all.find(|path| tree.has(path))
+    let is_of_a_crate = from.contains('/') && tree.has(&joined(from, "Cargo.toml"));
+    Some(if is_of_a_crate { joined(from, named) } else { named.to_owned() }).filter(|path| tree.has(path))
 }
 
 /// `path`, seen from the folder of `from`.
@@ -137,7 +121,7 @@ mod tests {
     #[test]
     fn links_to_nothing_and_paths_of_nothing_are_found() {
         let page = "[a](b.md#the-end) [b](b.md#gone) [c](c.md) [d](https://x.y) [e](../README.md)\n\
-                    `b.md` `state/src/gone.rs` `locks/mod.rs`\n```\n[f](f.md)\n```\n";
+                    `b.md` `state/src/gone.rs` `state/src/locks/mod.rs` `locks/mod.rs`\n```\n[f](f.md)\n```\n";
         let files = [
             ("docs/a.md", page),
             ("docs/b.md", "# The end\n"),
@@ -145,9 +129,20 @@ mod tests {
             ("state/src/locks/mod.rs", ""),
         ];
         let found = breaches(&Tree::with(&files));
-        let wanted =
-            ["1: no such link: b.md#gone", "1: no such link: c.md", "2: no such path: state/src/gone.rs"];
+        let wanted = [
+            "1: no such link: b.md#gone",
+            "1: no such link: c.md",
+            "2: no such path: state/src/gone.rs",
+            "2: no such path: locks/mod.rs",
+        ];
         assert_eq!(found, wanted.map(|rest| format!("docs/a.md:{rest}")));
+    }
+
+    #[test]
+    fn the_page_of_a_crate_names_files_of_the_crate() {
+        let page = ("state/README.md", "`src/a.rs` `state/src/a.rs`\n");
+        let files = [page, ("state/src/a.rs", ""), ("state/Cargo.toml", "")];
+        assert_eq!(breaches(&Tree::with(&files)), ["state/README.md:1: no such path: state/src/a.rs"]);
     }
 
     #[test]
