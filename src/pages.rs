@@ -181,5 +181,5 @@ fn every_piece_of_a_configuration_in_the_pages_is_accepted() {
         }
     }
     assert!(refused.is_empty(), "{}", refused.join("\n"));
-    assert!(tried > 8, "only {tried} were found");
+    assert!(tried > 5, "only {tried} were found");
 }
