@@ -1,4 +1,4 @@
-//! The ends of the commands' help: examples, and what the exit codes mean. docs/operations.md has the rest.
+//! The ends of the commands' help: examples, and what the exit codes mean. docs/cli.md has the rest.
 
 /// Of `rowlock` itself.
 pub const ALL: &str = "\

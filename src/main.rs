@@ -56,7 +56,7 @@ use crate::print::errln;
 use exit::{Failure, SOFTWARE, USAGE};
 
 /// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with
-/// the system's allocator that was an eighth of all time (docs/lab/steps.md).
+/// the system's allocator that was an eighth of all time (docs/decisions/speed.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

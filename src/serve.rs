@@ -44,7 +44,7 @@ pub struct Serve {
 
 /// The runtime of a node: half as many threads as there are processors, because the log, the history and the
 /// other programs of the machine need some as well, and because the threads wake each additional one for
-/// little work. One thread needs no multi-threaded scheduler (docs/lab/steps.md). The variable
+/// little work. One thread needs no multi-threaded scheduler (docs/decisions/speed.md). The variable
 /// TOKIO_WORKER_THREADS overrides this.
 pub fn runtime() -> tokio::runtime::Builder {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -54,7 +54,7 @@ fn a_manual_page_is_made_of_each_command_and_no_hidden_one() {
 fn the_unit_prevents_restarts_for_what_a_person_must_mend() {
     let unit = fs::read_to_string(deploy("rowlock.service")).unwrap();
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    // Usage, another state than the others, the data folder, the configuration (docs/operations.md).
+    // Usage, another state than the others, the data folder, the configuration (docs/cli.md).
     assert_eq!(value("RestartPreventExitStatus"), Some("64 70 73 78"));
     assert_eq!(value("Type"), Some("notify"));
     let files: u64 = value("LimitNOFILE").unwrap().parse().unwrap();

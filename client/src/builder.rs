@@ -206,10 +206,10 @@ impl ClientBuilder {
 
     /// When to move to the leader from another server that has opened the session (default:
     /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy
-    /// clients, or such that mostly read, get more from all servers than from one (docs/lab/steps.md). The
-    /// leader is recognised if one of the endpoints is written as `client` of its node in `cluster.toml`; a
-    /// leader that cannot be reached is done without. Looked for on each new connection, so a change of the
-    /// leader alone moves nobody. Apache ZooKeeper names no leader.
+    /// clients, or such that mostly read, get more from all servers than from one (docs/decisions/speed.md).
+    /// The leader is recognised if an endpoint is written as `client` of its node in `cluster.toml`. One that
+    /// cannot be reached is done without. Looked for on each new connection, so a change of the leader
+    /// alone moves no session. Apache ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: PreferLeader) -> Self {
         self.prefer_leader = prefer;

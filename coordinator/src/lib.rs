@@ -53,7 +53,7 @@
 //!    misses its heartbeats: the others elect a leader without it. Give it a runtime of its own beside heavy
 //!    work.
 //! 2. One data folder per node, on a disk that it may fill (the log is kept within bounds, see
-//!    `docs/operations.md`).
+//!    `docs/configuration.md`).
 //! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss
 //!    of its disk: it is right for one machine, for tests, and for trying things.
 //! 4. `addresses().http` has no authentication unless `[http]` asks for it: leave it on loopback.

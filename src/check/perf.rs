@@ -97,13 +97,13 @@ impl Perf {
         let why = wrong.join("; ");
         Err(Failure::new(
             REFUSED,
-            format!("{elections}: {why} (docs/operations.md, \"How long a leader may be silent\")"),
+            format!("{elections}: {why} (docs/configuration.md, [raft])"),
         ))
     }
 }
 
-/// By the rule of docs/operations.md: a heartbeat is a round trip and some, an election at least three slow
-/// flushes.
+/// By the rule of docs/configuration.md: a heartbeat is a round trip and some, an election at least three
+/// slow flushes.
 fn judge(raft: &RaftConfig, slow_flush: Duration, slow_trip: Option<Duration>) -> Vec<String> {
     let mut wrong = Vec::new();
     let least = Duration::from_millis(raft.election_timeout_min_ms);

@@ -4,14 +4,19 @@ use super::tree::Tree;
 
 /// What a report should look like: its plots are not there.
 pub const GOLDEN: &str = "/golden.md";
-/// Records of their days: the files that they name may be gone. Their links are checked.
-const RECORDS: &str = "docs/lab/";
-
 /// The contents of the site.
 const CONTENTS: &str = "docs/SUMMARY.md";
+/// A decision is one page: at most so many words beside its tables and code.
+const DECISIONS: &str = "docs/decisions/";
+const DECISION_WORDS: usize = 300;
+/// README, docs and changelog together, tables included. A change that raises it says in its commit for what;
+/// 45,000 are wanted.
+const WORDS: usize = 53_000;
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = absent_from_the_site(tree);
+    found.extend(long_decisions(tree));
+    found.extend(too_many_words(tree, WORDS));
     for (path, text) in tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN)) {
         let mut fenced = false;
         for (at, line) in text.lines().enumerate() {
@@ -21,7 +26,7 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
             }
             let broken =
                 links(line).filter(|link| !leads_somewhere(tree, path, link)).map(|link| ("link", link));
-            let missing = |named: &&str| !path.starts_with(RECORDS) && !exists(tree, path, named);
+            let missing = |named: &&str| !exists(tree, path, named);
             let gone = paths(line).filter(missing).map(|named| ("path", named));
             let all = broken.chain(gone);
             found.extend(all.map(|(what, to)| format!("{path}:{}: no such {what}: {to}", at + 1)));
@@ -39,13 +44,35 @@ fn absent_from_the_site(tree: &Tree) -> Vec<String> {
     absent.map(|(path, _)| format!("{CONTENTS}: {path} is not in it")).collect()
 }
 
+fn long_decisions(tree: &Tree) -> Vec<String> {
+    let decisions = tree.of_kind("md").filter(|(path, _)| path.starts_with(DECISIONS));
+    let counts = decisions.map(|(path, text)| (path, prose(text)));
+    counts
+        .filter(|(_, words)| *words > DECISION_WORDS)
+        .map(|(path, words)| format!("{path}: {words} words beside its tables, at most {DECISION_WORDS}"))
+        .collect()
+}
+
+fn too_many_words(tree: &Tree, most: usize) -> Option<String> {
+    let is_read = |path: &str| path.starts_with("docs/") || ["README.md", "CHANGELOG.md"].contains(&path);
+    let pages = tree.of_kind("md").filter(|(path, _)| is_read(path));
+    let words: usize = pages.map(|(_, text)| text.split_whitespace().count()).sum();
+    (words > most).then(|| format!("README, docs and CHANGELOG: {words} words, at most {most}"))
+}
+
+/// Words outside of tables and fenced blocks.
+fn prose(page: &str) -> usize {
+    let outside = page.split("```").step_by(2).flat_map(str::lines);
+    outside.filter(|line| !line.starts_with('|')).map(|line| line.split_whitespace().count()).sum()
+}
+
 /// The targets of `[text](target)`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("](").filter_map(|(at, _)| line[at + 2..].split(')').next())
 }
 
 /// What stands between backticks and is meant as a file: it has a folder and one of our kinds.
-fn paths(line: &str) -> impl Iterator<Item = &str> {
+pub fn paths(line: &str) -> impl Iterator<Item = &str> {
     // What a build makes is not there yet.
     let ours = |word: &&str| !word.starts_with("target/");
     let plain =
@@ -69,26 +96,10 @@ fn exists(tree: &Tree, from: &str, named: &str) -> bool {
     resolved(tree, from, named).is_some()
 }
 
-/// The path from the root of what a page names relative to the repository, to itself, or to a crate's `src`.
+/// What a page names, from the root of the repository. The page of a crate names files of the crate.
 pub fn resolved(tree: &Tree, from: &str, named: &str) -> Option<String> {
-    let roots = [
-        "",
-        "coordinator/src/",
-        "coordinator/consensus/src/",
-        "coordinator/sessions/src/",
-        "coordinator/transport/src/",
-        "coordinator/types/src/",
-        "coordinator/wal/src/",
-        "coordinator/history/src/",
-        "client/src/",
-        "state/src/",
-        "sim/src/",
-        "proto/src/",
-        "env/src/",
-        "coordinator/",
-    ];
-    let mut all = roots.iter().map(|root| format!("{root}{named}")).chain([joined(from, named)]);
-    all.find(|path| tree.has(path))
+    let is_of_a_crate = from.contains('/') && tree.has(&joined(from, "Cargo.toml"));
+    Some(if is_of_a_crate { joined(from, named) } else { named.to_owned() }).filter(|path| tree.has(path))
 }
 
 /// `path`, seen from the folder of `from`.
@@ -121,7 +132,7 @@ mod tests {
     #[test]
     fn links_to_nothing_and_paths_of_nothing_are_found() {
         let page = "[a](b.md#the-end) [b](b.md#gone) [c](c.md) [d](https://x.y) [e](../README.md)\n\
-                    `b.md` `state/src/gone.rs` `locks/mod.rs`\n```\n[f](f.md)\n```\n";
+                    `b.md` `state/src/gone.rs` `state/src/locks/mod.rs` `locks/mod.rs`\n```\n[f](f.md)\n```\n";
         let files = [
             ("docs/a.md", page),
             ("docs/b.md", "# The end\n"),
@@ -129,9 +140,20 @@ mod tests {
             ("state/src/locks/mod.rs", ""),
         ];
         let found = breaches(&Tree::with(&files));
-        let wanted =
-            ["1: no such link: b.md#gone", "1: no such link: c.md", "2: no such path: state/src/gone.rs"];
+        let wanted = [
+            "1: no such link: b.md#gone",
+            "1: no such link: c.md",
+            "2: no such path: state/src/gone.rs",
+            "2: no such path: locks/mod.rs",
+        ];
         assert_eq!(found, wanted.map(|rest| format!("docs/a.md:{rest}")));
+    }
+
+    #[test]
+    fn the_page_of_a_crate_names_files_of_the_crate() {
+        let page = ("state/README.md", "`src/a.rs` `state/src/a.rs`\n");
+        let files = [page, ("state/src/a.rs", ""), ("state/Cargo.toml", "")];
+        assert_eq!(breaches(&Tree::with(&files)), ["state/README.md:1: no such path: state/src/a.rs"]);
     }
 
     #[test]
@@ -141,8 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_may_name_files_that_are_gone_but_its_links_lead_somewhere() {
-        let found = breaches(&Tree::with(&[("docs/lab/a.md", "`state/src/gone.rs` [a](gone.md)\n")]));
-        assert_eq!(found, ["docs/lab/a.md:1: no such link: gone.md"]);
+    fn pages_that_grow_beyond_their_budget_are_found() {
+        let tree =
+            Tree::with(&[("README.md", "one two"), ("docs/a.md", "| three |"), ("state/README.md", "x")]);
+        assert_eq!(too_many_words(&tree, 5), None);
+        let found = too_many_words(&tree, 4);
+        assert_eq!(found.as_deref(), Some("README, docs and CHANGELOG: 5 words, at most 4"));
+    }
+
+    #[test]
+    fn a_decision_of_too_many_words_is_found_and_its_tables_do_not_count() {
+        let row = "| ten words of a table do not count as prose |\n";
+        let page = |words: usize| format!("{}\n{row}```\n{row}```\n", "word ".repeat(words));
+        let (long, short) = (page(301), page(300));
+        let found = breaches(&Tree::with(&[("docs/decisions/a.md", &long), ("docs/decisions/b.md", &short)]));
+        assert_eq!(found, ["docs/decisions/a.md: 301 words beside its tables, at most 300"]);
     }
 }

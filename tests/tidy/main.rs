@@ -12,6 +12,7 @@ mod layers;
 mod names;
 mod packages;
 mod sizes;
+mod tour;
 mod tree;
 mod weight;
 
@@ -50,6 +51,11 @@ fn published_crates_are_built_on_published_ones() {
 #[test]
 fn types_of_the_glossary_are_where_it_says() {
     holds(glossary::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn names_of_the_tour_stand_in_its_files() {
+    holds(tour::breaches(&Tree::of_the_repository()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Metrics, config keys and exit codes: what the documentation names exists, and what exists is documented.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::Tree;
 
@@ -8,9 +8,10 @@ const METRICS: &str = "coordinator/types/src/metrics/mod.rs";
 const METRICS_PAGE: &str = "docs/metrics.md";
 const KEYS: &str = "coordinator/src/config/parse.rs";
 const KEYS_FILE: &str = "cluster.toml";
+const KEYS_PAGE: &str = "docs/configuration.md";
 const CODES: &str = "terminal/src/exit.rs";
 /// Where a code must be explained.
-const CODES_PAGES: [&str; 2] = ["README.md", "docs/operations.md"];
+const CODES_PAGES: [&str; 2] = ["README.md", "docs/cli.md"];
 /// Names of crates and files, which look like metrics.
 const NO_METRICS: [&str; 16] = [
     "rowlock_bench",
@@ -37,6 +38,7 @@ const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = metrics(tree);
     found.extend(keys(tree));
+    found.extend(reference(tree));
     found.extend(codes(tree));
     found
 }
@@ -104,6 +106,58 @@ fn keys(tree: &Tree) -> Vec<String> {
     lacks.chain(gone).collect()
 }
 
+/// The reference of the configuration has a row for each key of the file, under the heading of its section,
+/// and the default that the file shows.
+fn reference(tree: &Tree) -> Vec<String> {
+    let (Some(file), Some(page)) = (tree.get(KEYS_FILE), tree.get(KEYS_PAGE)) else { return Vec::new() };
+    let rows = rows(page);
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in file.lines().take_while(|line| *line != "# [client.sasl_users]") {
+        let bare = line.trim_start_matches("# ");
+        if bare.starts_with('[') {
+            section = bare.trim_matches(['[', ']']);
+        }
+        for name in key(bare) {
+            let Some(default) = rows.get(&(section, name)) else {
+                found.push(format!("{KEYS_PAGE}: lacks a row for {name} of [{section}]"));
+                continue;
+            };
+            let shown = bare.split_once(" = ").and_then(|(_, value)| value.split("  ").next());
+            let shown = shown.map(str::trim_end).unwrap_or_default();
+            let is_example = line.starts_with('#') || section == "node";
+            if !is_example && *default != format!("`{shown}`") {
+                found.push(format!(
+                    "{KEYS_PAGE}: the default of {name} of [{section}] is {default}, not {shown}"
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// (section, key) and default of the rows below headings like `## [a] and [b]`.
+fn rows(page: &str) -> BTreeMap<(&str, &str), &str> {
+    let mut sections = Vec::new();
+    let mut found = BTreeMap::new();
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            let named = heading.split('[').skip(1).filter_map(|rest| rest.split(']').next());
+            sections = named.filter(|name| !name.is_empty()).collect();
+            if sections.is_empty() {
+                sections.push("");
+            }
+        } else if line.starts_with("| `") {
+            let mut cells = line.split(" | ");
+            let (names, default) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+            for name in names.split('`').skip(1).step_by(2) {
+                found.extend(sections.iter().map(|section| ((*section, name), default)));
+            }
+        }
+    }
+    found
+}
+
 /// The names of `[a.b]` or `[[a]]`.
 fn tables(line: &str) -> Vec<&str> {
     line.trim_start_matches('[').split(']').next().unwrap().split('.').collect()
@@ -131,7 +185,7 @@ fn codes(tree: &Tree) -> Vec<String> {
         .filter(|code| !explained(code))
         .map(|code| format!("exit code {code} is in no page"))
         .collect();
-    for (path, text) in pages {
+    for (path, text) in tree.of_kind("md").filter(|(path, _)| *path != "CHANGELOG.md") {
         for (at, start) in text.match_indices("exit code ") {
             let number =
                 text[at + start.len()..].split(|letter: char| !letter.is_ascii_digit()).next().unwrap();
@@ -173,6 +227,19 @@ mod tests {
         let file = "[raft]\nlimit = 1\n# old_key = 2\n[[user]]\n";
         let found = breaches(&Tree::with(&[(KEYS, code), (KEYS_FILE, file)]));
         assert_eq!(found, ["cluster.toml: lacks the key new_key", "cluster.toml: no such key: old_key"]);
+    }
+
+    #[test]
+    fn a_key_without_a_row_and_a_row_with_another_default_are_found() {
+        let file = "name = \"a\"\n[raft]\nlimit = 1   # why\n# other = 5\n[http]\ntls = false\n";
+        let page = "## Top level\n| `name` | `\"a\"` | x |\n## [raft] and [tls]\n| `limit` | `2` | x |\n\
+                    | `tls` | `false` | x |\n";
+        let wanted = [
+            "docs/configuration.md: the default of limit of [raft] is `2`, not 1",
+            "docs/configuration.md: lacks a row for other of [raft]",
+            "docs/configuration.md: lacks a row for tls of [http]",
+        ];
+        assert_eq!(breaches(&Tree::with(&[(KEYS_FILE, file), (KEYS_PAGE, page)])), wanted);
     }
 
     #[test]

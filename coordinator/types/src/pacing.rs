@@ -2,7 +2,7 @@
 //!
 //! A delay makes the work of many clients cheaper: a log entry, a flush or a frame serves more of them. None
 //! is part of a promise, and none is needed for correctness. What each has bought stands in
-//! `docs/lab/steps.md`.
+//! `docs/decisions/speed.md`.
 //!
 //! | delay | what waits | for what | where |
 //! |---|---|---|---|

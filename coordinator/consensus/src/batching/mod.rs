@@ -1,7 +1,7 @@
 //! The leader makes log entries: it puts all waiting commands into one entry, and keeps a few entries in
 //! flight.
 //!
-//! Batching matters more for throughput than anything else (docs/lab/steps.md). Under load hundreds of
+//! Batching matters more for throughput than anything else (docs/decisions/speed.md). Under load hundreds of
 //! commands share a flush and a round trip, and an idle leader waits for nothing. An entry costs far more
 //! than a command in it. So commands that arrive while an entry is in flight are collected, and leave
 //! together as soon as that entry is applied.

@@ -171,7 +171,7 @@ fn unlock_state() {}
     params(
         ("prefix" = Option<String>, Query, description = "Only those whose path begins so"),
         Limit),
-    responses((status = 200, description = "See docs/operations.md", body = serde_json::Value)))]
+    responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn locks() {}
 
 /// Who holds a lock, and who waits
@@ -181,7 +181,7 @@ fn locks() {}
         ("token" = Option<i64>, Query, description = "Of the place that the question is about"),
         Limit),
     responses(
-        (status = 200, description = "See docs/operations.md", body = serde_json::Value),
+        (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
         OfReport))]
 fn queue() {}
 
@@ -194,7 +194,7 @@ fn queue() {}
         ("before" = Option<String>, Query, description = "What `before` of an answer says"),
         Limit),
     responses(
-        (status = 200, description = "See docs/operations.md", body = serde_json::Value),
+        (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
         OfReport,
         (status = 501, description = "This node keeps no history", body = ProblemDocument,
             content_type = "application/problem+json")))]
@@ -206,7 +206,7 @@ fn history() {}
         ("session" = Option<String>, Query, description = "This one, with its znodes"),
         Limit),
     responses(
-        (status = 200, description = "See docs/operations.md", body = serde_json::Value),
+        (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
         OfReport))]
 fn sessions() {}
 
@@ -218,7 +218,7 @@ fn end_session() {}
 
 /// What this node is and has
 #[utoipa::path(get, path = "/v1/status", tag = "reports",
-    responses((status = 200, description = "See docs/operations.md", body = serde_json::Value)))]
+    responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn status() {}
 
 /// What happens to locks, as server-sent events
