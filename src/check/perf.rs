@@ -95,10 +95,7 @@ impl Perf {
             return Ok(ExitCode::SUCCESS);
         }
         let why = wrong.join("; ");
-        Err(Failure::new(
-            REFUSED,
-            format!("{elections}: {why} (docs/configuration.md, [raft])"),
-        ))
+        Err(Failure::new(REFUSED, format!("{elections}: {why} (docs/configuration.md, [raft])")))
     }
 }
 

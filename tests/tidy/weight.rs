@@ -30,13 +30,13 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 0),
-    ("lines of Rust that ship, without tests", 0),
-    ("doc comments of three words or fewer", 0),
-    ("names of types defined more than three times", 0),
-    ("riddle words in Rust", 0),
-    ("riddle words in pages", 0),
-    ("words in pages", 0),
+    ("lines of Rust, all", 210_000),
+    ("lines of Rust that ship, without tests", 98_000),
+    ("doc comments of three words or fewer", 2_000),
+    ("names of types defined more than three times", 45),
+    ("riddle words in Rust", 800),
+    ("riddle words in pages", 60),
+    ("words in pages", 58_000),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
