@@ -17,7 +17,7 @@ use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, queue_path};
 use crate::machine::{Machine, RESERVED};
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
@@ -37,6 +37,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             Record::Counters { .. } => return damaged("counters come twice"),
             Record::Session { .. }
             | Record::LongestTimeout { .. }
+            | Record::OpenedFrom { .. }
             | Record::Acked { .. }
             | Record::Outcome(_) => restore_session(&mut sessions, record)?,
             Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
@@ -124,6 +125,12 @@ fn restore_session(sessions: &mut Sessions, record: Record) -> Result<(), Snapsh
                 return damaged("a session has a bad timeout");
             }
             sessions.had_timeout(session, longest_ms);
+        }
+        Record::OpenedFrom { session, host } => {
+            if sessions.get(session).is_none_or(|known| known.host() != Host::UNKNOWN) {
+                return damaged("a session has a bad host");
+            }
+            sessions.was_opened_from(session, host);
         }
         Record::Acked { session, acked } => {
             if sessions.get(session).is_none() {
