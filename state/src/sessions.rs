@@ -13,7 +13,7 @@ use rowlock_proto::path::levels;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::arena::Number;
-use crate::command::Attachment;
+use crate::command::{Attachment, Proposal};
 use crate::cost::{END_GRANTS_MAX, end_steps, end_steps_at};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
@@ -418,16 +418,16 @@ impl Machine {
 
     pub(crate) fn create_session<S: EventSink + ?Sized>(
         &mut self,
-        (node, who): (NodeId, &[Id]),
+        by: &Proposal,
         proof: Proof,
         timeout_ms: u32,
         sink: &mut S,
     ) -> Outcome {
         let zxid = self.next_zxid();
-        let session = session_id(node, zxid);
+        let session = session_id(by.origin.node, zxid);
         assert!(session.0 > 0, "the id of a session is a positive number");
         let attachment = Attachment(1);
-        let opened = Session::new(proof, timeout_ms, attachment).from_host(Host::among(who));
+        let opened = Session::new(proof, timeout_ms, attachment).from_host(Host::among(&by.identities));
         self.sessions.open(session, opened);
         sink.session_opened(session, attachment, timeout_ms);
         Outcome::Session { session, attachment, timeout_ms }

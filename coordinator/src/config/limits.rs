@@ -17,9 +17,9 @@ const MEMORY_MIN_BYTES: u64 = 256 << 20;
 pub struct LimitsConfig {
     /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
     pub sessions: u64,
-    /// A host (an IPv4 address, or the /64 of an IPv6 address) may open a session while it has fewer than this
-    /// many times the sessions that are still free: 4 leaves four fifths of them to one host, and four ninths
-    /// to each of two. 0: no shares.
+    /// A host (an IPv4 address, or the /64 of an IPv6 address) may open a session while it has fewer than
+    /// this many times the sessions that are still free: 4 leaves four fifths of them to one host, and four
+    /// ninths to each of two. 0: no shares.
     pub sessions_share: u64,
     /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the
     /// machine (or the cgroup) has, since a snapshot needs the state once more while it is checked, and the

@@ -193,8 +193,8 @@ impl Shared {
         }
     }
 
-    /// Whether a password of this user is judged at all, and counts if it is right. A wrong one is counted and
-    /// logged; a host that has been wrong too often is refused for a moment.
+    /// Whether a password of this user is judged at all, and counts if it is right. A wrong one is counted
+    /// and logged; a host that has been wrong too often is refused for a moment.
     pub(super) fn may_prove(&self, peer: &ClientConnection, user: &Who<'_>, is_right: bool) -> bool {
         let addr = peer.addr;
         let verdict = self.guesses.judge(addr.ip(), &user.to_string(), is_right, time::now());

@@ -56,6 +56,7 @@ impl Opened {
         if session.timeout_ms >= LASTING_MS {
             self.lasting = count(self.lasting).expect(counted);
         }
+        assert!(self.lasting <= self.sessions, "a lasting session is a session");
     }
 }
 
@@ -79,6 +80,7 @@ impl Hosts {
                 self.by_host.insert(session.host, of_host);
             }
         }
+        assert!(self.by_host.len() as u64 <= self.all.sessions, "a host without sessions is counted");
     }
 
     pub(super) fn remove(&mut self, session: &Session) {
@@ -89,6 +91,7 @@ impl Hosts {
         if of_host.sessions == 0 {
             self.by_host.remove(&session.host);
         }
+        assert_eq!(self.by_host.is_empty(), self.all.sessions == 0, "every session has a host");
     }
 
     pub(super) fn check(&self, sessions: &Sessions) -> Result<(), String> {
@@ -132,6 +135,7 @@ impl Sessions {
         self.hosts.remove(session);
         change(session);
         self.hosts.add(session);
+        assert!(session.timeout_ms <= session.longest_timeout_ms, "{id} has had its timeout");
         session.hasher = session.hasher(id);
         let (new, old) = session.rehash();
         self.digest = self.digest.wrapping_sub(old).wrapping_add(new);

@@ -28,8 +28,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
-    let mut acls = Vec::new();
-    let mut builder = Builder::default();
+    let (mut acls, mut builder) = (Vec::new(), Builder::default());
     let (mut last_entry, mut cluster, mut upgrade) = (Ordinal::default(), None, Upgrade::default());
     let digest = loop {
         let record = records.next()?;
