@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::moment;
+use crate::print::safe_lines;
 
 /// Save the state of a cluster to a file, and make a new cluster from one
 ///
@@ -67,7 +68,7 @@ fn told(header: &Header) -> String {
         out.push_str(&format!("{}{member}\n", if at == 0 { "members   " } else { "          " }));
     }
     // The text comes from a file that anybody may have made.
-    out.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    safe_lines(&out)
 }
 
 fn document(header: &Header, path: &std::path::Path) -> Value {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cluster::failed;
 use crate::exit::{Failure, LOST};
 use crate::paint::Paint;
-use crate::print::{errln, print};
+use crate::print::{errln, print, safe};
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -119,11 +119,6 @@ fn text(value: &Value) -> String {
     safe(text)
 }
 
-/// Text from another client without what a terminal would obey.
-pub fn safe(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// A number of milliseconds: as a span for people, as it is for scripts.
 fn span(form: Form, value: &Value) -> String {
     match (form, value.as_i64()) {
@@ -160,7 +155,7 @@ mod tests {
 
     #[test]
     fn labels_of_others_cannot_speak_to_the_terminal() {
-        assert_eq!(text(&json!("a\x1b[2Jb\tc\nd")), "a [2Jb c d");
+        assert_eq!(text(&json!("a\x1b[2Jb\u{202e}")), "a [2Jb ");
         assert_eq!((text(&json!("")).as_str(), text(&Value::Null).as_str()), ("-", "-"));
         assert_eq!(text(&json!(7)), "7");
     }

@@ -16,7 +16,7 @@ use rowlock_proto::{Stat, Version, path};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, IO, USAGE};
-use crate::print::print;
+use crate::print::{print, safe_json};
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -57,7 +57,7 @@ fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
 
 /// Writes a JSON value to stdout, as one line.
 pub fn print_json(value: &Value) -> Result<(), Failure> {
-    print(format!("{value}\n").as_bytes())
+    print(format!("{}\n", safe_json(&value.to_string())).as_bytes())
 }
 
 /// Bytes as a JSON string, or as a list of numbers if they are no text.

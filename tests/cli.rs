@@ -165,10 +165,15 @@ async fn lock_exits_with_the_code_of_its_command() {
     assert!(value("ROWLOCK_LOCK_KEY").starts_with("/locks/my%20lock/"), "{out}");
     assert!(value("ROWLOCK_SESSION_ID").starts_with("0x"), "{out}");
     assert!(!out.contains("ROWLOCK_AUTH"), "{out}");
-    for (flags, expected) in [(&[][..], "none\n"), (&["--pass-auth"], "digest:u:p\n")] {
-        let show = ["l", "-c", "echo ${ROWLOCK_AUTH:-none}"];
+    let credentials =
+        [("ROWLOCK_AUTH", "digest:u:p"), ("ROWLOCK_TOKEN", "rowlock_t"), ("ROWLOCK_FROM_AUTH", "digest:v:q")];
+    for (flags, expected) in
+        [(&[][..], "none none none\n"), (&["--pass-auth"], "digest:u:p rowlock_t digest:v:q\n")]
+    {
+        let show =
+            ["l", "-c", "echo ${ROWLOCK_AUTH:-none} ${ROWLOCK_TOKEN:-none} ${ROWLOCK_FROM_AUTH:-none}"];
         let arguments: Vec<&str> = ["lock"].iter().chain(flags).chain(&show).copied().collect();
-        let child = rowlock(&cluster.folder, &arguments).env("ROWLOCK_AUTH", "digest:u:p").spawn().unwrap();
+        let child = rowlock(&cluster.folder, &arguments).envs(credentials).spawn().unwrap();
         let said = tokio::task::spawn_blocking(move || finish(child)).await.unwrap();
         assert_eq!((said.code, said.out.as_str()), (0, expected), "{}", said.err);
     }

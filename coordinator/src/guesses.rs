@@ -1,63 +1,70 @@
-//! How often an address may be wrong about a secret (the superuser's password, a token of HTTP), so that none
-//! is found by trying.
+//! How often a host may try a secret that people choose (a password of the superuser or of a SASL user), so
+//! that none is found by trying.
+//!
+//! A right password always counts from a host where it has counted before: otherwise a client that guesses
+//! would lock out everyone behind the same proxy. So guesses are unlimited for a client that shares an
+//! address with the user it attacks.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{GUESSERS_MAX, GUESSES_MAX, GUESSES_WITHIN};
+use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
 
-/// Addresses that were wrong lately.
-#[derive(Debug, Default)]
-pub(crate) struct Guesses {
-    lately: Mutex<BTreeMap<IpAddr, Wrong>>,
+use crate::rate::{self, Bucket, PerHost};
+
+/// What becomes of a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is right, and counts.
+    Right,
+    /// It is wrong.
+    Wrong,
+    /// Its host has been wrong too often; whether it was right is not said.
+    TooMany,
 }
 
+/// The hosts that were wrong lately, and the users who were right.
 #[derive(Debug)]
-struct Wrong {
-    since: Instant,
-    times: u32,
+pub(crate) struct Guesses {
+    wrong: PerHost,
+    /// Who has proven to be whom, from where.
+    proven: Mutex<BTreeSet<(IpAddr, String)>>,
 }
 
-impl Wrong {
-    fn is_over(&self, now: Instant) -> bool {
-        now.saturating_since(self.since) >= GUESSES_WITHIN
+impl Default for Guesses {
+    fn default() -> Self {
+        Guesses {
+            wrong: PerHost::new(Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND)),
+            proven: Mutex::default(),
+        }
     }
 }
 
 impl Guesses {
-    /// Whether a secret from there is looked at now. If not, a right one fails too: else guessing would go
-    /// on.
-    pub(crate) fn may_try(&self, addr: IpAddr, now: Instant) -> bool {
-        let lately = self.lately.lock();
-        let key = key(&lately, addr);
-        lately.get(&key).is_none_or(|wrong| wrong.is_over(now) || wrong.times < GUESSES_MAX)
-    }
-
-    /// A secret from there was wrong.
-    pub(crate) fn wrong(&self, addr: IpAddr, now: Instant) {
-        let mut lately = self.lately.lock();
-        if lately.len() >= GUESSERS_MAX {
-            lately.retain(|_, wrong| !wrong.is_over(now));
+    /// Judges a password for this user.
+    pub(crate) fn judge(&self, addr: IpAddr, user: &str, is_right: bool, now: Instant) -> Verdict {
+        let key = (rate::host(addr), user.to_owned());
+        if is_right && self.proven.lock().contains(&key) {
+            return Verdict::Right;
         }
-        let key = key(&lately, addr);
-        let wrong = lately.entry(key).or_insert(Wrong { since: now, times: 0 });
-        if wrong.is_over(now) {
-            *wrong = Wrong { since: now, times: 0 };
+        let counts = self
+            .wrong
+            .with(addr, now, |bucket| if is_right { bucket.left(now) > 0 } else { bucket.take(now) });
+        match (counts, is_right) {
+            (false, _) => Verdict::TooMany,
+            (true, false) => Verdict::Wrong,
+            (true, true) => {
+                let mut proven = self.proven.lock();
+                if proven.len() >= HOSTS_COUNTED_MAX {
+                    proven.pop_first();
+                }
+                proven.insert(key);
+                Verdict::Right
+            }
         }
-        wrong.times += 1;
     }
-}
-
-/// A host of IPv6 has a whole /64. Beyond the bound of addresses all new ones count as one.
-fn key(lately: &BTreeMap<IpAddr, Wrong>, addr: IpAddr) -> IpAddr {
-    let key = match addr.to_canonical() {
-        IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        ip => ip,
-    };
-    let fits = lately.contains_key(&key) || lately.len() < GUESSERS_MAX;
-    if fits { key } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) }
 }
 
 #[cfg(test)]
@@ -66,35 +73,27 @@ mod tests {
 
     use super::*;
 
-    fn v4(n: u32) -> IpAddr {
-        IpAddr::from(n.to_be_bytes())
-    }
-
-    fn tries(guesses: &Guesses, addr: IpAddr, now: Instant) -> usize {
-        (0..1_000).take_while(|_| guesses.may_try(addr, now)).map(|_| guesses.wrong(addr, now)).count()
+    #[test]
+    fn a_host_that_guesses_locks_out_itself_and_nobody_who_was_right_there_before() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        let [here, there] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        assert_eq!(guesses.judge(here, "super", true, now), Verdict::Right);
+        for _ in 0..GUESSES_PER_SECOND {
+            assert_eq!(guesses.judge(here, "super", false, now), Verdict::Wrong);
+        }
+        assert_eq!(guesses.judge(here, "super", false, now), Verdict::TooMany);
+        assert_eq!(guesses.judge(here, "super", true, now), Verdict::Right, "as before");
+        assert_eq!(guesses.judge(here, "bob", true, now), Verdict::TooMany, "it may be a guess");
+        assert_eq!(guesses.judge(there, "bob", true, now), Verdict::Right);
+        assert_eq!(guesses.judge(here, "bob", true, now + Duration::from_secs(1)), Verdict::Right);
     }
 
     #[test]
-    fn an_address_may_be_wrong_so_often_in_a_second_and_others_are_not_concerned() {
+    fn users_are_remembered_up_to_a_bound() {
         let (guesses, now) = (Guesses::default(), Instant::now());
-        let most = GUESSES_MAX as usize;
-        assert_eq!(tries(&guesses, v4(1), now), most);
-        assert_eq!(tries(&guesses, v4(1), now + Duration::from_millis(999)), 0);
-        assert_eq!(tries(&guesses, v4(2), now), most);
-        assert_eq!(tries(&guesses, v4(1), now + GUESSES_WITHIN), most);
-        let of_host = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
-        assert_eq!(tries(&guesses, of_host(1), now), most);
-        assert_eq!(tries(&guesses, of_host(2), now), 0, "a /64 is one host");
-    }
-
-    #[test]
-    fn very_many_addresses_are_remembered_up_to_a_bound_and_then_count_as_one() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
-        let all = u32::try_from(2 * GUESSERS_MAX).unwrap();
-        let tried: usize = (0..all).map(|n| tries(&guesses, v4(n), now)).sum();
-        assert!(guesses.lately.lock().len() <= GUESSERS_MAX + 1);
-        assert_eq!(tried, (GUESSERS_MAX + 1) * GUESSES_MAX as usize);
-        assert_eq!(tries(&guesses, v4(all), now + GUESSES_WITHIN), GUESSES_MAX as usize);
-        assert_eq!(guesses.lately.lock().len(), 1);
+        for n in 0..2 * HOSTS_COUNTED_MAX as u32 {
+            assert_eq!(guesses.judge(IpAddr::from(n.to_be_bytes()), "super", true, now), Verdict::Right);
+        }
+        assert_eq!(guesses.proven.lock().len(), HOSTS_COUNTED_MAX);
     }
 }

@@ -12,6 +12,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
 use crate::world::{self, Disk, DiskFile, Open};
 
 /// Permissions of files that this module makes: the owner's only.
@@ -21,6 +23,9 @@ const DIR_MODE: u32 = 0o700;
 const RIGHTS_OF_OTHERS: u32 = 0o077;
 /// Those that lead others through a directory.
 const SEARCH_OF_OTHERS: u32 = 0o011;
+
+/// Opening a pipe does not wait for its other side. It means nothing to regular files.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// A directory; names inside it are plain file names.
 #[derive(Clone)]
@@ -62,6 +67,13 @@ impl std::fmt::Debug for Dir {
 
 fn not_a_directory(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a directory", path.display()))
+}
+
+/// A file that has an end.
+fn regular(file: fs::File) -> io::Result<fs::File> {
+    let is_regular = file.metadata()?.is_file();
+    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file");
+    is_regular.then_some(file).ok_or_else(not_regular)
 }
 
 fn parent(path: &Path) -> Option<&Path> {
@@ -164,11 +176,12 @@ impl Dir {
         self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true))
     }
 
-    fn open_as(&self, name: &str, how: Open, options: &fs::OpenOptions) -> io::Result<File> {
+    fn open_as(&self, name: &str, how: Open, options: &mut fs::OpenOptions) -> io::Result<File> {
         let path = self.path.join(name);
         let inner = match &self.disk {
             Some(disk) => FileIn::World(disk.open(&path, how)?),
-            None => FileIn::Reality(options.open(path)?),
+            // A pipe, which has no end that could be looked for, would keep us waiting for its other side.
+            None => FileIn::Reality(regular(options.custom_flags(NONBLOCK).open(path)?)?),
         };
         Ok(File { inner })
     }
@@ -433,6 +446,19 @@ mod tests {
         assert_eq!(dir.read("one").expect("reads"), b"2");
         dir.rename("two", "three").expect("renames");
         assert_eq!(dir.list().expect("lists"), ["one", "three"]);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_nobody_waits_for_its_other_side() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::create(&temp.path().join("a")).expect("creates it");
+        let made = std::process::Command::new("mkfifo").arg(temp.path().join("a/pipe")).status();
+        assert!(made.expect("it runs").success() && dir.sub("b").is_ok());
+        for name in ["pipe", "b"] {
+            let error = dir.open_to_read(name).expect_err("it has no end");
+            assert_eq!(error.to_string(), "this is not a regular file", "{name}");
+        }
+        assert!(dir.open_file("pipe").is_err());
     }
 
     #[test]

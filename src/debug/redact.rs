@@ -13,7 +13,11 @@ pub(super) const REMOVED: &str = "(removed)";
 /// a lock's queue.
 const FIELDS: [&str; 6] = ["label", "data", "data_base64", "secret", "password", "digest_of"];
 /// What stands behind one of these in a line of a log is a secret, up to the next blank.
-const ANNOUNCED: [&str; 4] = ["Bearer ", "super:", "digest:", "rowlock_token_"];
+const ANNOUNCED: [&str; 3] = ["Bearer ", "super:", "digest:"];
+/// Tokens of HTTP begin by this, and so do the names of metrics.
+const TOKEN: &str = "rowlock_";
+/// Hexadecimal digits behind it: a token has 64. Fewer may be the rest of one.
+const TOKEN_DIGITS_MIN: usize = 16;
 /// A shorter word would be found in words that are none.
 const SECRET_MIN: usize = 4;
 
@@ -48,7 +52,7 @@ impl Redactor {
         for word in ANNOUNCED {
             clean = without_announced(&clean, word);
         }
-        clean
+        without_tokens(&clean)
     }
 
     /// A node's document without fields that clients fill.
@@ -83,6 +87,19 @@ fn without_announced(text: &str, word: &str) -> String {
     clean
 }
 
+fn without_tokens(text: &str) -> String {
+    let mut parts = text.split(TOKEN);
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_hexdigit).count();
+        clean.push_str(TOKEN);
+        let is_token = digits >= TOKEN_DIGITS_MIN;
+        clean.push_str(if is_token { REMOVED } else { "" });
+        clean.push_str(&part[if is_token { digits } else { 0 }..]);
+    }
+    clean
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -97,6 +114,14 @@ mod tests {
                      auth \"digest:(removed)\" ok";
         assert_eq!(redactor.text(text), clean);
         assert_eq!(redactor.text("super: "), "super: ");
+    }
+
+    #[test]
+    fn tokens_go_and_names_of_metrics_stay() {
+        let (_, token) = rowlock_coordinator::tokens::Token::new("ci".to_owned(), [].into(), None);
+        let text = format!("?token={token}&a rowlock_sessions 7, rowlock_added {token}");
+        let clean = "?token=rowlock_(removed)&a rowlock_sessions 7, rowlock_added rowlock_(removed)";
+        assert_eq!(Redactor::new([]).text(&text), clean);
     }
 
     #[test]

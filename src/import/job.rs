@@ -25,7 +25,7 @@ use crate::cluster::failed;
 use crate::exit::{Failure, LOST, REFUSED};
 use crate::print::{errln, print};
 use crate::signals::Stop;
-use crate::znode::Output;
+use crate::znode::{Output, print_json};
 
 /// See the module.
 pub struct Job<'a> {
@@ -102,7 +102,7 @@ impl<'a> Job<'a> {
         let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
         if self.options.dry_run {
             match self.options.output {
-                Output::Json => print(format!("{}\n", show::plan_json(&plan, &conflicts)).as_bytes())?,
+                Output::Json => print_json(&show::plan_json(&plan, &conflicts))?,
                 Output::Simple => print(show::plan_lines(&plan, &conflicts, true).as_bytes())?,
             }
         } else {

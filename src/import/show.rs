@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::plan::{Notes, Plan};
 use super::verify::Verified;
 use super::window::Amount;
+use crate::print::safe_lines;
 
 /// One phase of the work. On a terminal one line that is overwritten; else a line every few seconds.
 pub struct Progress {
@@ -98,7 +99,8 @@ pub fn plan_lines(plan: &Plan, conflicts: &Notes, is_full: bool) -> String {
     {
         out += &notes_lines(what, notes);
     }
-    out
+    // Paths and texts of the source.
+    safe_lines(&out)
 }
 
 fn notes_lines(what: &str, notes: &Notes) -> String {

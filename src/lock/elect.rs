@@ -14,7 +14,7 @@ use super::under::{self, Over, Setting};
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
-use crate::print::print;
+use crate::print::{print, safe};
 use crate::znode::{Output, print_json};
 
 /// Lead an election while a command runs, or until a signal; or follow who leads
@@ -32,7 +32,7 @@ pub struct Elect {
     #[arg(short = 'o', long = "output", value_enum, default_value_t, requires = "listen")]
     output: Output,
     /// Answer HTTP there: 200 while we lead, 503 with the leader's name otherwise; :PORT is one of this
-    /// machine only, for others say 0.0.0.0:PORT
+    /// machine only, for others say 0.0.0.0:PORT. Requests must be for an IP address, localhost or HOST
     #[arg(long, value_name = "ADDR", conflicts_with = "listen", value_parser = sign::address)]
     http: Option<String>,
     /// Give up when we do not lead after this many seconds
@@ -93,9 +93,9 @@ impl Elect {
             let leader = observer.next().await.map_err(|e| failed(self.name.as_said(), &e))?;
             match self.output {
                 Output::Json => print_json(&leader.map_or(serde_json::Value::Null, |leader| json(&leader)))?,
-                Output::Simple => {
-                    print(format!("{}\n", leader.map(|leader| leader.value).unwrap_or_default()).as_bytes())?
-                }
+                Output::Simple => print(
+                    format!("{}\n", safe(&leader.map(|leader| leader.value).unwrap_or_default())).as_bytes(),
+                )?,
             }
         }
     }

@@ -41,13 +41,13 @@ impl Job {
     pub fn start(
         words: &[OsString],
         env: &[(&'static str, String)],
-        kept_back: Option<&'static str>,
+        kept_back: &[&str],
     ) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = hear(SignalKind::child())?;
         let mut command = Command::new(OURSELVES);
         command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
-        kept_back.map(|name| command.env_remove(name));
+        kept_back.iter().for_each(|name| drop(command.env_remove(name)));
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let child = command.kill_on_drop(true).process_group(0).spawn().map_err(failed)?;
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -81,24 +81,31 @@ impl Job {
     }
 
     /// Returns when it ends, or with the signal that has stopped it. Cancel safe.
+    ///
+    /// Invariant: an end is only looked at. Until [`Job::ended`] takes note of it no other process can get
+    /// the number of the command's group, so the warden, which knows nothing but that, kills no other one.
     pub async fn changed(&mut self) -> Result<Change, Failure> {
-        loop {
-            if let Some(signal) = self.stopped() {
-                return Ok(Change::Stopped(signal));
+        while self.child.id().is_some() {
+            if let Some(change) = self.change()? {
+                return Ok(change);
             }
-            tokio::select! {
-                biased;
-                ended = wait(&mut self.child) => return ended.map(Change::Ended),
-                _ = self.children.recv() => {}
-            }
+            self.children.recv().await;
         }
+        self.ended().await.map(Change::Ended)
     }
 
-    /// A stop that was not reported yet. Never consumes the command's end, which `ended` reports.
-    fn stopped(&self) -> Option<Signal> {
-        self.child.id()?;
-        let status = waitid(WaitId::Pid(self.group), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
-        Signal::from_named_raw(status.ok()??.stopping_signal()?)
+    /// Its end, or a stop that was not reported yet.
+    fn change(&self) -> Result<Option<Change>, Failure> {
+        let look = |which| waitid(WaitId::Pid(self.group), which | WaitIdOptions::NOHANG);
+        let ended =
+            look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map_err(|e| cannot_wait(&e.into()))?;
+        if let Some(status) = ended {
+            let signal = status.terminating_signal();
+            let code = status.exit_status().or_else(|| signal.map(|signal| 128 + signal));
+            return Ok(Some(Change::Ended(Ended::new(code, signal))));
+        }
+        let stop = look(WaitIdOptions::STOPPED).ok().flatten().and_then(|status| status.stopping_signal());
+        Ok(stop.and_then(Signal::from_named_raw).map(Change::Stopped))
     }
 }
 
@@ -113,13 +120,45 @@ pub enum Change {
 
 async fn wait(child: &mut Child) -> Result<Ended, Failure> {
     let status = child.wait().await;
-    status.map(ended).map_err(|e| Failure::new(SOFTWARE, format!("cannot wait for the command: {e}")))
+    status.map(ended).map_err(|e| cannot_wait(&e))
+}
+
+fn cannot_wait(why: &std::io::Error) -> Failure {
+    Failure::new(SOFTWARE, format!("cannot wait for the command: {why}"))
 }
 
 fn ended(status: ExitStatus) -> Ended {
-    let number = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    Ended {
-        code: number.and_then(|n| u8::try_from(n).ok()).unwrap_or(u8::MAX),
-        signal: status.signal().and_then(Signal::from_named_raw),
+    Ended::new(status.code().or_else(|| status.signal().map(|signal| 128 + signal)), status.signal())
+}
+
+impl Ended {
+    fn new(code: Option<i32>, signal: Option<i32>) -> Ended {
+        Ended {
+            code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX),
+            signal: signal.and_then(Signal::from_named_raw),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::test_kill_process_group;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_group_of_an_ended_command_is_its_own_until_the_end_is_taken_note_of() {
+        for (command, code) in [("exit 3", 3), ("kill -9 $$", 137)] {
+            let children = hear(SignalKind::child()).unwrap();
+            let child = Command::new("sh").args(["-c", command]).process_group(0).spawn().unwrap();
+            let group = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+            let mut job = Job { child, group, children };
+            let Change::Ended(seen) = job.changed().await.unwrap() else { panic!("nothing stops it") };
+            assert_eq!(seen.code, code);
+            assert!(test_kill_process_group(group).is_ok(), "its number is not free yet");
+            assert_eq!(job.ended().await.unwrap(), seen);
+            assert!(test_kill_process_group(group).is_err());
+            assert_eq!(job.changed().await.unwrap(), Change::Ended(seen));
+        }
     }
 }

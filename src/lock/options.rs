@@ -201,7 +201,7 @@ pub struct Work {
     /// Run this with `sh -c`
     #[arg(short = 'c', long, visible_alias = "command", value_name = "COMMAND", conflicts_with = "words")]
     shell: Option<OsString>,
-    /// Give the command ROWLOCK_AUTH, too, if it is set here
+    /// Pass ROWLOCK_AUTH, ROWLOCK_TOKEN and ROWLOCK_FROM_AUTH on to the command
     #[arg(long)]
     pub pass_auth: bool,
     /// Say on stderr what happens

@@ -110,7 +110,7 @@ impl Queued {
 /// ` (held by worker-7 for 20 s, 2 before us)`, as far as it is known.
 fn place_in(queue: &Queue, session: SessionId) -> String {
     let holder = queue.holders.first().map(|holder| {
-        let label = holder.place.label.as_deref().map(crate::explain::safe).filter(|label| !label.is_empty());
+        let label = holder.place.label.as_deref().map(crate::print::safe).filter(|label| !label.is_empty());
         let others = match queue.holder_count {
             0 | 1 => String::new(),
             more => format!(" and {} more", more - 1),

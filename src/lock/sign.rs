@@ -5,7 +5,7 @@
 //! process was paused. Invariant: no answer of 200 begins when the lead is lost or given back.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub struct Sign {
 
 /// What an answer is made of.
 struct Known {
+    /// The host that we were told to listen at.
+    host: String,
     session: OnceLock<Client>,
     /// Of our own lead.
     lead: OnceLock<(Loss, Value)>,
@@ -63,7 +65,8 @@ impl Sign {
             Failure::new(UNAVAILABLE, format!("--http {addr}: {e}; name an address that is free"))
         })?;
         let (tell, leader) = watch::channel(Value::Null);
-        let known = Arc::new(Known { session: OnceLock::new(), lead: OnceLock::new(), leader });
+        let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).to_owned();
+        let known = Arc::new(Known { host, session: OnceLock::new(), lead: OnceLock::new(), leader });
         let addr = listener.local_addr();
         // It ends with the runtime.
         task::spawn("sign", serve(listener, known.clone()));
@@ -148,10 +151,35 @@ async fn exchange(mut stream: Stream, known: &Known) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the request is for this host. A page of another site that lets its name point to our address (DNS
+/// rebinding) makes a browser ask for that name.
+fn is_for_us(head: &[u8], ours: &str) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let named: Vec<&str> = head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("host")))
+        .map(|(_, host)| host.trim())
+        .collect();
+    match named[..] {
+        // By HTTP/1.0, which no browser speaks.
+        [] => head.lines().next().is_some_and(|line| line.ends_with("HTTP/1.0")),
+        [host] => {
+            let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+            let host = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(host, _)| host);
+            let ip = host.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(host);
+            ip.parse::<IpAddr>().is_ok()
+                || ["localhost", ours].iter().any(|name| host.eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    }
+}
+
 /// The same for all paths: what checks health has its own idea of them.
 fn answer(head: &[u8], known: &Known) -> String {
     let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
     let (status, body) = match method {
+        _ if !is_for_us(head, &known.host) => ("421 Misdirected Request", String::new()),
         b"GET" | b"HEAD" => {
             let (leads, leader) = known.answer();
             let status = if leads { "200 OK" } else { "503 Service Unavailable" };
@@ -184,14 +212,35 @@ mod tests {
     #[test]
     fn who_knows_of_no_leader_answers_get_and_head_with_503_and_refuses_the_rest() {
         let (_tell, leader) = watch::channel(Value::Null);
-        let known = Known { session: OnceLock::new(), lead: OnceLock::new(), leader };
-        let get = answer(b"GET /any HTTP/1.1\r\n\r\n", &known);
+        let host = "sidecar".to_owned();
+        let known = Known { host, session: OnceLock::new(), lead: OnceLock::new(), leader };
+        let get = answer(b"GET /any HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n\r\n", &known);
         assert!(
             get.starts_with("HTTP/1.1 503 ") && get.ends_with("{\"leader\":null,\"leads\":false}\n"),
             "{get}"
         );
-        let head = answer(b"HEAD / HTTP/1.1\r\n\r\n", &known);
+        let head = answer(b"HEAD / HTTP/1.0\r\n\r\n", &known);
         assert!(head.starts_with("HTTP/1.1 503 ") && head.ends_with("\r\n\r\n"), "{head}");
-        assert!(answer(b"POST / HTTP/1.1\r\n\r\n", &known).starts_with("HTTP/1.1 405 "));
+        assert!(answer(b"POST / HTTP/1.1\r\nHost: [::1]\r\n\r\n", &known).starts_with("HTTP/1.1 405 "));
+    }
+
+    #[test]
+    fn a_request_for_a_foreign_name_is_misdirected() {
+        for (host, is_ours) in [
+            ("localhost:4040", true),
+            ("LOCALHOST", true),
+            ("10.1.2.3:80", true),
+            ("[fd00::1]:80", true),
+            ("sidecar:4040", true),
+            ("evil.example:4040", false),
+            ("localhost.evil.example", false),
+            ("", false),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+            assert_eq!(is_for_us(head.as_bytes(), "sidecar"), is_ours, "{host}");
+        }
+        for head in ["GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"] {
+            assert!(!is_for_us(head.as_bytes(), "sidecar"), "{head}");
+        }
     }
 }

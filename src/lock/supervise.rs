@@ -73,6 +73,8 @@ impl<H: Held> Supervised<'_, H> {
         if end.is_ok() {
             // The command itself has ended, and nothing that outlives it on purpose is our business.
             self.warden.dismiss();
+            // Only now may another process get its number.
+            self.job.ended().await?;
         }
         let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(group));
         if let Some(terminal) = self.terminal.as_ref().filter(|_| had_terminal) {

@@ -79,7 +79,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         }
         let environment = environment_of(client, &held, name, owner);
         // Who may take the lock is not therefore to be known to all that runs under it.
-        let kept_back = if work.pass_auth { None } else { Some(AUTH) };
+        let kept_back = if work.pass_auth { &[][..] } else { &CREDENTIALS };
         let job = Job::start(&words, &environment, kept_back)?;
         let terminal = Terminal::controlling();
         Supervised { held: &held, name, job, warden, terminal, client }.run(passed).await?
@@ -103,8 +103,8 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
     Ok(over)
 }
 
-/// A credential.
-const AUTH: &str = "ROWLOCK_AUTH";
+/// Variables with secrets that programs of ours read.
+const CREDENTIALS: [&str; 3] = ["ROWLOCK_AUTH", "ROWLOCK_TOKEN", "ROWLOCK_FROM_AUTH"];
 
 /// What runs under a lock finds this in its environment.
 fn environment_of<H: Held>(

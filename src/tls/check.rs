@@ -10,7 +10,7 @@ use super::folder::Folder;
 use super::judge::{Candidate, Finding, Role, What, judge};
 use super::{Output, Place, cluster_file, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
-use crate::print::{errln, print};
+use crate::print::{errln, print, safe};
 use crate::table::table;
 
 /// Show certificates and keys, and whether nodes and clients would take them
@@ -127,7 +127,7 @@ fn row(finding: &Finding) -> [String; 6] {
     [
         finding.file.display().to_string(),
         finding.what.text(),
-        names.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect(),
+        safe(&names),
         certificate.map_or_else(dash, |one| date(one.expires_ms)),
         certificate.map_or_else(dash, |one| days_left(one.expires_ms).to_string()),
         signed_by,

@@ -6,9 +6,9 @@ use rowlock_env::time;
 use serde_json::{Value, json};
 
 use super::{Answer, Shown};
-use crate::explain::safe;
 use crate::moment;
 use crate::paint::Paint;
+use crate::print::safe;
 use crate::table::{fitted, terminal_width};
 
 const NODES: [&str; 11] =

@@ -6,6 +6,8 @@ use rowlock_proto::request::{Create, Op};
 use rowlock_state::command::{Command, Proposal};
 use serde_json::{Value, json};
 
+use crate::print::safe;
+
 /// Whether the data of znodes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
@@ -135,9 +137,7 @@ fn put(said: &mut Value, bytes: Option<&[u8]>, data: Data) {
 pub fn line(command: &Value) -> String {
     let mut out = command["op"].as_str().unwrap_or_default().to_owned();
     for (name, value) in command.as_object().into_iter().flatten().filter(|(name, _)| *name != "op") {
-        let text = value.to_string();
-        let safe: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        out.push_str(&format!(" {name}={safe}"));
+        out.push_str(&format!(" {name}={}", safe(&value.to_string())));
     }
     out
 }

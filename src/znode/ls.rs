@@ -1,6 +1,7 @@
 //! `rowlock ls`: names of children.
 
 use std::collections::VecDeque;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Error};
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::{Output, check_path, print_json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
-use crate::print::print;
+use crate::print::{print, safe_lines};
 
 /// List the children of a znode
 #[derive(clap::Args)]
@@ -40,7 +41,10 @@ impl Ls {
         match self.output {
             Output::Json => print_json(&json!(listed))?,
             Output::Simple => {
-                print(listed.iter().map(|name| format!("{name}\n")).collect::<String>().as_bytes())?
+                // Names have no control characters. Scripts get them as they are.
+                let names: String = listed.iter().map(|name| format!("{name}\n")).collect();
+                let is_terminal = std::io::stdout().is_terminal();
+                print(if is_terminal { safe_lines(&names) } else { names }.as_bytes())?
             }
         }
         Ok(ExitCode::SUCCESS)

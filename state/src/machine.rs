@@ -229,7 +229,7 @@ impl Machine {
             // The client asks again.
             Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
             Command::OpenSession { proof, timeout_ms } => {
-                Ok(self.create_session(proposal.origin.node, *proof, *timeout_ms, sink))
+                Ok(self.create_session(proposal, *proof, *timeout_ms, sink))
             }
             Command::Reattach { from, session, proof, timeout_ms } => {
                 self.attach(*session, *proof, *from, *timeout_ms, sink)

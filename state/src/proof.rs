@@ -17,6 +17,14 @@ impl Proof {
         Proof(*half)
     }
 
+    /// Of a session that no client can come back to: the second half of the SHA-256 of `name`. Nodes know by
+    /// it which sessions they act for. Finding a password for it takes trying all of them.
+    pub fn without_password(name: &[u8]) -> Proof {
+        let hash = Sha256::digest(name);
+        let (_, half) = hash.split_last_chunk().expect("a SHA-256 has 32 bytes");
+        Proof(*half)
+    }
+
     /// Whether it is that of the other's password. Takes the same time wherever they differ.
     pub fn is_that_of(&self, other: &Proof) -> bool {
         let different = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
@@ -37,5 +45,6 @@ mod tests {
             assert!(!proof.is_that_of(&Proof::of(other)));
         }
         assert!(!proof.is_that_of(&Proof([0xba; 16])));
+        assert!(!proof.is_that_of(&Proof::without_password(b"abc")));
     }
 }

@@ -3,6 +3,8 @@
 //! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes
 //! expiry.
 
+mod hosts;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use rowlock_proto::path::levels;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::arena::Number;
-use crate::command::Attachment;
+use crate::command::{Attachment, Proposal};
 use crate::cost::{END_GRANTS_MAX, end_steps, end_steps_at};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
@@ -23,6 +25,7 @@ use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
+pub use hosts::{Host, LASTING_MS, Opened};
 
 /// A client's session.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub struct Session {
     end_steps: u64,
     /// That its client had when it last asked for a lock: shared by its places in queues.
     address: Option<Arc<str>>,
+    /// Where it was opened from.
+    host: Host,
     /// Of the writes that its client may send again.
     pub(crate) outcomes: Outcomes,
     /// Its hash as far as its outcomes do not change it.
@@ -108,6 +113,7 @@ impl Session {
             newest: Slot::default(),
             end_steps: 0,
             address: None,
+            host: Host::UNKNOWN,
             outcomes: Outcomes::default(),
             hasher: Hasher::new(2),
             hash: 0,
@@ -186,11 +192,9 @@ impl Session {
             .bytes(&self.proof.0)
             .word(u64::from(self.timeout_ms))
             .word(self.attachment.0);
-        if self.longest_timeout_ms == self.timeout_ms {
-            hasher
-        } else {
-            hasher.word(u64::from(self.longest_timeout_ms))
-        }
+        let longer = (self.longest_timeout_ms != self.timeout_ms).then_some(self.longest_timeout_ms.into());
+        let host = (self.host != Host::UNKNOWN).then(|| self.host.words());
+        longer.into_iter().chain(host.into_iter().flatten()).fold(hasher, Hasher::word)
     }
 
     /// Its new hash, and the one that it had until now.
@@ -206,6 +210,7 @@ impl Session {
 pub(crate) struct Sessions {
     map: SharedMap<SessionId, Session>,
     guesses: Guesses,
+    hosts: hosts::Hosts,
     /// Sum of the sessions' hashes.
     digest: u64,
     /// Bytes of the outcomes that they keep.
@@ -267,6 +272,7 @@ impl Sessions {
         );
         session.hasher = session.hasher(id);
         self.digest = self.digest.wrapping_add(session.rehash().0);
+        self.hosts.add(&session);
         let old = self.map.insert(id, session);
         self.guesses.fit(self.map.len());
         assert!(old.is_none(), "session ids are made from zxids and never come twice");
@@ -274,23 +280,12 @@ impl Sessions {
 
     /// Moves an open session to its next attachment.
     pub(crate) fn attach(&mut self, id: SessionId, timeout_ms: u32) -> Attachment {
-        let session = self.map.get_mut(&id).expect("the caller has found the session");
-        session.attachment.0 += 1;
-        session.timeout_ms = timeout_ms;
-        session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms);
-        session.hasher = session.hasher(id);
-        let (new, old) = session.rehash();
-        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
-        session.attachment
-    }
-
-    /// An open session has had this timeout, too. For a snapshot.
-    pub(crate) fn had_timeout(&mut self, id: SessionId, timeout_ms: u32) {
-        let session = self.map.get_mut(&id).expect("the caller has found the session");
-        session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms);
-        session.hasher = session.hasher(id);
-        let (new, old) = session.rehash();
-        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
+        self.change(id, |session| {
+            session.attachment.0 += 1;
+            session.timeout_ms = timeout_ms;
+            session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms);
+        });
+        self.get(id).expect("it is open").attachment
     }
 
     /// The outcomes that an open session keeps.
@@ -329,6 +324,7 @@ impl Sessions {
         let session = self.map.remove(&id).expect("the caller has found the session");
         assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
         assert_eq!(session.end_steps, 0, "what the end of {id} takes is miscounted");
+        self.hosts.remove(&session);
         self.digest = self.digest.wrapping_sub(session.hash);
         assert!(self.outcome_bytes >= session.outcomes.bytes(), "the outcomes of {id} were not counted");
         self.outcome_bytes -= session.outcomes.bytes();
@@ -383,6 +379,7 @@ impl Sessions {
     /// Structure and digest, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         self.map.check()?;
+        self.hosts.check(self)?;
         let (mut digest, mut outcome_bytes) = (0u64, 0);
         for (id, session) in self.iter() {
             session.ephemerals.check()?;
@@ -421,16 +418,17 @@ impl Machine {
 
     pub(crate) fn create_session<S: EventSink + ?Sized>(
         &mut self,
-        node: NodeId,
+        by: &Proposal,
         proof: Proof,
         timeout_ms: u32,
         sink: &mut S,
     ) -> Outcome {
         let zxid = self.next_zxid();
-        let session = session_id(node, zxid);
+        let session = session_id(by.origin.node, zxid);
         assert!(session.0 > 0, "the id of a session is a positive number");
         let attachment = Attachment(1);
-        self.sessions.open(session, Session::new(proof, timeout_ms, attachment));
+        let opened = Session::new(proof, timeout_ms, attachment).from_host(Host::among(&by.identities));
+        self.sessions.open(session, opened);
         sink.session_opened(session, attachment, timeout_ms);
         Outcome::Session { session, attachment, timeout_ms }
     }

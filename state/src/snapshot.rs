@@ -18,6 +18,7 @@ use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::Key;
 use crate::machine::Machine;
+use crate::sessions::Host;
 use crate::upgrade::{ClusterVersion, FIRST, Upgrade};
 use crate::znode::Znode;
 use block::BlockWriter;
@@ -96,6 +97,9 @@ impl Frozen {
             if session.longest_timeout_ms() != timeout_ms {
                 let longest_ms = session.longest_timeout_ms();
                 blocks.put(&Record::LongestTimeout { session: id, longest_ms })?;
+            }
+            if session.host() != Host::UNKNOWN {
+                blocks.put(&Record::OpenedFrom { session: id, host: session.host() })?;
             }
         }
         let (mut acls, mut znodes) = (BTreeMap::new(), 1);

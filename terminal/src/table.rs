@@ -1,6 +1,9 @@
-//! Plain tables: columns as wide as their widest cell, two blanks between them, no escape codes.
+//! Plain tables: columns as wide as their widest cell, two blanks between them, no escape codes: cells may be
+//! foreign text.
 
 use std::io::IsTerminal;
+
+use crate::print::safe;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -61,7 +64,7 @@ fn laid_out<const N: usize>(head: [&str; N], rows: &[[String; N]], shown: &[bool
         let mut line = String::new();
         for ((width, cell), _) in widths.iter().zip(row).zip(shown).filter(|(_, shown)| **shown) {
             let blanks = width - cell.chars().count() + GAP;
-            line.push_str(cell);
+            line.push_str(&safe(cell));
             line.extend(std::iter::repeat_n(' ', blanks));
         }
         out.push_str(line.trim_end());

@@ -51,13 +51,21 @@ fn attribute(attribute: &AttributeTypeAndValue) -> Result<String, Error> {
     }
 }
 
-/// Java takes the bytes of all these for UTF-8.
+/// Java takes the bytes of all these for UTF-8. Those of a BMPString are UTF-16 to the authority that signs
+/// it, so its letters may be the bytes of an ASCII name: they are read as the authority sees them.
 fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
-    let is_text = matches!(
-        attribute.value.tag(),
-        Tag::PrintableString | Tag::TeletexString | Tag::Ia5String | Tag::BmpString | Tag::Utf8String
-    );
-    is_text.then(|| String::from_utf8_lossy(attribute.value.value()).into_owned())
+    let bytes = attribute.value.value();
+    match attribute.value.tag() {
+        Tag::PrintableString | Tag::TeletexString | Tag::Ia5String | Tag::Utf8String => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+        Tag::BmpString => {
+            let (units, rest) = bytes.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().map(|unit| u16::from_be_bytes(*unit)).collect();
+            String::from_utf16(&units).ok().filter(|_| rest.is_empty())
+        }
+        _ => None,
+    }
 }
 
 fn escape(text: &str) -> String {
@@ -91,12 +99,26 @@ fn escape(text: &str) -> String {
 mod tests {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
+    use x509_cert::der::Any;
 
+    use super::*;
     use crate::certificate::Certificate;
 
     fn subject(pem: &[u8]) -> String {
         let der = CertificateDer::from_pem_slice(pem).expect("a certificate");
         Certificate::of(&der).expect("can be read").subject
+    }
+
+    #[test]
+    fn a_bmp_string_is_read_as_utf_16_and_is_no_ascii_name() {
+        let oid = "2.5.4.3".parse().expect("CN");
+        let shown = |bytes: &[u8]| {
+            let value = Any::new(Tag::BmpString, bytes).expect("a string");
+            attribute(&AttributeTypeAndValue { oid, value }).expect("can be written")
+        };
+        assert_eq!(shown(b"admin7"), "CN=\u{6164}\u{6d69}\u{6e37}");
+        assert_eq!(shown(b"\0a\0b"), "CN=ab");
+        assert_eq!(shown(b"odd"), "CN=#1e036f6464");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rowlock_state::outcome::Outcome;
 
 use super::call::Call;
 use super::{Api, Caller, LockName, Refusal};
+use crate::zk::Opener;
 
 /// The lease that the command is sent by, milliseconds: it is clamped to the shortest one.
 const TTL_MS: u32 = 1_000;
@@ -39,7 +40,7 @@ impl Api {
             None => return Ok(false),
         };
         let command = Command::ForceRelease(Claim { path, token });
-        let secret = self.open(caller, TTL_MS).await?.secret;
+        let secret = self.open_as(caller, TTL_MS, Opener::Operator).await?.secret;
         let done = Call::new(self, caller).act(&secret, command).await;
         self.close_unused(caller, &secret).await;
         match done? {

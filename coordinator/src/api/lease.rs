@@ -6,20 +6,30 @@ use std::time::Duration;
 
 use rowlock_env::rng;
 use rowlock_proto::{ErrorCode, SessionId};
-use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
+use rowlock_state::{Proof, acl};
 
 use super::call::Call;
 use super::request_id::hex;
 use super::{Api, Caller, Refusal};
+use crate::zk::Opener;
 
 /// Opens a lease to whoever shows it: the id of its session and its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     /// Which session.
     pub session: SessionId,
-    password: [u8; 16],
+    key: Key,
+}
+
+/// By what a session is known to be the right one.
+#[derive(Clone, PartialEq, Eq)]
+enum Key {
+    /// The client shows it.
+    Password([u8; 16]),
+    /// The node acts for the session; no client can show this.
+    Proof(Proof),
 }
 
 /// A lease that is open.
@@ -41,9 +51,19 @@ pub struct Opened {
     pub ttl_ms: u32,
 }
 
+impl Key {
+    fn proof(&self) -> Proof {
+        match self {
+            Key::Password(password) => Proof::of(password),
+            Key::Proof(proof) => *proof,
+        }
+    }
+}
+
 impl Secret {
-    pub(super) fn new(session: SessionId, password: [u8; 16]) -> Self {
-        Secret { session, password }
+    /// Of a session that this node acts for, as one of those whose proof has no password.
+    pub(super) fn of_node(session: SessionId, proof: Proof) -> Self {
+        Secret { session, key: Key::Proof(proof) }
     }
 
     pub(super) fn opens(&self, proof: &Proof) -> bool {
@@ -51,12 +71,15 @@ impl Secret {
     }
 
     pub(super) fn proof(&self) -> Proof {
-        Proof::of(&self.password)
+        self.key.proof()
     }
 
     /// For the client alone.
     pub fn reveal(&self) -> String {
-        format!("{:016x}{}", self.session.0, hex(&self.password))
+        let Key::Password(password) = &self.key else {
+            unreachable!("Invariant: no client gets what a node acts by")
+        };
+        format!("{:016x}{}", self.session.0, hex(password))
     }
 }
 
@@ -78,7 +101,7 @@ impl FromStr for Secret {
         let (session, password) = text.split_at(16);
         let session = i64::from_str_radix(session, 16).map_err(|_| wrong())?;
         let password = u128::from_str_radix(password, 16).map_err(|_| wrong())?;
-        Ok(Secret { session: SessionId(session), password: password.to_be_bytes() })
+        Ok(Secret { session: SessionId(session), key: Key::Password(password.to_be_bytes()) })
     }
 }
 
@@ -90,29 +113,49 @@ impl Api {
     /// # Cancel safety
     /// As after `Unknown`.
     pub async fn open(&self, caller: &Caller, ttl_ms: u32) -> Result<Opened, Refusal> {
-        let mut password = [0; 16];
-        rng::fill(&mut password);
-        self.open_as(caller, ttl_ms, password).await
+        let is_super = acl::is_super(&caller.identities);
+        self.open_as(caller, ttl_ms, if is_super { Opener::Operator } else { Opener::Client }).await
     }
 
-    /// The same with a password that others may find, too.
+    /// The same for this opener.
     pub(super) async fn open_as(
         &self,
         caller: &Caller,
         ttl_ms: u32,
-        password: [u8; 16],
+        opener: Opener,
+    ) -> Result<Opened, Refusal> {
+        let mut password = [0; 16];
+        rng::fill(&mut password);
+        self.open_by(caller, ttl_ms, (opener, Key::Password(password))).await
+    }
+
+    /// Opens a session that no client can come back to.
+    pub(super) async fn open_for_node(
+        &self,
+        caller: &Caller,
+        ttl_ms: u32,
+        (opener, proof): (Opener, Proof),
+    ) -> Result<Secret, Refusal> {
+        self.open_by(caller, ttl_ms, (opener, Key::Proof(proof))).await.map(|opened| opened.secret)
+    }
+
+    async fn open_by(
+        &self,
+        caller: &Caller,
+        ttl_ms: u32,
+        (opener, key): (Opener, Key),
     ) -> Result<Opened, Refusal> {
         self.check_serving()?;
         let context = &self.context;
-        context.new_sessions.make_room(context).map_err(Refusal::Full)?;
+        context.new_sessions.make_room(context, caller.address.ip(), opener).map_err(Refusal::Full)?;
         let timeout = context.config.session.clamp(Duration::from_millis(ttl_ms.into()));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        let command = Command::OpenSession { proof: Proof::of(&password), timeout_ms };
+        let command = Command::OpenSession { proof: key.proof(), timeout_ms };
         let mut call = Call::new(self, caller);
         match call.submit(SessionId::NONE, Attachment::default(), command).await?.result {
             Ok(Outcome::Session { session, timeout_ms, .. }) => {
                 assert!(session.0 > 0, "a session has a positive number, which its secret can tell");
-                Ok(Opened { secret: Secret { session, password }, ttl_ms: timeout_ms })
+                Ok(Opened { secret: Secret { session, key }, ttl_ms: timeout_ms })
             }
             Err(ErrorCode::ThrottledOp) => Err(Refusal::Full("the cluster was restored a moment ago")),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),

@@ -2,8 +2,11 @@
 //!
 //! Those programs give no signs of life. So the place is that of a session which may be silent for
 //! [`STATE_LOCK_MS`]. The session is a short one until it holds the lock: what an attempt leaves behind that
-//! breaks off is soon gone. Its password is made of the lock's ID, which the program shows in every request:
-//! so whoever knows the ID gives the lock back, through whatever node.
+//! breaks off is soon gone. No client gets the secret of the session. A program shows the lock's ID in every
+//! request, and its token must allow it to use the lock: then the node that it asks acts for the session,
+//! which it knows by a proof that no password is known for.
+//!
+//! Must never do: tell a caller more of another client's place than its ACL allows.
 
 use std::str::FromStr;
 
@@ -13,15 +16,15 @@ use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
-use rowlock_state::{ContenderView, Machine};
+use rowlock_state::{ContenderView, Machine, Proof};
 use rowlock_types::limits::STATE_LOCK_MS;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::call::{Call, MOVES_MAX};
 use super::request_id::RequestId;
 use super::{Api, Caller, LockName, Refusal, Secret};
 use crate::moment;
+use crate::zk::Opener;
 
 /// Where the locks of states are.
 const FOLDER: &str = "/locks/@terraform";
@@ -96,9 +99,8 @@ fn id_in(document: &[u8]) -> Option<String> {
 
 impl RequestId {
     /// Of the session that holds a lock by this ID.
-    fn password(&self, lock: &LockName) -> [u8; 16] {
-        let hash = Sha256::new().chain_update(lock.path()).chain_update([0]).chain_update(self.as_str());
-        *hash.finalize().first_chunk().expect("a SHA-256 has 32 bytes")
+    fn proof(&self, lock: &LockName) -> Proof {
+        Proof::without_password(format!("{}\0{}", lock.path(), self.as_str()).as_bytes())
     }
 }
 
@@ -121,8 +123,10 @@ impl Api {
             match self.find_state_lock(caller, lock, &info.id).await? {
                 Found::Taken(by) => return Ok(StateLock::Taken(by)),
                 Found::Own(holder) => {
-                    let secret = Secret::new(holder.session, info.id.password(lock));
-                    if self.keep_for_long(caller, &secret).await? {
+                    if self
+                        .keep_for_long(caller, &Secret::of_node(holder.session, info.id.proof(lock)))
+                        .await?
+                    {
                         return Ok(StateLock::Held(Claim { path: holder.path, token: holder.token }));
                     }
                 }
@@ -147,7 +151,7 @@ impl Api {
             Found::Free => Ok(Unlocked::Done(false)),
             Found::Taken(by) => Ok(Unlocked::Taken(by)),
             Found::Own(holder) => {
-                let secret = Secret::new(holder.session, info.id.password(lock));
+                let secret = Secret::of_node(holder.session, info.id.proof(lock));
                 let claim = Claim { path: holder.path, token: holder.token };
                 let released = Call::new(self, caller).act(&secret, Command::Release([claim].into())).await;
                 self.close_unused(caller, &secret).await;
@@ -176,13 +180,12 @@ impl Api {
         let holder = {
             let state = self.context.replica.state.read();
             let holder = state.lock_queue(lock.path()).and_then(|queue| queue.holders().next());
-            holder.map(|holder| (info_of(&state, caller, &holder), holder))
+            holder.map(|holder| (id_of(&state, caller, &holder), holder))
         };
-        let Some((info, holder)) = holder else { return Ok(None) };
+        let Some((id, holder)) = holder else { return Ok(None) };
         let forced = self.force(caller, lock, holder.token).await?;
-        let id = info.as_ref().and_then(|info| info["ID"].as_str()?.parse::<RequestId>().ok());
-        if let Some(id) = id.filter(|id| is_of(&holder, id)) {
-            self.close_unused(caller, &Secret::new(holder.session, id.password(lock))).await;
+        if let Some(id) = id {
+            self.close_unused(caller, &Secret::of_node(holder.session, id.proof(lock))).await;
         }
         Ok(forced.then_some(holder.token))
     }
@@ -201,8 +204,8 @@ impl Api {
         }
         let first = queue.holders().next().or_else(|| queue.waiters().next());
         Ok(Found::Taken(first.map_or_else(
-            || shown(lock.path(), "nobody: the lock-delay of its last holder", "", state.time_ms()),
-            |first| info_of(&state, caller, &first).unwrap_or_else(|| described(&first)),
+            || shown(lock.path(), "the lock-delay of its last holder", "", state.time_ms()),
+            |first| said_of(&state, caller, lock, &first),
         )))
     }
 
@@ -225,7 +228,7 @@ impl Api {
             max_hold_ms: 0,
             lock_delay_ms: 0,
         };
-        let secret = self.open_as(caller, TTL_MS, info.id.password(lock)).await?.secret;
+        let secret = self.open_for_node(caller, TTL_MS, (Opener::StateLock, info.id.proof(lock))).await?;
         let outcome = Call::new(self, caller).act(&secret, Command::Acquire([acquire].into())).await;
         let refused = match outcome {
             Ok(Outcome::PlaceStates(states)) => match states.into_iter().next() {
@@ -271,9 +274,23 @@ fn is_of(place: &ContenderView, id: &RequestId) -> bool {
     paths::name(&place.path).starts_with(&id.start())
 }
 
-/// What a holder says of itself, if it is of this kind and the caller may read it.
-fn info_of(state: &Machine, caller: &Caller, place: &ContenderView) -> Option<Value> {
+/// What a caller is told of the place before its own.
+fn said_of(state: &Machine, caller: &Caller, lock: &LockName, place: &ContenderView) -> Value {
+    match state.get_data(&place.path, &caller.identities) {
+        Ok((data, _)) => document_in(data).unwrap_or_else(|| described(place)),
+        Err(_) => shown(lock.path(), "a client that this caller may not see", "", place.requested_ms),
+    }
+}
+
+/// The ID by which a program of this kind has the place, as far as the caller may know.
+fn id_of(state: &Machine, caller: &Caller, place: &ContenderView) -> Option<RequestId> {
     let (data, _) = state.get_data(&place.path, &caller.identities).ok()?;
+    let id = id_in(&data?)?.parse().ok()?;
+    is_of(place, &id).then_some(id)
+}
+
+/// What a program has said of its lock.
+fn document_in(data: Option<Bytes>) -> Option<Value> {
     let data = data?;
     id_in(&data).and_then(|_| serde_json::from_slice(&data).ok())
 }

@@ -12,6 +12,7 @@ use rowlock_types::limits;
 
 mod election;
 mod several;
+mod shares;
 mod state_lock;
 mod watch;
 mod znode;

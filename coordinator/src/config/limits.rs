@@ -17,6 +17,10 @@ const MEMORY_MIN_BYTES: u64 = 256 << 20;
 pub struct LimitsConfig {
     /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
     pub sessions: u64,
+    /// A host (an IPv4 address, or the /64 of an IPv6 address) may open a session while it has fewer than
+    /// this many times the sessions that are still free: 4 leaves four fifths of them to one host, and four
+    /// ninths to each of two. 0: no shares.
+    pub sessions_share: u64,
     /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the
     /// machine (or the cgroup) has, since a snapshot needs the state once more while it is checked, and the
     /// system some, too.
@@ -35,6 +39,7 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         LimitsConfig {
             sessions: 100_000,
+            sessions_share: 4,
             memory_bytes: None,
             warn_free_bytes: 1 << 30,
             min_free_bytes: 256 << 20,
@@ -54,6 +59,7 @@ impl LimitsConfig {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawLimits {
     sessions: Option<u64>,
+    sessions_share: Option<u64>,
     memory_bytes: Option<Spanned<u64>>,
     warn_free_bytes: Option<u64>,
     min_free_bytes: Option<Spanned<u64>>,
@@ -86,6 +92,7 @@ impl RawLimits {
         let default = LimitsConfig::default();
         LimitsConfig {
             sessions: self.sessions.unwrap_or(default.sessions),
+            sessions_share: self.sessions_share.unwrap_or(default.sessions_share),
             memory_bytes: self.memory_bytes.map(Spanned::into_inner),
             warn_free_bytes: self.warn_free_bytes.unwrap_or(default.warn_free_bytes),
             min_free_bytes: self.min_free_bytes.map_or(default.min_free_bytes, Spanned::into_inner),
@@ -95,11 +102,18 @@ impl RawLimits {
 }
 
 pub(super) fn print(out: &mut String, config: LimitsConfig) {
-    let LimitsConfig { sessions, memory_bytes, warn_free_bytes, min_free_bytes, reserve_bytes } = config;
+    let LimitsConfig {
+        sessions,
+        sessions_share,
+        memory_bytes,
+        warn_free_bytes,
+        min_free_bytes,
+        reserve_bytes,
+    } = config;
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "\n[limits]\nsessions = {sessions}\nwarn_free_bytes = {warn_free_bytes}\nmin_free_bytes = {min_free_bytes}\n\
+        "\n[limits]\nsessions = {sessions}\nsessions_share = {sessions_share}\nwarn_free_bytes = {warn_free_bytes}\nmin_free_bytes = {min_free_bytes}\n\
          reserve_bytes = {reserve_bytes}\n"
     );
     if let Some(bytes) = memory_bytes {

@@ -181,6 +181,16 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if config.client.require_auth
+        && !config.http.is_closed()
+        && config.nodes.iter().any(|it| it.api_addr.is_some())
+    {
+        found.push(
+            "require_auth = true asks nothing of locks by HTTP (api): set token_file or tls = true in [http], \
+             or take api out of [[node]]"
+                .to_owned(),
+        );
+    }
     if config.peer.security == Some(PeerSecurity::Both) {
         found.push(
             "security = \"both\" believes whoever reaches the nodes' port: set \"mtls\" once all nodes have \

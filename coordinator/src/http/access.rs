@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
+use rowlock_types::limits::GUESSES_PER_SECOND;
 use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
@@ -25,7 +26,7 @@ use super::problem::Problem;
 use super::{HttpContext, api};
 use crate::audit::{Audit, Client, Event, Record};
 use crate::complaints::Complaints;
-use crate::guesses::Guesses;
+use crate::rate::{Bucket, PerHost};
 use crate::report::Reader;
 use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
@@ -44,7 +45,7 @@ pub struct Access {
     pub tokens: Option<Arc<TokenKeeper>>,
     /// Subjects of certificates whose owners are operators.
     pub superusers: Vec<String>,
-    guesses: Guesses,
+    wrong_tokens: PerHost,
     complaints: Mutex<Complaints>,
     audit: Audit,
 }
@@ -88,8 +89,9 @@ enum Refused {
 impl Access {
     /// For a listener of which everybody may read, unless `is_closed`.
     pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
-        let (guesses, complaints) = (Guesses::default(), Mutex::default());
-        Access { is_closed, tokens, superusers, guesses, complaints, audit: Audit::default() }
+        let wrong_tokens = PerHost::new(Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND));
+        let complaints = Mutex::default();
+        Access { is_closed, tokens, superusers, wrong_tokens, complaints, audit: Audit::default() }
     }
 
     /// As it is, and what is refused is recorded here.
@@ -137,22 +139,18 @@ impl Access {
     }
 
     fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
-        let now = time::now();
         let text = given.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX_BYTES);
         let bearer = text.and_then(|text| text.split_once(' '));
         let Some((_, token)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
             return Err(Refused::Unproven);
         };
-        if !self.guesses.may_try(address.ip(), now) {
-            return Err(Refused::TooMany);
-        }
         let tokens = self.tokens.as_ref().map(|keeper| keeper.tokens());
         let found = tokens.as_ref().and_then(|tokens| tokens.find(token.trim(), time::wall_ms()));
         match found {
-            None => {
-                self.guesses.wrong(address.ip(), now);
-                Err(Refused::WrongToken)
-            }
+            // A right token always counts: no guess finds one of 256 bits, and a client that sends wrong ones
+            // must not lock out the others behind its proxy.
+            None if self.wrong_tokens.take(address.ip(), time::now()) => Err(Refused::WrongToken),
+            None => Err(Refused::TooMany),
             Some(found) => {
                 let who = superuser(found.roles.contains(&Role::Operator)).collect();
                 Ok(Asker { roles: found.roles.clone(), who, token: Some(found.name.clone()), trace: None })

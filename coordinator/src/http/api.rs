@@ -80,6 +80,13 @@ pub async fn serve(
         idle: Some(API_IDLE_MAX),
         ..Bounds::default()
     };
+    if !context.http.access.is_closed {
+        tracing::info!(
+            address = %listener.local_addr(),
+            "locks by HTTP are open: every user of this machine may take, release and force-release them; \
+             to ask for tokens, set token_file in [http]"
+        );
+    }
     let metrics = context.http.metrics.clone();
     serve_routes(listener, router(context, shutdown.clone()), (bounds, metrics), keeper, shutdown).await
 }
@@ -264,7 +271,7 @@ async fn report(asked: Asked, uri: Uri) -> Answer {
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
     let scope = Question::parse(what).map_or(Scope::All, |question| question.scope());
     asked.check(asked.asker.may_see(&scope))?;
-    Ok(report::answer(&asked.context.http, &asked.asker, &uri).await)
+    Ok(report::answer(&asked.context.http, (&asked.asker, &asked.visitor), &uri).await)
 }
 
 /// As at the listener for operators, and what the asker may do here.

@@ -4,28 +4,35 @@
 
 use axum::Extension;
 use axum::extract::State;
+use axum::extract::connect_info::ConnectInfo;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use super::HttpContext;
 use super::access::Asker;
+use super::connection::Visitor;
 use super::problem::Problem;
-use crate::report::Refusal;
+use crate::report::{Party, Refusal};
 
 /// The same document as a client gets for the same path and query.
 pub(super) async fn report(
     State(context): State<HttpContext>,
     Extension(asker): Extension<Asker>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
     uri: Uri,
 ) -> Response {
-    answer(&context, &asker, &uri).await
+    answer(&context, (&asker, &visitor), &uri).await
 }
 
 /// Its answer to this asker, who may ask for it.
-pub(super) async fn answer(context: &HttpContext, asker: &Asker, uri: &Uri) -> Response {
+pub(super) async fn answer(
+    context: &HttpContext,
+    (asker, visitor): (&Asker, &Visitor),
+    uri: &Uri,
+) -> Response {
     let reader = asker.reader();
     let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
-    let place = match context.reports.begin(&reader.who) {
+    let place = match context.reports.begin(&reader.who, Party::Http(visitor.address.ip())) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };

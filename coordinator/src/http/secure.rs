@@ -15,7 +15,7 @@ use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
 use crate::complaints::Complaints;
-use crate::pace::Pace;
+use crate::rate::Bucket;
 
 /// What somebody is told who asks without TLS.
 const WITHOUT_TLS: &[u8] =
@@ -32,14 +32,14 @@ pub(super) struct SecureHttp {
 }
 
 struct Shared {
-    pace: Mutex<Pace>,
+    pace: Mutex<Bucket>,
     complaints: Mutex<Complaints>,
     metrics: Arc<Metrics>,
 }
 
 impl SecureHttp {
     pub(super) fn new(keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Self {
-        let pace = Mutex::new(Pace::new(HTTP_TLS_HANDSHAKES_PER_SECOND));
+        let pace = Mutex::new(Bucket::paced(HTTP_TLS_HANDSHAKES_PER_SECOND));
         SecureHttp { keeper, shared: Arc::new(Shared { pace, complaints: Mutex::default(), metrics }) }
     }
 
@@ -78,7 +78,7 @@ impl Shared {
             Ok(None) | Err(_) => return Err(TlsError::HungUp),
         }
         let now = time::now();
-        let wait = self.pace.lock().take(now, deadline.saturating_since(now));
+        let wait = self.pace.lock().take_within(now, deadline.saturating_since(now));
         let wait = wait.ok_or_else(|| TlsError::Handshake("too many TLS handshakes at a time".to_owned()))?;
         time::sleep(wait).await;
         keeper.material().http.accept(stream).await

@@ -12,6 +12,7 @@ mod backup;
 mod history;
 mod list;
 mod locks;
+mod places;
 pub mod question;
 mod sessions;
 mod since;
@@ -25,14 +26,14 @@ use rowlock_history::History;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
 use rowlock_state::{Frozen, Machine, acl};
-use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
 pub use access::Reader;
 pub use backup::Backups;
+pub use places::Party;
+use places::{Permit, Places};
 use question::{HistoryQuestion, Question};
 pub(crate) use since::{Past, Span, shown};
 
@@ -85,17 +86,14 @@ pub struct Reports {
     /// By which the state says since when.
     clock: Arc<LogClock>,
     backups: Backups,
-    /// Places for all.
-    permits: Arc<Semaphore>,
-    /// Places for superusers.
-    kept: Arc<Semaphore>,
+    places: Arc<Places>,
     tasks: TaskGroup,
 }
 
 /// A report that may be made now: one of `limits::REPORTS_MAX`.
 pub struct Place {
     reports: Reports,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Reports {
@@ -108,15 +106,13 @@ impl Reports {
         backups: Backups,
         tasks: TaskGroup,
     ) -> Reports {
-        let permits = Arc::new(Semaphore::new(REPORTS_MAX - REPORTS_FOR_SUPERUSERS));
-        let kept = Arc::new(Semaphore::new(REPORTS_FOR_SUPERUSERS));
-        Reports { history, registry, clock, backups, permits, kept, tasks }
+        Reports { history, registry, clock, backups, places: Arc::default(), tasks }
     }
 
     /// How many more may be made now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        self.permits.available_permits() + self.kept.available_permits()
+        self.places.free()
     }
 
     /// Has a report made, of the state `frozen`; it goes to `reply_to` as `Message::Reported` with that tag.
@@ -127,11 +123,11 @@ impl Reports {
         &self,
         frozen: Frozen,
         what: String,
-        reader: Reader,
+        (reader, party): (Reader, Party),
         tag: u64,
         reply_to: Outbox,
     ) -> Result<(), Refusal> {
-        let (place, shutdown) = (self.begin(&reader.who)?, self.tasks.shutdown().clone());
+        let (place, shutdown) = (self.begin(&reader.who, party)?, self.tasks.shutdown().clone());
         self.tasks.spawn("report", async move {
             let result = tokio::select! {
                 biased;
@@ -143,14 +139,13 @@ impl Reports {
         Ok(())
     }
 
-    /// A place among those that are made, for `who`. The last ones are for superusers: they look when others
-    /// flood.
+    /// A place among those that are made, for `who`. Each party has its share, and superusers have some more:
+    /// they look when others flood.
     ///
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
-    pub fn begin(&self, who: &[Id]) -> Result<Place, Refusal> {
-        let kept = acl::is_super(who).then(|| self.kept.clone().try_acquire_owned().ok()).flatten();
-        let permit = kept.or_else(|| self.permits.clone().try_acquire_owned().ok()).ok_or(Refusal::Busy)?;
+    pub fn begin(&self, who: &[Id], party: Party) -> Result<Place, Refusal> {
+        let permit = self.places.take(party, acl::is_super(who)).ok_or(Refusal::Busy)?;
         Ok(Place { reports: self.clone(), _permit: permit })
     }
 }

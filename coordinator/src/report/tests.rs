@@ -10,11 +10,15 @@ use rowlock_proto::request::Create;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
-use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS};
+use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use rowlock_types::metrics::Metrics;
 use serde_json::{Value, json};
 
 use super::*;
+
+fn party(host: usize) -> Party {
+    Party::Sessions([10, 0, 0, host as u8].into())
+}
 
 /// Gives the events of locks to a history.
 struct Ears<'a>(&'a dyn HistorySink);
@@ -98,7 +102,7 @@ impl World {
     }
 
     async fn ask_in(&self, session: SessionId, what: &str, who: &[Id]) -> Result<Value, Refusal> {
-        let place = self.reports.begin(&[]).unwrap();
+        let place = self.reports.begin(&[], party(0)).unwrap();
         let reader = Reader { who: who.to_vec(), session };
         let text = place.answer(self.machine.freeze(), what, reader).await?;
         Ok(serde_json::from_str(&text).unwrap())
@@ -447,7 +451,7 @@ async fn a_queue_of_very_many_is_shown_up_to_a_bound() {
         world.acquire(a, "/locks/x", n, Mode::Exclusive);
     }
     let what = format!("/v1/queue?lock=/locks/x&limit={REPORT_MAX_ITEMS}");
-    let place = world.reports.begin(&[]).unwrap();
+    let place = world.reports.begin(&[], party(0)).unwrap();
     let text = place.answer(world.machine.freeze(), &what, Reader::anyone()).await.unwrap();
     assert!(text.len() < REPORT_MAX_BYTES + 1_000, "{}", text.len());
     let found: Value = serde_json::from_str(&text).unwrap();
@@ -459,8 +463,8 @@ async fn a_queue_of_very_many_is_shown_up_to_a_bound() {
 async fn so_many_reports_are_made_at_once_and_no_more() {
     let world = World::new();
     let most = REPORTS_FOR_SUPERUSERS..REPORTS_MAX;
-    let places: Vec<Place> = most.map(|_| world.reports.begin(&[]).unwrap()).collect();
-    let refused = world.reports.begin(&[]).map(drop).unwrap_err();
+    let places: Vec<Place> = most.map(|host| world.reports.begin(&[], party(host)).unwrap()).collect();
+    let refused = world.reports.begin(&[], party(0)).map(drop).unwrap_err();
     assert_eq!((refused.code(), refused.to_string().contains("try again")), (ErrorCode::ThrottledOp, true));
     drop(places);
     assert_eq!(world.ask("/v1/locks").await["locks"], json!([]));

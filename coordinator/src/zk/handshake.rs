@@ -13,15 +13,16 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
-use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::{Proof, acl};
 use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
 use super::end_reason::EndReason;
 use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
+use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
 use super::wire::Wire;
 use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
@@ -97,8 +98,10 @@ impl Handshake<'_> {
             caught_up => caught_up?,
         }
         if request.session_id == SessionId::NONE {
-            let context = &self.shared.context;
-            context.new_sessions.make_room(context).map_err(EndReason::NoNewSession)?;
+            let (context, addr) = (&self.shared.context, self.peer.addr.ip());
+            let is_super = self.peer.proven.get().is_some_and(|who| acl::is_super(who));
+            let opener = if is_super { Opener::Operator } else { Opener::Client };
+            context.new_sessions.make_room(context, addr, opener).map_err(EndReason::NoNewSession)?;
         }
         let timeout = self.timeout_for(&request);
         let password = password_of(&request);
@@ -254,7 +257,8 @@ impl Handshake<'_> {
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            identities: Default::default(),
+            // A new session is counted as one of its host.
+            identities: self.shared.neighbours.identities(self.peer.addr.ip()),
             command,
             reply_to: self.peer.outbox.clone(),
             tag: TAG,

@@ -1,5 +1,6 @@
 //! Accepts clients: a bounded number of connections, a task for each, all of which end at shutdown.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +18,27 @@ use crate::complaints::Complaints;
 use crate::delivery::outbox::{self, CloseReason};
 use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
-use crate::guesses::Guesses;
-use crate::pace::Pace;
+use crate::guesses::{Guesses, Verdict};
+use crate::rate::Bucket;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
+
+/// Who a password is to prove.
+pub(super) enum Who<'a> {
+    Superuser,
+    /// Named, unless the password is wrong.
+    Sasl(&'a str),
+}
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Superuser => f.write_str("super"),
+            Who::Sasl(user) => write!(f, "sasl:{user}"),
+        }
+    }
+}
 
 /// Where clients come in.
 pub struct Doors {
@@ -50,7 +67,7 @@ pub(super) struct Shared {
     pub(super) stats: ListenerStats,
     pub(super) client_port: u16,
     pub(super) secure_port: u16,
-    pub(super) pace: Mutex<Pace>,
+    pub(super) pace: Mutex<Bucket>,
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
@@ -67,7 +84,7 @@ impl Listener {
             stats: ListenerStats::default(),
             client_port: 0,
             secure_port: 0,
-            pace: Mutex::new(Pace::new(limits::TLS_HANDSHAKES_PER_SECOND)),
+            pace: Mutex::new(Bucket::paced(limits::TLS_HANDSHAKES_PER_SECOND)),
             started_ms: time::wall_ms(),
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
@@ -176,25 +193,26 @@ impl Shared {
         }
     }
 
-    /// Whether a password of the superuser, right or wrong, counts. A wrong one is counted and logged; beyond
-    /// a number of them none of that address counts for a moment.
-    pub(super) fn may_be_super(&self, peer: &ClientConnection, is_right: bool) -> bool {
-        let (addr, now) = (peer.addr, time::now());
-        let counts = self.guesses.may_try(addr.ip(), now);
-        if is_right && counts {
+    /// Whether a password of this user is judged at all, and counts if it is right. A wrong one is counted
+    /// and logged; a host that has been wrong too often is refused for a moment.
+    pub(super) fn may_prove(&self, peer: &ClientConnection, user: &Who<'_>, is_right: bool) -> bool {
+        let addr = peer.addr;
+        let verdict = self.guesses.judge(addr.ip(), &user.to_string(), is_right, time::now());
+        if verdict == Verdict::Right {
             return true;
         }
-        self.guesses.wrong(addr.ip(), now);
-        self.context.metrics.super_passwords_wrong_total.inc();
-        if let Some(suppressed) = self.wrong_passwords.lock().may_complain() {
-            let what = if counts {
-                "wrong password of the superuser"
-            } else {
-                "too many wrong passwords of the superuser"
-            };
-            tracing::warn!(peer = %addr, session = %peer.stats.session(), suppressed, "{what}");
+        let metrics = &self.context.metrics;
+        match user {
+            Who::Superuser => metrics.super_passwords_wrong_total.inc(),
+            Who::Sasl(_) => metrics.sasl_passwords_wrong_total.inc(),
         }
-        counts
+        if let Some(suppressed) = self.wrong_passwords.lock().may_complain() {
+            let of = if matches!(user, Who::Superuser) { "the superuser" } else { "a SASL user" };
+            let often =
+                if verdict == Verdict::TooMany { "too many wrong passwords" } else { "wrong password" };
+            tracing::warn!(peer = %addr, session = %peer.stats.session(), suppressed, "{often} of {of}");
+        }
+        verdict == Verdict::Wrong
     }
 
     /// Whether a line may be logged now, and how many were not since the last one.

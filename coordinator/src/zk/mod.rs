@@ -24,7 +24,6 @@ mod read;
 pub mod read_only;
 mod sasl;
 mod secure;
-mod throttle;
 mod watching;
 mod wire;
 mod write;
@@ -40,6 +39,7 @@ use rowlock_types::status::Status;
 
 pub use listener::{Doors, Listener, SecureDoor};
 pub use new_sessions::NewSessions;
+pub(crate) use new_sessions::Opener;
 
 use crate::audit::Audit;
 use crate::config::NodeConfig;

@@ -77,7 +77,7 @@ async fn accept(
         }
     }
     let now = time::now();
-    let wait = shared.pace.lock().take(now, deadline.saturating_since(now));
+    let wait = shared.pace.lock().take_within(now, deadline.saturating_since(now));
     let Some(wait) = wait else {
         return Err(EndReason::NoTls("too many TLS handshakes at a time".to_owned()));
     };

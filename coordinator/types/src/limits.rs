@@ -136,6 +136,9 @@ pub const API_BODY_MAX: Duration = Duration::from_secs(5);
 /// How long the session may be silent that holds the lock of a state, milliseconds: 24 days, which is as long
 /// as the protocol can say. Beyond: the lock is free.
 pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
+/// State locks that are held at once, and no more than a quarter of `limits.sessions`. Beyond: 503. Their
+/// sessions outlive restarts, and nothing but an operator ends those of clients that have gone.
+pub const STATE_LOCKS_MAX: u64 = 25_000;
 /// Bytes of a label. Beyond: 400.
 pub const API_LABEL_MAX_BYTES: usize = 256;
 /// Tokens in one file. Beyond: the file is refused.
@@ -281,14 +284,13 @@ pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// What the history gets at the end of a node to write out what it has.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
-/// Wrong passwords of the superuser of one address within `GUESSES_WITHIN`, and wrong tokens in its HTTP
-/// requests. Beyond: none of its passwords or tokens is looked at (AuthFailed, and the connection is closed;
-/// HTTP 429).
-pub const GUESSES_MAX: u32 = 10;
-/// See `GUESSES_MAX`.
-pub const GUESSES_WITHIN: Duration = Duration::from_secs(1);
-/// Addresses whose wrong passwords or tokens are counted one by one. Beyond: all others count as one.
-pub const GUESSERS_MAX: usize = 1_024;
+/// Wrong passwords (of the superuser, of SASL users) and wrong tokens in HTTP requests of one host. Beyond:
+/// passwords of that host are not judged, but those of users who were right there before (AuthFailed, and the
+/// connection is closed); wrong tokens get HTTP 429 instead of 401.
+pub const GUESSES_PER_SECOND: u32 = 10;
+/// Hosts whose requests of one kind (wrong passwords, new sessions) are counted one by one. Beyond: all
+/// others count as one.
+pub const HOSTS_COUNTED_MAX: usize = 1_024;
 /// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
 /// Of these, how many are left for superusers.

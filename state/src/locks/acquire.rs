@@ -16,7 +16,7 @@ use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
 use super::publish::Cause;
-use super::{PLACES_MAX, QUEUE_MAX, limit_data, limit_in, queue_path};
+use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_data, limit_in, queue_path};
 use crate::acl::may;
 use crate::arena::Number;
 use crate::machine::Machine;
@@ -346,6 +346,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
     let mut locks = BTreeSet::new();
     let is_good = |acquire: &Acquire| {
         acquire.lock != "/"
+            && !is_reserved(&acquire.lock)
             && paths::validate(&acquire.lock).is_ok()
             && !acquire.prefix.is_empty()
             && first_slash(&acquire.prefix).is_none()

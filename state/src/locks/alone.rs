@@ -15,11 +15,11 @@ use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Owner, PlaceS
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
 
-use super::QUEUE_MAX;
 use super::contender::{Contender, address_in};
 use super::key::{Key, KeyRef};
 use super::party::Room;
 use super::publish::{self, Place as EventPlace};
+use super::{QUEUE_MAX, is_reserved};
 use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::machine::Machine;
@@ -198,6 +198,7 @@ impl Machine {
 /// Whether an acquire is well formed and asks for nothing out of the ordinary, if its lock is known.
 fn is_ordinary(acquire: &Acquire) -> bool {
     acquire.lock.len() > 1
+        && !is_reserved(&acquire.lock)
         && paths::is_plain_name(&acquire.prefix)
         && !matches!(acquire.mode, Mode::Permits(_))
         && acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS

@@ -66,6 +66,12 @@ pub(crate) fn limit_data(limit: u32) -> bytes::Bytes {
     data
 }
 
+/// Whether no lock may be there: what is at and below `/zookeeper` is the cluster's own, and a container that
+/// acquire made there would stand among quotas.
+fn is_reserved(lock: &str) -> bool {
+    lock.strip_prefix("/zookeeper").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The path of a queue znode.
 pub(crate) fn queue_path(lock: &str, name: &str) -> String {
     rowlock_proto::path::join(lock, name)

@@ -17,7 +17,7 @@ use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Locks, queue_path};
 use crate::machine::{Machine, RESERVED};
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
@@ -28,8 +28,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
     let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
-    let mut acls = Vec::new();
-    let mut builder = Builder::default();
+    let (mut acls, mut builder) = (Vec::new(), Builder::default());
     let (mut last_entry, mut cluster, mut upgrade) = (Ordinal::default(), None, Upgrade::default());
     let digest = loop {
         let record = records.next()?;
@@ -37,6 +36,7 @@ pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
             Record::Counters { .. } => return damaged("counters come twice"),
             Record::Session { .. }
             | Record::LongestTimeout { .. }
+            | Record::OpenedFrom { .. }
             | Record::Acked { .. }
             | Record::Outcome(_) => restore_session(&mut sessions, record)?,
             Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
@@ -124,6 +124,12 @@ fn restore_session(sessions: &mut Sessions, record: Record) -> Result<(), Snapsh
                 return damaged("a session has a bad timeout");
             }
             sessions.had_timeout(session, longest_ms);
+        }
+        Record::OpenedFrom { session, host } => {
+            if sessions.get(session).is_none_or(|known| known.host() != Host::UNKNOWN) {
+                return damaged("a session has a bad host");
+            }
+            sessions.was_opened_from(session, host);
         }
         Record::Acked { session, acked } => {
             if sessions.get(session).is_none() {

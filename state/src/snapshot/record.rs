@@ -12,6 +12,7 @@ use crate::dedup::OutcomeRecord;
 use crate::locks::Contender;
 use crate::proof::Proof;
 use crate::restore::NewCluster;
+use crate::sessions::Host;
 use crate::upgrade::ClusterVersion;
 use crate::znode::Meta;
 
@@ -46,4 +47,6 @@ pub(super) enum Record<'a> {
     Version { version: ClusterVersion, held: bool },
     /// Behind `Version`, since the version of rehearsals.
     Rehearsed(u64),
+    /// Behind its session. Not there if it is not known.
+    OpenedFrom { session: SessionId, host: Host },
 }

@@ -1,11 +1,16 @@
 //! Locks of states: they outlive what makes them.
 
 use bytes::Bytes;
+use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::lock::Acquire;
+use rowlock_state::command::Command;
 use rowlock_types::limits::STATE_LOCK_MS;
+use sha2::{Digest as _, Sha256};
 
+use super::super::call::Call;
 use super::*;
 
-fn info(id: &str) -> LockInfo {
+pub(super) fn info(id: &str) -> LockInfo {
     LockInfo::read(Bytes::from(format!("{{\"ID\":\"{id}\",\"Who\":\"ann@host\",\"Info\":\"\"}}"))).unwrap()
 }
 
@@ -97,4 +102,65 @@ fn lock_info_is_an_object_with_an_id_of_visible_characters() {
     let long = format!("{{\"ID\":\"{}\"}}", "x".repeat(65));
     assert!(LockInfo::read(Bytes::from(long)).is_err());
     assert!(state_lock("").is_err() && state_lock(&"x".repeat(513)).is_err());
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_state_lock_does_not_open_its_lease() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let StateLock::Held(claim) = take(&api, "one").await else { panic!("it was free") };
+    let session = node.context.replica.state.read().sessions().map(|(id, _)| id).next().unwrap();
+    let hash =
+        |text: &str| -> String { Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect() };
+    // What its lease was opened by once, and what is computed of the same today.
+    let hash = hash("/locks/@terraform/prod\0one");
+    for half in [&hash[..32], &hash[32..]] {
+        let secret: Secret = format!("{:016x}{half}", session.0).parse().unwrap();
+        assert_eq!(api.close(&caller(), &secret).await, Err(Refusal::WrongSecret), "{half}");
+        assert_eq!(api.keep_alive(&caller(), &secret).await, Err(Refusal::WrongSecret), "{half}");
+    }
+    assert_eq!(api.verify(&caller(), &state_lock("prod").unwrap(), claim.token).await, Ok(true));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_place_that_its_acl_hides_is_not_shown_to_who_locks_or_unlocks_a_state() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let (name, secret) = (state_lock("prod").unwrap(), open(&api).await);
+    let owner = Id { scheme: "digest".to_owned(), id: "u:x".to_owned() };
+    let acquire = Acquire {
+        lock: name.path().into(),
+        prefix: "lock-".into(),
+        data: Some(Bytes::from_static(b"secret label")),
+        acl: Some(vec![Acl { perms: perms::ALL, id: owner }].into()),
+        mode: Mode::Exclusive,
+        limit: 0,
+        wait: false,
+        owner: Owner::Unnamed,
+        max_hold_ms: 0,
+        lock_delay_ms: 0,
+    };
+    let command = Command::Acquire([acquire].into());
+    Call::new(&api, &caller()).act(&secret, command).await.unwrap();
+    for told in [
+        match take(&api, "one").await {
+            StateLock::Taken(by) => by,
+            held => panic!("{held:?}"),
+        },
+        match give_back(&api, "one").await {
+            Unlocked::Taken(by) => by,
+            done => panic!("{done:?}"),
+        },
+    ] {
+        assert_eq!(told["Path"], name.path(), "{told}");
+        let session = secret.session.to_string();
+        assert!(
+            !["label", "lock-", &session].iter().any(|hidden| told.to_string().contains(hidden)),
+            "{told}"
+        );
+    }
+    drop(api);
+    node.stop().await;
 }

@@ -147,6 +147,7 @@ fn printed_configuration_reads_back_equal() {
     config.client.x509_superusers = vec!["CN=admin,O=Acme\\, Inc.".to_owned()];
     config.limits = LimitsConfig {
         sessions: 9,
+        sessions_share: 2,
         memory_bytes: Some(1 << 30),
         warn_free_bytes: 5,
         min_free_bytes: 4,

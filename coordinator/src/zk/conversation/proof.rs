@@ -13,6 +13,7 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, RequestFrame, Xid, Zxid};
 use rowlock_state::acl;
 
+use super::super::listener::Who;
 use super::super::{identity, sasl};
 use super::{Conversation, Phase};
 
@@ -50,7 +51,9 @@ impl Conversation {
         let super_digest = self.shared.context.config.client.super_digest.as_deref();
         let attempt = identity::super_attempt(scheme, auth, super_digest);
         let proven = match attempt {
-            Some(is_right) if !self.shared.may_be_super(&self.peer, is_right) => Err(identity::AuthFailed),
+            Some(is_right) if !self.shared.may_prove(&self.peer, &Who::Superuser, is_right) => {
+                Err(identity::AuthFailed)
+            }
             _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
         };
         let err = self.take_on(proven).err();
@@ -69,13 +72,19 @@ impl Conversation {
         let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
         let step = self.sasl.step(token, users, nonce);
         let is_challenge = matches!(step, Ok(sasl::Step::Challenge(_)));
-        let step = step.map_err(|sasl::Failed| identity::AuthFailed).and_then(|step| match step {
-            sasl::Step::Challenge(challenge) => Ok((self.identities.clone(), challenge)),
-            sasl::Step::Proven { user, token } => {
+        let may_prove = |user: &str, is_right| self.shared.may_prove(&self.peer, &Who::Sasl(user), is_right);
+        let step = match step {
+            Ok(sasl::Step::Challenge(challenge)) => Ok((self.identities.clone(), challenge)),
+            Ok(sasl::Step::Proven { user, token }) if may_prove(&user, true) => {
                 tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
-                Ok((identity::with_sasl_user(&self.identities, user)?, token))
+                identity::with_sasl_user(&self.identities, user).map(|identities| (identities, token))
             }
-        });
+            Ok(sasl::Step::Proven { .. }) => Err(identity::AuthFailed),
+            Err(sasl::Failed) => {
+                may_prove("", false);
+                Err(identity::AuthFailed)
+            }
+        };
         let (proven, token) = match step {
             Ok((identities, token)) => (Ok(identities), token),
             Err(failed) => (Err(failed), String::new()),

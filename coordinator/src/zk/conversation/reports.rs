@@ -9,7 +9,7 @@ use rowlock_proto::ErrorCode;
 use super::Conversation;
 use crate::delivery::outbox::Inbox;
 use crate::operations::Ask;
-use crate::report::Reader;
+use crate::report::{Party, Reader};
 
 impl Conversation {
     /// Passes an operation on whose turn has come, if one has.
@@ -34,9 +34,10 @@ impl Conversation {
             self.seen(state.last_zxid());
             let frozen = state.freeze();
             drop(state);
+            let party = Party::Sessions(self.peer.addr.ip());
             let reader = Reader { who: self.identities.to_vec(), session: self.attached.session };
             let (reports, reply_to) = (&self.shared.context.reports, self.peer.outbox.clone());
-            if let Err(refusal) = reports.make(frozen, question, reader, tag, reply_to) {
+            if let Err(refusal) = reports.make(frozen, question, (reader, party), tag, reply_to) {
                 self.queue.reported(tag, Err(refusal.code()));
             }
             answered += self.answer_settled(now);

@@ -79,6 +79,7 @@ async fn watches_of_a_greedy_client_end_at_their_bound() {
 async fn sessions_end_at_their_bound_and_known_ones_come_back() {
     let mut config = config();
     config.limits.sessions = 20;
+    config.limits.sessions_share = 0;
     let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
     let mut witness = Witness(Client::connect(&node).await);
     let mut all = Vec::new();

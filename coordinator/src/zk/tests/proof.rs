@@ -83,6 +83,31 @@ async fn without_a_proof_a_client_may_ping_and_close_its_session() {
     node.stop().await;
 }
 
+/// A SASL login of bob, and its answer.
+async fn login(node: &Node, password: &str) -> (Client, Result<Response, ErrorCode>) {
+    let mut client = Client::connect(node).await;
+    let Ok(Response::Sasl(Some(challenge))) = client.call(Request::Sasl(Some(Bytes::new()))).await else {
+        panic!("a challenge was expected")
+    };
+    let challenge = String::from_utf8(challenge.to_vec()).unwrap();
+    let nonce = challenge.split("nonce=\"").nth(1).unwrap().split('"').next().unwrap();
+    let token = sasl::tests::token("bob", password, nonce);
+    let result = client.call(Request::Sasl(Some(token.into()))).await;
+    (client, result)
+}
+
+#[tokio::test]
+async fn sasl_passwords_are_counted_when_wrong_and_a_user_known_at_the_address_is_not_locked_out() {
+    let node = strict().await;
+    assert!(login(&node, "secret").await.1.is_ok());
+    for n in 1..=3 * u64::from(limits::GUESSES_PER_SECOND) {
+        assert_eq!(login(&node, "guess").await.1, Err(ErrorCode::AuthFailed));
+        assert_eq!(node.context.metrics.sasl_passwords_wrong_total.get(), n);
+    }
+    assert!(login(&node, "secret").await.1.is_ok(), "it was right here before");
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_digest_or_sasl_opens_the_door_for_the_connection_that_has_proven_it() {
     let node = strict().await;
@@ -96,14 +121,8 @@ async fn a_digest_or_sasl_opens_the_door_for_the_connection_that_has_proven_it()
         let read = again.call(Request::GetData(unwatched("/"))).await;
         assert_eq!(read, Err(ErrorCode::SessionClosedRequireSaslAuth));
     }
-    let mut client = Client::connect(&node).await;
-    let Ok(Response::Sasl(Some(challenge))) = client.call(Request::Sasl(Some(Bytes::new()))).await else {
-        panic!("a challenge was expected")
-    };
-    let challenge = String::from_utf8(challenge.to_vec()).unwrap();
-    let nonce = challenge.split("nonce=\"").nth(1).unwrap().split('"').next().unwrap();
-    let token = sasl::tests::token("bob", "secret", nonce);
-    assert!(matches!(client.call(Request::Sasl(Some(token.into()))).await, Ok(Response::Sasl(_))));
+    let (mut client, result) = login(&node, "secret").await;
+    assert!(matches!(result, Ok(Response::Sasl(_))));
     assert!(client.call(create("/a", CreateMode::Persistent)).await.is_ok());
     node.stop().await;
 }

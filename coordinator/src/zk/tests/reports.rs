@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Client, create, set, unwatched};
 use super::locks::acquire;
 use super::node::Node;
+use crate::report::{Party, Place};
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())
@@ -99,12 +100,31 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
     node.stop().await;
 }
 
+/// All places but those for superusers, taken by as many hosts as that takes.
+fn all_places(node: &Node) -> Vec<Place> {
+    let party = |last| Party::Http([10, 0, 0, last].into());
+    let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
+    hosts.map(|party| node.context.reports.begin(&[], party).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn sessions_that_take_all_reports_they_can_leave_some_to_http_of_the_same_address() {
+    let node = Node::start().await;
+    let local = [127, 0, 0, 1].into();
+    let of = |party| node.context.reports.begin(&[], party);
+    let places: Vec<_> = std::iter::from_fn(|| of(Party::Sessions(local)).ok()).collect();
+    let mut client = Client::connect(&node).await;
+    assert_eq!(client.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    assert!(of(Party::Http(local)).is_ok());
+    drop(places);
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn beyond_the_reports_that_are_made_at_once_a_client_is_throttled() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
-    let most = REPORTS_FOR_SUPERUSERS..REPORTS_MAX;
-    let places: Vec<_> = most.map(|_| node.context.reports.begin(&[]).unwrap()).collect();
+    let places = all_places(&node);
     client.send(ask("/v1/locks")).await;
     client.send(ask("/v1/sessions")).await;
     assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
@@ -120,7 +140,7 @@ async fn a_superuser_gets_a_report_while_others_take_all_that_they_can() {
     let (mut other, mut superuser) = (Client::connect(&node).await, Client::connect(&node).await);
     let test = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "super:test".into() };
     superuser.call(test).await.unwrap();
-    let places: Vec<_> = std::iter::from_fn(|| node.context.reports.begin(&[]).ok()).collect();
+    let places = all_places(&node);
     assert_eq!(other.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
     for _ in 0..20 {
         assert!(superuser.call(ask("/v1/locks")).await.is_ok());

@@ -120,6 +120,8 @@ metrics! {
     client_tls_handshakes_failed_total: Counter,
     /// Wrong passwords of the superuser.
     super_passwords_wrong_total: Counter,
+    /// Failed SASL logins: wrong passwords and unknown users.
+    sasl_passwords_wrong_total: Counter,
     /// Frames received from clients.
     packets_received_total: Counter,
     /// Frames sent to clients.

@@ -12,6 +12,7 @@ use rowlock_env::disk::Dir;
 
 use super::frame::{self, FRAME_ALIGN, SegmentKey};
 use super::record::Record;
+use super::recover::read_whole;
 use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
 
 /// What is found, in the order of the files.
@@ -76,22 +77,15 @@ pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> i
         }
         before = Some(*seq);
         let file = seq.file_name();
-        if let Err(error) = read_whole(&dir, &file, &mut bytes) {
-            visit(Seen::Damage { file: &file, offset: 0, what: format!("it cannot be read: {error}") })?;
-            continue;
-        }
         let is_last = at + 1 == seqs.len();
-        show(&file, &bytes, is_last, &mut visit)?;
+        match dir.open_to_read(&file).and_then(|file| read_whole(&file, &mut bytes)) {
+            Ok(len) => show(&file, &bytes[..len], is_last, &mut visit)?,
+            Err(error) => {
+                visit(Seen::Damage { file: &file, offset: 0, what: format!("it cannot be read: {error}") })?;
+            }
+        }
     }
     Ok(())
-}
-
-fn read_whole(dir: &Dir, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let file = dir.open_to_read(name)?;
-    let length = usize::try_from(file.len()?).expect("a 64-bit system");
-    bytes.clear();
-    bytes.resize(length, 0);
-    file.read_exact_at(bytes, 0)
 }
 
 /// Shows one segment.
@@ -224,6 +218,33 @@ mod tests {
         let mut torn = bytes;
         torn[offsets[5] + frame::FRAME_HEADER_BYTES] ^= 1;
         assert_eq!(shown(&torn), ((0..5).collect(), Vec::new(), true), "nobody says that it was flushed");
+    }
+
+    #[test]
+    fn a_pipe_and_a_segment_without_end_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join(crate::WAL_DIR);
+        std::fs::create_dir(&log).unwrap();
+        let file = |seq| log.join(SegmentSeq(seq).file_name());
+        std::fs::File::create(file(1)).unwrap().set_len(1 << 40).unwrap();
+        let pipe = std::process::Command::new("mkfifo").arg(file(2)).status().unwrap();
+        assert!(pipe.success());
+        let mut found = Vec::new();
+        let walked = dump(folder.path(), |seen| {
+            match seen {
+                Seen::Damage { what, .. } => found.push(what),
+                other => panic!("{other:?}"),
+            }
+            Ok(())
+        });
+        walked.unwrap();
+        assert_eq!(
+            found,
+            [
+                "it cannot be read: a segment of 1099511627776 bytes is larger than any that a node writes",
+                "it cannot be read: this is not a regular file"
+            ]
+        );
     }
 
     #[test]

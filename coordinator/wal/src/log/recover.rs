@@ -7,13 +7,17 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_proto::NodeId;
 
-use super::frame::{Chain, SegmentKey};
+use super::frame::{BODY_MAX_BYTES, Chain, SegmentKey};
 use super::record::Record;
 use super::scan::{Ending, Scan, scan};
 use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
 use crate::error::StorageError;
 use crate::identity::Identity;
 use crate::memlog::MemLog;
+
+/// Bytes of the longest segment: one record may have a segment of its own. A file that says that it is longer
+/// would take as much memory.
+const SEGMENT_MAX_BYTES: u64 = 2 * BODY_MAX_BYTES as u64;
 
 /// A segment that was read.
 #[derive(Clone, Copy, Debug)]
@@ -161,9 +165,16 @@ fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError
     }
 }
 
-fn read_whole(file: &File, bytes: &mut Vec<u8>) -> std::io::Result<()> {
-    let len = usize::try_from(file.len()?).expect("a 64-bit system");
+/// Reads a whole segment, with zeroes behind it where it is shorter than a header. Returns its length.
+pub(super) fn read_whole(file: &File, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
+    let len = file.len()?;
+    if len > SEGMENT_MAX_BYTES {
+        let why = format!("a segment of {len} bytes is larger than any that a node writes");
+        return Err(std::io::Error::other(why));
+    }
+    let len = usize::try_from(len).expect("a 64-bit system");
     bytes.clear();
     bytes.resize(len.max(FIRST_RECORD_AT as usize), 0);
-    file.read_exact_at(&mut bytes[..len], 0)
+    file.read_exact_at(&mut bytes[..len], 0)?;
+    Ok(len)
 }

@@ -105,6 +105,17 @@ fn certificates_that_nothing_uses_and_a_change_over_are_warned_of() {
 }
 
 #[test]
+fn locks_by_http_that_ask_nothing_where_clients_must_authenticate_are_warned_of() {
+    let api = THREE.replace("[[node]]\nid = 1\n", "[[node]]\nid = 1\napi = \"127.0.0.1:8481\"\n");
+    let warnings = |more: &str| parse(&format!("{api}{more}")).unwrap().warnings;
+    let auth = "[client]\nrequire_auth = true\n";
+    assert!(warnings(auth)[0].starts_with("require_auth = true asks nothing of locks by HTTP"));
+    for fine in ["", &format!("{auth}[http]\ntoken_file = \"tokens\"\n")] {
+        assert_eq!(warnings(fine), [""; 0]);
+    }
+}
+
+#[test]
 fn http_by_tls_needs_certificates_and_somebody_who_may_come_in() {
     let http = "[http]\ntls = true\n";
     let refused = |more: &str| parse(&format!("{THREE}{more}")).expect_err("the file is wrong");
