@@ -186,8 +186,8 @@ fn java() -> Option<Command> {
     Some(command)
 }
 
-/// A Python that has kazoo: the system's, or the one that `.ci/clients` has installed for it. Older ones take no
-/// other clients' names (`extra_lock_patterns`).
+/// A Python that has kazoo: the system's, or the one that `.ci/clients` has installed for it. Older releases
+/// take no other clients' names (`extra_lock_patterns`).
 pub fn kazoo() -> Option<Command> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);

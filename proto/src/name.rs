@@ -1,12 +1,12 @@
 //! Names of locks and elections, and the znodes they stand for. The one rule of all clients and of HTTP.
 //!
 //! A name is a path below a folder: its levels are separated by slashes, and `ci/deploy` is
-//! `/locks/ci/deploy`. Within a level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves; every
-//! other byte of the UTF-8 form becomes `%XX`. So different names are different znodes, whatever their
+//! `/locks/ci/deploy`. Within a level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves;
+//! every other byte of the UTF-8 form becomes `%XX`. So different names are different znodes, whatever their
 //! characters: `a b` is `/locks/a%20b`, and `a%20b` is `/locks/a%2520b`.
 //!
-//! Locks may hold locks: `ci` and `ci/deploy` are two. So a level must not read as a place in the queue of the
-//! lock above it, for any client: with ten digits at its end, or a dash and nine.
+//! Locks may hold locks: `ci` and `ci/deploy` are two. So a level must not read as a place in the queue of
+//! the lock above it, for any client: with ten digits at its end, or a dash and nine.
 
 use crate::path;
 
@@ -110,8 +110,8 @@ fn reads_as_queue_znode(level: &str) -> bool {
     digits >= DIGITS || (digits == DIGITS - 1 && before.ends_with('-'))
 }
 
-/// One component of a path for any text: percent-encoded as described above, its slashes too, and `.` and `..`
-/// as `%2E` and `%2E%2E`. No two texts have the same one.
+/// One component of a path for any text: percent-encoded as described above, its slashes too, and `.` and
+/// `..` as `%2E` and `%2E%2E`. No two texts have the same one.
 pub fn escape(text: &str) -> String {
     if matches!(text, "." | "..") {
         return "%2E".repeat(text.len());

@@ -1,5 +1,5 @@
-//! Programs of others that tests use where they are installed. One that is missing, too old or broken is named
-//! and what needs it is skipped; that is never a failure.
+//! Programs of others that tests use where they are installed. One that is missing, too old or broken is
+//! named, and what needs it is skipped; that is never a failure.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

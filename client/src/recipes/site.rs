@@ -2,8 +2,8 @@
 //!
 //! Locks are below the lock base, elections below its folder `@elections`: what has a queue has a name with
 //! levels ([`rowlock_proto::name`]), so the lock `@elections/x` is the queue of the election `x`. Recipes on
-//! plain znodes have one folder per kind, whose name begins with `@` too. Their children are members, or their
-//! mere existence counts, so a name is one level there, its slashes encoded.
+//! plain znodes have one folder per kind, whose name begins with `@` too. Their children are members, or
+//! their existence alone counts, so a name is one level there, its slashes encoded.
 
 use rowlock_proto::name;
 use rowlock_proto::path;
