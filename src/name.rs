@@ -5,7 +5,7 @@ use rowlock_client::{Client, Election, Mutex, Semaphore};
 /// Options that name a lock.
 #[derive(clap::Args)]
 pub struct Name {
-    /// Name of the lock, or path of its znode if it begins with a slash
+    /// Name of the lock, such as ci/deploy, or the path of its znode: /locks/ci/deploy
     name: String,
     /// NAME is a path
     #[arg(long)]

@@ -80,10 +80,14 @@ async fn queue_shows_who_holds_and_what_each_waiter_waits_for() {
     assert!(table.trim_end().ends_with("#2") && !table.contains('\x1b'), "{table}");
     // The same lock by its path.
     assert_eq!(json(&cluster, &["queue", "--path", "/locks/l"]).await["lock"], "/locks/l");
-    assert_eq!(told(&cluster, &["queue", "absent"]).await, "/locks/absent: 0 hold, 0 wait\n");
-    let absent = json(&cluster, &["queue", "absent"]).await;
-    assert_eq!((&absent["lock"], &absent["waiter_count"]), (&"/locks/absent".into(), &0.into()));
-    assert!(lines(&cluster, &["queue", "absent"]).await.is_empty());
+    for lock in ["absent", "/locks/absent"] {
+        for command in [&["queue"][..], &["queue", "-o", "json"], &["history"], &["release"]] {
+            let said = ask(&cluster, &[command, &[lock]].concat()).await;
+            assert_eq!((said.code, said.out.as_str()), (REFUSED, ""), "{command:?} {lock}");
+            let what = format!("{lock}: no such lock: there is no /locks/absent");
+            assert!(said.err.contains(&what), "{command:?}: {}", said.err);
+        }
+    }
 
     let mut quiet = start(&cluster.folder, &["lock", "quiet"]);
     quiet.first_line().await;

@@ -84,8 +84,8 @@ async fn shared_holders_hold_together_and_an_exclusive_one_alone() {
 async fn name_and_path_mean_the_same_lock() {
     let cluster = Cluster::start(1, FAST).await;
     let holder = hold(&cluster, &["orders/42"]).await;
-    assert_eq!(ask(&cluster, &["lock", "-n", "--path", "/locks/orders%2F42", "true"]).await.code, REFUSED);
-    assert_eq!(ask(&cluster, &["lock", "-n", "/locks/orders%2F42", "true"]).await.code, REFUSED);
+    assert_eq!(ask(&cluster, &["lock", "-n", "--path", "/locks/orders/42", "true"]).await.code, REFUSED);
+    assert_eq!(ask(&cluster, &["lock", "-n", "/locks/orders/42", "true"]).await.code, REFUSED);
     assert_eq!(ask(&cluster, &["lock", "-n", "orders", "true"]).await.code, 0);
     assert_eq!(ask(&cluster, &["lock", "--path", "no/path", "true"]).await.code, USAGE);
     holder.end_with_signal().await;

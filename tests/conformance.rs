@@ -6,18 +6,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::Said;
 use crate::support::http::post;
+
+const REFUSED: i32 = 1;
+const USAGE: i32 = 64;
 
 /// Of a lease: short, but longer than the pauses of a busy machine.
 const TTL: Duration = Duration::from_secs(3);
 /// For a step that must come true.
 const PATIENCE: Duration = Duration::from_secs(60);
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A lease with its keep-alive.
@@ -47,7 +53,7 @@ impl Lease {
             tokio::time::sleep(TTL / 3).await;
             let (sent, deadline) = (Instant::now(), *self.deadline.borrow());
             match ask(&self.apis, &path, &json!({ "secret": self.secret }), deadline).await {
-                Some((200, kept)) => {
+                Some((200, kept)) if kept["valid_for_ms"].is_u64() => {
                     let new = until(sent, &kept["valid_for_ms"]);
                     // A deadline that has passed is never moved.
                     self.deadline.send_if_modified(|old| {
@@ -112,7 +118,11 @@ struct Attempt {
 impl Attempt {
     async fn begin(apis: &Arc<[String]>, prefix: &str, step: &Value) -> Attempt {
         let lease = Arc::new(Lease::open(apis.clone()).await);
-        let path = format!("/v1/locks/{prefix}/{}", step["lock"].as_str().unwrap());
+        let name = match step["lock"].as_str() {
+            Some(name) => format!("{prefix}/{name}"),
+            None => format!("/locks/{prefix}/{}", step["path"].as_str().unwrap()),
+        };
+        let path = format!("/v1/locks/{}", in_query(&name));
         let keeps_alive = tokio::spawn(lease.clone().keep_alive()).abort_handle();
         let (tell, waits) = watch::channel(false);
         let task = tokio::spawn(run(lease.clone(), path.clone(), step.clone(), tell));
@@ -188,6 +198,7 @@ async fn run(
             (202, Some("waiting")) if Instant::now() >= ends => return ("timeout", Value::Null),
             (202, Some("waiting")) => drop(waits.send(true)),
             (422, _) => return ("refused", Value::Null),
+            (400, _) => return ("invalid", Value::Null),
             _ => panic!("{code} {stands}"),
         }
     }
@@ -249,15 +260,80 @@ async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_in_rust_does_what_all_clients_must_do() {
+/// Those of `clients/conformance.json`.
+pub fn scenarios() -> Vec<Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/conformance.json");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(document["version"], VERSION, "the scenarios are of another version");
+    let scenarios = document["scenarios"].as_array().unwrap();
+    assert!(scenarios.len() >= 12, "{} scenarios", scenarios.len());
+    scenarios.clone()
+}
+
+/// The command line's side of the names in the scenarios: what one of the two holds, the other finds held, at
+/// the same path.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_one_lock_by_http_and_on_the_command_line() {
+    let it = Cluster::start_with_api(1, FAST).await;
+    let apis: Arc<[String]> = Arc::from([it.api(1).to_owned()]);
+    let lease = Arc::new(Lease::open(apis.clone()).await);
+    let keeps_alive = tokio::spawn(lease.clone().keep_alive());
+    let scenarios = scenarios();
+    let steps: Vec<&Value> =
+        scenarios.iter().flat_map(|scenario| scenario["steps"].as_array().unwrap()).collect();
+    let mut names = 0;
+    for (at, step) in steps.iter().enumerate() {
+        if let Some(name) = step["path"].is_string().then(|| steps[at - 1]["lock"].as_str().unwrap()) {
+            one_lock(&it, &lease, name, step["path"].as_str().unwrap()).await;
+            names += 1;
+        }
+        if step["expect"] == "invalid" {
+            let name = format!("cli/{}", step["lock"].as_str().unwrap());
+            let said = ask_cli(&it, &["lock", "-n", &name, "true"]).await;
+            assert!(said.code == USAGE && said.err.contains("invalid lock name"), "{name}: {}", said.err);
+        }
+    }
+    assert!(names >= 10, "{names} names");
+    keeps_alive.abort();
+    lease.end().await;
+}
+
+async fn ask_cli(it: &Cluster, arguments: &[&str]) -> Said {
+    start(&it.folder, arguments).end().await
+}
+
+async fn one_lock(it: &Cluster, lease: &Lease, name: &str, path: &str) {
+    let (name, path) = (format!("cli/{name}"), format!("/locks/cli/{path}"));
+    let address = format!("/v1/locks/{}", in_query(&name));
+    let acquire = json!({ "secret": lease.secret, "request_id": "one" });
+    let (code, held) = post(it.api(1), &format!("{address}/acquire"), &acquire).await.unwrap();
+    assert_eq!((code, &held["state"]), (200, &json!("held")), "{name}: {held}");
+    for told in [&*name, &path] {
+        let said = ask_cli(it, &["lock", "-n", told, "true"]).await;
+        assert_eq!(said.code, REFUSED, "{told}: {}", said.err);
+        let queue = ask_cli(it, &["queue", "-o", "json", told]).await;
+        let queue: Value = serde_json::from_str(&queue.out).unwrap();
+        assert_eq!((&queue["lock"], &queue["holder_count"]), (&json!(path), &json!(1)), "{told}");
+    }
+    let release = json!({ "secret": lease.secret, "token": held["token"] });
+    let (_, answer) = post(it.api(1), &format!("{address}/release"), &release).await.unwrap();
+    assert_eq!(answer["released"], true, "{name}");
+    let mut holder = start(&it.folder, &["lock", &name]);
+    holder.first_line().await;
+    let again = json!({ "secret": lease.secret, "request_id": "again" });
+    let (_, answer) = post(it.api(1), &format!("{address}/acquire"), &again).await.unwrap();
+    assert_eq!(answer["state"], "busy", "{name}: {answer}");
+    holder.end_with_signal().await;
+    let history = ask_cli(it, &["history", &name, "-o", "simple"]).await;
+    assert!(history.out.lines().count() >= 6, "{}", history.out);
+    assert!(history.out.lines().all(|line| line.split('\t').nth(1) == Some(&*path)), "{}", history.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_in_rust_does_what_all_clients_must_do() {
     let it = Cluster::start_with_api(3, FAST).await;
     let apis: Arc<[String]> = it.ids().into_iter().map(|id| it.api(id).to_owned()).collect();
-    let scenarios = document["scenarios"].as_array().unwrap();
-    assert!(scenarios.len() >= 9, "{} scenarios", scenarios.len());
+    let scenarios = scenarios();
     for (number, one) in scenarios.iter().enumerate() {
         let prefix = format!("conformance/{number}");
         let run = scenario(&apis, &prefix, one);

@@ -1,39 +1,36 @@
-//! The console, in a real browser, against real processes. It is left out with a word where Chromium or
-//! Python is missing.
+//! The console, in a real browser, against real processes. It is skipped where Chromium or Python is
+//! missing, too old or broken.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish_within, run};
 use crate::support::http::request;
+use crate::support::tools::{self, Tool};
 use crate::support::{eventually, secs};
 
-fn chromium() -> Option<&'static str> {
-    let runs = |name: &str| {
-        let mut probe = Command::new(name);
-        probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        probe.status().is_ok_and(|status| status.success())
+/// A Chromium that draws a page here, and the Python of the scripts.
+fn chromium() -> Option<String> {
+    const SKIPPED: &str = "the console";
+    // It may print its version and still find no sandbox, no library or no memory.
+    const PROBE: &str = "\"$0\" --version && \"$0\" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+                         --dump-dom about:blank | grep -q '<html'";
+    tools::python(SKIPPED)?;
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let works = |name: &&str| {
+        let probe = &["-c", PROBE, *name];
+        let tool = Tool { name, programs: &[Path::new("/bin/sh")], probe, least: &[100], skipped: SKIPPED };
+        tool.find().is_some()
     };
-    if !runs("python3") {
-        println!("python3 is not installed: the console is not tried");
-        return None;
-    }
-    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| runs(name));
-    if found.is_none() {
-        println!("chromium is not installed: the console is not tried");
-    }
-    found
+    names.into_iter().find(works).map(str::to_owned)
 }
 
 /// What a script of tests/ui has said.
 async fn drive(script: &str, arguments: &[String]) -> Said {
-    let mut python = Command::new("python3");
-    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut python = tools::command("python3");
     python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui").join(script)).args(arguments);
-    python.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A quarter of it where nothing else runs and axe-core is not there.
     let limit = secs(300);
     let drive = move || finish_within(python.spawn().unwrap(), limit);
@@ -49,7 +46,7 @@ async fn the_console_shows_a_line_as_it_changes_and_survives_hostile_names_and_t
     let it = Cluster::start_with_api(3, FAST).await;
     let leader = it.leader().await;
     let other = it.ids().into_iter().find(|id| *id != leader).unwrap();
-    let mut arguments = vec![chromium.to_owned()];
+    let mut arguments = vec![chromium];
     for id in [other, leader] {
         arguments.extend([format!("http://{}", it.api(id)), format!("http://{}", it.http(id))]);
     }

@@ -57,6 +57,7 @@ mod rest;
 mod rest_load;
 mod rest_state_lock;
 mod rest_znodes;
+mod rolling_restarts;
 mod slow_requests;
 mod snapshot_rejoin;
 mod stuck_sinks;

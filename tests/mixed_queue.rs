@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::support::cluster::Cluster;
 use crate::support::command::{Said, finish_within};
 use crate::support::raw::{Raw, SESSION_MS};
+use crate::support::tools::{self, Tool};
 use crate::support::{eventually, secs};
 
 pub const LOCK: &str = "/locks/nightly";
@@ -185,22 +186,17 @@ fn java() -> Option<Command> {
     Some(command)
 }
 
-/// A Python that has kazoo: the system's, or the one that `.ci/clients` has installed for it.
+/// A Python that has kazoo: the system's, or the one that `.ci/clients` has installed for it. Older releases
+/// take no other clients' names (`extra_lock_patterns`).
 pub fn kazoo() -> Option<Command> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
     let installed = cache.join("zk-compat/kazoo-venv/bin/python");
-    for python in [Path::new("python3"), Path::new("/usr/bin/python3"), &installed] {
-        let mut probe = Command::new(python);
-        probe.args(["-c", "import kazoo.recipe.lock"]).stderr(Stdio::null());
-        if probe.status().is_ok_and(|status| status.success()) {
-            let mut command = Command::new(python);
-            command.env("PYTHONDONTWRITEBYTECODE", "1");
-            return Some(command);
-        }
-    }
-    println!("kazoo is not installed (python3-kazoo): LEFT OUT of the mixed queue");
-    None
+    let programs = &[Path::new("python3"), Path::new("/usr/bin/python3"), &installed];
+    let probe = &["-c", "import kazoo.recipe.lock, kazoo.version; print(kazoo.version.__version__)"];
+    let skipped = "what needs kazoo (python3-kazoo)";
+    let found = Tool { name: "kazoo", programs, probe, least: &[2, 7, 1], skipped }.find()?;
+    Some(tools::command(found))
 }
 
 /// Debian's Curator.
@@ -212,11 +208,13 @@ pub fn curator() -> Option<Command> {
         .chain(&["slf4j-api", "slf4j-nop"])
         .map(|jar| Path::new("/usr/share/java").join(format!("{jar}.jar")))
         .collect();
-    let javac = Command::new("javac").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !javac.is_ok_and(|status| status.success()) || !jars.iter().all(|jar| jar.exists()) {
-        println!("Curator is not installed (libcurator-recipes-java): LEFT OUT of the mixed queue");
+    if let Some(missing) = jars.iter().find(|jar| !jar.exists()) {
+        println!("Curator (libcurator-recipes-java) is SKIPPED: there is no {}", missing.display());
         return None;
     }
+    // A program of one file is compiled by `java` itself since 11, with the compiler of the JDK.
+    let (programs, probe) = (&[Path::new("javac")], &["-version"]);
+    Tool { name: "javac", programs, probe, least: &[11], skipped: "Curator" }.find()?;
     let path = std::env::join_paths(jars).unwrap();
     let mut command = Command::new("java");
     command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(path);

@@ -1,63 +1,45 @@
 //! The clients of `clients/`, against a cluster of real processes: the scenarios that are the same for all
-//! languages, the example of each README, and their own tests. A language that is not installed is left out
-//! with a word.
+//! languages, the example of each README, and their own tests. A language that is not installed, or
+//! too old, is named and skipped.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::conformance::scenarios;
 use crate::mixed_queue::kazoo;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish};
+use crate::support::tools::{self, Tool};
 
 fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// Python 3.9 or newer, if there is one.
 fn python() -> Option<Command> {
-    let mut probe = Command::new("python3");
-    probe.args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"]).stdin(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
-        println!("python3 is not installed, or older than 3.9: its client is not tried");
-        return None;
-    }
-    let mut python = Command::new("python3");
-    // No caches of byte code beside the sources.
-    python.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(clients().join("python"));
-    python.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut python = tools::command(tools::python("the client for Python")?);
+    python.current_dir(clients().join("python"));
     Some(python)
 }
 
-/// Node.js 20.3 or newer, if there is one.
 fn node() -> Option<Command> {
-    const NEW_ENOUGH: &str = "const [major, minor] = process.versions.node.split('.').map(Number); process.exit(major < 20 || major === 20 && \
-         minor < 3 ? 1 : 0)";
-    let mut probe = Command::new("node");
-    probe.args(["-e", NEW_ENOUGH]).stdin(Stdio::null()).stderr(Stdio::null());
-    if !probe.status().is_ok_and(|status| status.success()) {
-        println!("node is not installed, or older than 20.3: the client for TypeScript is not tried");
-        return None;
-    }
-    let mut node = Command::new("node");
+    let (programs, probe) = (&[Path::new("node")], &["-p", "process.versions.node"]);
+    let skipped = "the client for TypeScript";
+    let found = Tool { name: "Node.js", programs, probe, least: &[20, 3], skipped }.find()?;
+    let mut node = tools::command(found);
     node.current_dir(clients().join("typescript"));
-    node.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(node)
 }
 
-/// Go 1.19 or newer, if there is one. It asks nothing of the network.
+/// It asks nothing of the network.
 fn go() -> Option<Command> {
-    let mut probe = Command::new("go");
-    let version = probe.args(["env", "GOVERSION"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let version = version.ok().and_then(|said| String::from_utf8(said.stdout).ok()).unwrap_or_default();
-    let minor = version.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next()?.parse().ok());
-    if minor.is_none_or(|minor: u32| minor < 19) {
-        println!("go is not installed, or older than 1.19: its client is not tried");
-        return None;
-    }
-    let mut go = Command::new("go");
+    let (programs, probe) = (&[Path::new("go")], &["version"]);
+    let found = Tool { name: "Go", programs, probe, least: &[1, 19], skipped: "the client for Go" }.find()?;
+    let mut go = tools::command(found);
     go.envs([("GOFLAGS", "-mod=mod"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off")]);
     go.current_dir(clients().join("go"));
-    go.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(go)
 }
 
@@ -65,14 +47,47 @@ async fn run(mut command: Command) -> Said {
     tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
 }
 
+/// Answers that a proxy gives in the place of a node; the empty one keeps its client waiting for ever.
+const STRANGE: [&str; 6] = [
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+    "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>",
+    "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "",
+    "HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>",
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{\"state\"",
+];
+
+/// The URL of something that takes requests and is no node.
+async fn strange_node() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        for answer in STRANGE.iter().cycle() {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 4096]).await;
+                if answer.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            });
+        }
+    });
+    url
+}
+
 /// The runner of a language: the scenarios, and the example of its README.
 async fn conforms(mut command: Command, runner: &[&str]) {
     let it = Cluster::start_with_api(3, FAST).await;
-    let urls: Vec<String> = it.ids().into_iter().map(|id| format!("http://{}", it.api(id))).collect();
+    // Each client asks this one first.
+    let mut urls = vec![strange_node().await];
+    urls.extend(it.ids().into_iter().map(|id| format!("http://{}", it.api(id))));
     command.args(runner).arg(urls.join(","));
     let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
-    assert!(said.out.ends_with("9 scenarios\n"), "{}", said.out);
+    let all = format!("{} scenarios\n", scenarios().len());
+    assert!(said.out.ends_with(&all), "{}", said.out);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,13 +134,20 @@ async fn the_client_for_go_passes_its_own_tests_and_is_written_as_go_is() {
         let said = run(go).await;
         assert_eq!(said.code, 0, "{arguments:?}: {}{}", said.out, said.err);
     }
-    let mut gofmt = Command::new("gofmt");
-    gofmt.args(["-l", "."]).current_dir(clients().join("go")).stdin(Stdio::null());
-    let said = run({
-        gofmt.stdout(Stdio::piped()).stderr(Stdio::piped());
-        gofmt
+    // It names no version, and comes with Go.
+    let Some(mut go) = go() else { return };
+    let root = run({
+        go.args(["env", "GOROOT"]);
+        go
     });
-    let said = said.await;
+    let gofmt = Path::new(root.await.out.trim()).join("bin/gofmt");
+    if !gofmt.exists() {
+        println!("gofmt is SKIPPED: {} is not there", gofmt.display());
+        return;
+    }
+    let mut gofmt = tools::command(gofmt);
+    gofmt.args(["-l", "."]).current_dir(clients().join("go"));
+    let said = run(gofmt).await;
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
 }
 
@@ -139,7 +161,6 @@ async fn kazoos_shared_lock_stands_in_one_queue_with_its_own_locks_and_with_clie
         &it.endpoints(),
         &urls.join(","),
     ]);
-    kazoo.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let said = run(kazoo).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     println!("{}", said.out);

@@ -105,7 +105,7 @@ impl Default for ClientBuilder {
             label: String::new(),
             auth: Vec::new(),
             chroot: String::new(),
-            lock_base: "/locks".to_owned(),
+            lock_base: rowlock_proto::name::LOCK_BASE.to_owned(),
             disconnect_grace: Duration::ZERO,
             queue_names: QueueNames::Curator,
             prefer_leader: PreferLeader::default(),

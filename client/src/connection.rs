@@ -106,7 +106,7 @@ impl Connection {
 
     /// Connects to the next server. `None`: that failed, or the session has ended.
     async fn reach(&mut self) -> Option<Stream> {
-        let (endpoint, pause) = self.servers.next();
+        let (endpoint, pause) = self.servers.next(self.core.left());
         let timeout = self.servers.connect_timeout(self.session_timeout);
         #[cfg(feature = "tls")]
         let dialer = self.dialer.clone();
@@ -173,12 +173,14 @@ impl Connection {
         self.core.connected(write, self.servers.elsewhere());
         let fault = self.talk(&mut read).await.err();
         // To be accepted is not enough: what we send next may be what ends each connection.
-        let was_of_use = self.core.was_of_use();
+        let (was_of_use, was_sound) = (self.core.was_of_use(), self.core.is_sound());
         if was_of_use {
             self.servers.succeeded();
+        } else if was_sound {
+            self.servers.accepted();
         }
         match fault {
-            Some(Fault::Closed) if !was_of_use => {
+            Some(Fault::Closed) if !was_of_use && !was_sound => {
                 self.fault(&endpoint, Fault::ClosedAtOnce);
                 self.core.disconnected();
             }

@@ -4,6 +4,7 @@
 //! ([`Error::may_have_happened`]) and *is it worth trying again on this client?* ([`Error::is_retryable`]).
 
 use rowlock_proto::ErrorCode;
+use rowlock_proto::name::NameRule;
 use rowlock_proto::path::PathError;
 
 use crate::connect_error::{OTHER_CLUSTER, PLAINTEXT_PASSWORD};
@@ -199,17 +200,9 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// A name has at least one letter.
-    #[error("empty")]
-    Empty,
-    /// The name is too long.
-    #[error("{bytes} bytes, {max} allowed")]
-    TooLong {
-        /// How long.
-        bytes: usize,
-        /// The longest.
-        max: usize,
-    },
+    /// The text breaks a rule for names.
+    #[error(transparent)]
+    Rule(#[from] NameRule),
     /// The root cannot be a lock or anything else that is shared.
     #[error("the root cannot be a lock")]
     Root,

@@ -151,6 +151,7 @@ pub use znode::{AccessList, Children, Created, Watched, Znode};
 pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::lock::{Claim, Owner};
+pub use rowlock_proto::name::NameRule;
 pub use rowlock_proto::path::PathError;
 pub use rowlock_proto::report;
 pub use rowlock_proto::{

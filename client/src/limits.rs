@@ -33,9 +33,6 @@ pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
 /// is left.
 pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
 
-/// Bytes of a lock's name as the application gives it; longer ones are [`crate::Error::InvalidName`].
-pub(crate) const LOCK_NAME_BYTES: usize = 512;
-
 /// Pause before each attempt after the first fruitless lap over all servers; doubles per lap up to
 /// [`BACKOFF_MAX`].
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(50);

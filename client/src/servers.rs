@@ -45,14 +45,17 @@ impl Servers {
     /// clients move on without delay). After it a pause comes before each attempt, and not only before each
     /// lap: without a leader no server is of use, and thousands of clients that try all of them in a row
     /// take the processors that an election needs. The pause doubles per lap and is spread, so that they do
-    /// not all come back together.
-    pub(crate) fn next(&mut self) -> (String, Duration) {
+    /// not all come back together. It leaves time to try every server twice within what is `left` of the
+    /// session.
+    pub(crate) fn next(&mut self, left: Option<Duration>) -> (String, Duration) {
         self.current = self.next;
         let endpoint = self.endpoints[self.current].clone();
         self.next = (self.next + 1) % self.endpoints.len();
         let laps = self.failures / self.endpoints.len();
         self.failures += 1;
-        let pause = if laps == 0 { Duration::ZERO } else { jittered(backoff(laps)) };
+        let tries = u32::try_from(2 * self.endpoints.len()).unwrap_or(u32::MAX);
+        let most = left.map_or(BACKOFF_MAX, |left| (left / tries).max(BACKOFF_MIN));
+        let pause = if laps == 0 { Duration::ZERO } else { jittered(backoff(laps).min(most)) };
         (endpoint, pause)
     }
 
@@ -69,6 +72,11 @@ impl Servers {
     /// A server accepted the session and did what was asked of it.
     pub(crate) fn succeeded(&mut self) {
         (self.failures, self.has_moved) = (0, false);
+    }
+
+    /// A server accepted the session, and the connection ended without a request that it had not answered.
+    pub(crate) fn accepted(&mut self) {
+        self.failures = 0;
     }
 
     /// To which endpoints to move from the current one, if the leader is one of them.
@@ -114,42 +122,69 @@ mod tests {
     #[test]
     fn the_first_lap_is_run_at_once_and_pauses_are_bounded() {
         let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Always);
-        let lap: Vec<_> = (0..3).map(|_| it.next()).collect();
+        let lap: Vec<_> = (0..3).map(|_| it.next(None)).collect();
         assert!(lap.iter().all(|(_, pause)| pause.is_zero()));
         let mut names: Vec<_> = lap.into_iter().map(|(name, _)| name).collect();
         names.sort();
         assert_eq!(names, ["a", "b", "c"]);
         for _ in 0..3 {
-            let second_lap = it.next().1;
+            let second_lap = it.next(None).1;
             assert!(second_lap >= BACKOFF_MIN / 2 && second_lap <= BACKOFF_MIN, "{second_lap:?}");
         }
-        let longest = (0..300).map(|_| it.next().1).max();
+        let longest = (0..300).map(|_| it.next(None).1).max();
         assert!(longest.is_some_and(|pause| pause <= BACKOFF_MAX && pause >= BACKOFF_MAX / 2));
         it.succeeded();
-        assert!(it.next().1.is_zero());
+        assert!(it.next(None).1.is_zero());
+    }
+
+    #[test]
+    fn an_idle_client_comes_back_at_once_however_often_its_servers_are_restarted() {
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Never);
+        for restart in 0..20 {
+            // One server is down, the next one accepts the session and is restarted in its turn.
+            assert_eq!(it.next(None).1 + it.next(None).1, Duration::ZERO, "restart {restart}");
+            it.accepted();
+        }
+    }
+
+    #[test]
+    fn pauses_leave_time_to_try_every_server_twice_within_what_is_left_of_the_session() {
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Never);
+        for _ in 0..60 {
+            it.next(None);
+        }
+        assert!(it.next(Some(Duration::from_secs(60))).1 >= BACKOFF_MAX / 2);
+        let mut left = Duration::from_millis(3_600);
+        for _ in 0..6 {
+            let pause = it.next(Some(left)).1;
+            assert!(pause >= BACKOFF_MIN / 2 && pause <= left / 6, "{pause:?} of {left:?}");
+            left -= pause;
+        }
+        let pause = it.next(Some(Duration::ZERO)).1;
+        assert!(pause >= BACKOFF_MIN / 2 && pause <= BACKOFF_MIN, "{pause:?}: no busy loop");
     }
 
     #[test]
     fn the_leader_is_moved_to_once_until_a_server_is_kept() {
         let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Always);
-        let (first, _) = it.next();
+        let (first, _) = it.next(None);
         let Elsewhere { endpoints: elsewhere, at_once: true } = it.elsewhere() else { panic!() };
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&first));
         it.move_to(&elsewhere[1]);
-        assert_eq!(it.next(), (elsewhere[1].clone(), Duration::ZERO));
+        assert_eq!(it.next(None), (elsewhere[1].clone(), Duration::ZERO));
         assert_eq!(it.elsewhere(), Elsewhere::default(), "it has moved");
-        it.next();
+        it.next(None);
         assert_eq!(it.elsewhere(), Elsewhere::default(), "the leader could not be reached");
         it.succeeded();
-        it.next();
+        it.next(None);
         assert_eq!(it.elsewhere().endpoints.len(), 2);
 
         let mut it = Servers::new(vec!["a".into(), "b".into()], PreferLeader::WhenWaiting);
-        it.next();
+        it.next(None);
         assert!(!it.elsewhere().at_once && it.elsewhere().endpoints.len() == 1);
 
         let mut it = Servers::new(vec!["a".into(), "b".into()], PreferLeader::Never);
-        it.next();
+        it.next(None);
         assert_eq!(it.elsewhere(), Elsewhere::default());
     }
 }

@@ -295,6 +295,119 @@ func TestSeveralLocksHaveATokenEachAndAreGivenBackOneByOne(t *testing.T) {
 	}
 }
 
+// What a proxy answers in the place of a node, or a node of something else.
+var strange = []struct {
+	status   int
+	document string
+}{
+	{200, `{}`}, {200, ``}, {200, `[]`}, {200, `<html>ready</html>`}, {204, ``}, {302, `{}`}, {502, `<html>bad</html>`},
+	{200, `{"valid_for_ms": null, "state": "held", "token": null, "released": "yes", "held": 1, "ttl_ms": "600"}`},
+	{200, `{"valid_for_ms": NaN, "state": "waiting", "position": "first"}`}, {202, `{"valid_for_ms": 1e999}`},
+	{201, `{"lease": "0x1", "secret": "s", "ttl_ms": -1, "state": "free", "valid_for_ms": -5}`},
+	{201, `{"lease": "0x1", "secret": "s", "ttl_ms": 9223372036854775807}`},
+}
+
+func TestWhatIsNoAnswerOfThisAPIIsAskedAgainAtTheNextNode(t *testing.T) {
+	good := start(t, works)
+	for _, said := range strange {
+		said := said
+		other := start(t, func(request, int) (int, string) { return said.status, said.document })
+		l := cluster(t, other, good).Lock("a", Options{})
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := l.Lock(ctx); err != nil || l.Token() == 0 || len(other.requests("")) == 0 || !l.Unlock() {
+			t.Error(said, err)
+		}
+		cancel()
+	}
+}
+
+func TestALockIsLostAtItsDeadlineWhenKeepAliveIsAnsweredBySomethingElse(t *testing.T) {
+	for _, said := range strange {
+		n := start(t, but("/keepalive", said.status, said.document))
+		began := time.Now()
+		soon(t, take(t, cluster(t, n)).Context().Done())
+		if passed := time.Since(began); passed < 500*time.Millisecond || passed > 2*time.Second {
+			t.Error(said, passed)
+		}
+	}
+}
+
+func TestAPromiseOfMoreThanTheLeasesTimeCountsForThatTime(t *testing.T) {
+	l := take(t, cluster(t, start(t, but("/keepalive", 200, `{"valid_for_ms": 9223372036854775807}`))))
+	time.Sleep(700 * time.Millisecond)
+	if l.Context().Err() != nil {
+		t.Error("it is lost")
+	}
+	l.Silence()
+	soon(t, l.Context().Done())
+}
+
+func TestTimeoutsAndAbortsWaitForNoNodeThatHangs(t *testing.T) {
+	done := make(chan struct{})
+	// Before the nodes are closed, which waits for their requests.
+	defer close(done)
+	hangs := func(request, int) (int, string) {
+		<-done
+		return 503, "{}"
+	}
+	opens := func(r request, count int) (int, string) {
+		if r.path == "/v1/leases" {
+			return works(r, count)
+		}
+		return hangs(r, count)
+	}
+	for _, answer := range []script{hangs, opens} {
+		c := cluster(t, start(t, answer))
+		for _, end := range []error{context.DeadlineExceeded, context.Canceled} {
+			ctx, cancel := context.WithCancel(context.Background())
+			if end == context.DeadlineExceeded {
+				ctx, cancel = context.WithTimeout(context.Background(), 400*time.Millisecond)
+			} else {
+				time.AfterFunc(400*time.Millisecond, cancel)
+			}
+			began := time.Now()
+			err := c.Lock("a", Options{}).Lock(ctx)
+			if passed := time.Since(began); err != end || passed > 2*time.Second {
+				t.Error(err, passed)
+			}
+			cancel()
+		}
+	}
+	long := start(t, func(r request, count int) (int, string) {
+		if r.path == "/v1/leases" {
+			return 201, `{"lease": "0x1", "secret": "s", "ttl_ms": 10000}`
+		}
+		return works(r, count)
+	})
+	c, err := New(Config{URLs: []string{start(t, hangs).URL, long.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := c.Lock("a", Options{}).Lock(ctx); err != nil {
+		t.Error("a node that hangs leaves no time for the others:", err)
+	}
+}
+
+func TestAPanicInOnWaitingLeavesNeitherALeaseNorAPlace(t *testing.T) {
+	n := start(t, but("/acquire", 202, `{"state": "waiting", "position": 1}`))
+	l := cluster(t, n).Lock("a", Options{OnWaiting: func(int) { panic("of the program") }})
+	for round := 1; round <= 2; round++ {
+		func() {
+			defer func() {
+				if recover() != "of the program" {
+					t.Error("the panic is the program's")
+				}
+			}()
+			_ = l.Lock(context.Background())
+		}()
+		if !n.ended() || len(n.requests("/v1/leases")) != round {
+			t.Error("the lease goes on, or the lock is in use for ever", n.seen)
+		}
+	}
+}
+
 func TestNamesAndAddressesThatWouldAskForSomethingElseAreRefused(t *testing.T) {
 	for _, wrong := range [][]string{nil, {"ftp://a"}, {"host"}} {
 		if _, err := New(Config{URLs: wrong}); err == nil {

@@ -33,13 +33,10 @@ type Leader struct {
 
 // Election makes a handle of the election of this name. Nothing is sent.
 func (c *Cluster) Election(name string) *Election {
-	e := &Election{cluster: c, path: "/v1/elections/" + url.PathEscape(name)}
-	if name == "" || name == "." || name == ".." {
-		e.err = fmt.Errorf("rowlock: not a name: %q", name)
+	path, err := address(name)
+	return &Election{
+		cluster: c, path: "/v1/elections/" + url.PathEscape(name), lock: "/v1/locks/@elections/" + path, err: err,
 	}
-	// In the name of a lock a slash separates; here it is a part of the name.
-	e.lock = "/v1/locks/@elections/" + url.PathEscape(url.PathEscape(name))
-	return e
 }
 
 // Candidate makes a handle of the lead: Lock campaigns, Unlock resigns. Others see value. Only Owner and
@@ -56,7 +53,8 @@ func (e *Election) Candidate(value string, options Options) *Lock {
 
 // Leader is who leads at a moment of this call; nil: nobody.
 func (e *Election) Leader(ctx context.Context) (*Leader, error) {
-	leader, _, err := e.look(ctx, "", now()+answerMax, answerMax)
+	until := now() + answerMax
+	leader, _, err := e.look(ctx, "", until, e.cluster.transport.share(ctx, until))
 	return leader, err
 }
 
@@ -92,12 +90,9 @@ func (e *Election) look(ctx context.Context, query string, until, each time.Dura
 	if e.err != nil {
 		return nil, "", e.err
 	}
-	found, err := e.cluster.transport.call(ctx, http.MethodGet, e.path+"/leader"+query, nil, until, each)
+	found, err := e.cluster.transport.call(ctx, http.MethodGet, e.path+"/leader"+query, nil, until, each, isLed)
 	if err != nil {
 		return nil, "", err
-	}
-	if found.Zxid == "" {
-		return nil, "", fmt.Errorf("rowlock: not an answer of this API: %d", found.Status)
 	}
 	if found.Leader == nil {
 		return nil, found.Zxid, nil
@@ -107,4 +102,9 @@ func (e *Election) look(ctx context.Context, query string, until, each time.Dura
 		return nil, "", errors.New("rowlock: not a token: " + found.Leader.Token)
 	}
 	return &Leader{found.Leader.Value, token, found.Leader.SinceMs}, found.Zxid, nil
+}
+
+func isLed(found *answer) bool {
+	isNumber := found.Leader == nil || areNumbers([]string{found.Leader.Token})
+	return found.Status == http.StatusOK && found.Zxid != "" && isNumber
 }

@@ -2,7 +2,6 @@ package rowlock
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -10,9 +9,11 @@ import (
 
 const (
 	// How long the end of an attempt waits for the cluster; it goes on in the background.
-	endMax = 2 * time.Second
+	endMax = time.Second
 	// Timers stand still while the machine sleeps: so long at most is the loss of a lease not noticed then.
 	lookEvery = time.Second
+	// No cluster gives a longer lease: its time in nanoseconds is a Duration.
+	ttlMaxMs = int64(forever / time.Millisecond)
 )
 
 // lease is a session at the cluster. Its goroutine asks for keep-alive at a third of its time.
@@ -42,12 +43,10 @@ func openLease(ctx context.Context, t *transport, ttl, until time.Duration) (*le
 	body := map[string]any{"ttl_ms": ttl.Milliseconds()}
 	// The moment from which the answer counts is taken before the call, so retries only shorten it.
 	sent := now()
-	found, err := t.call(ctx, http.MethodPost, "/v1/leases", body, until, ttl/3)
+	each := shortest(ttl/3, t.share(ctx, until))
+	found, err := t.call(ctx, http.MethodPost, "/v1/leases", body, until, each, isLease)
 	if err != nil {
 		return nil, err
-	}
-	if found.Status != http.StatusCreated || found.TTLMs <= 0 {
-		return nil, fmt.Errorf("rowlock: not an answer of this API: %d", found.Status)
 	}
 	given := time.Duration(found.TTLMs) * time.Millisecond
 	l := &lease{transport: t, secret: found.Secret, path: "/v1/leases/" + found.Lease, ttl: given}
@@ -81,7 +80,7 @@ func (l *lease) giveBack() {
 		defer close(done)
 		body := map[string]any{"secret": l.secret}
 		// Nobody can do anything about an error.
-		_, _ = l.transport.call(context.Background(), http.MethodDelete, l.path, body, until, l.ttl/3)
+		_, _ = l.transport.call(context.Background(), http.MethodDelete, l.path, body, until, l.ttl/3, isAnything)
 	}()
 	select {
 	case <-done:
@@ -110,7 +109,8 @@ func (l *lease) keepAlive() {
 
 func (l *lease) ask(sent time.Duration) {
 	body := map[string]any{"secret": l.secret}
-	found, err := l.transport.call(l.stopped, http.MethodPost, l.path+"/keepalive", body, l.until(), l.ttl/6)
+	path := l.path + "/keepalive"
+	found, err := l.transport.call(l.stopped, http.MethodPost, path, body, l.until(), l.ttl/6, isKept)
 	if err != nil {
 		// No node, a refusal, or the end: what is known of the lease holds until its deadline.
 		return
@@ -121,10 +121,27 @@ func (l *lease) ask(sent time.Duration) {
 	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	// Invariant: a deadline that has passed is never moved.
+	// Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
 	if now() < l.deadline {
-		l.deadline = sent + reliable(time.Duration(found.ValidForMs)*time.Millisecond)
+		valid := l.ttl
+		if found.ValidForMs < valid.Milliseconds() {
+			valid = time.Duration(found.ValidForMs) * time.Millisecond
+		}
+		l.deadline = sent + reliable(valid)
 	}
+}
+
+func isLease(found *answer) bool {
+	isWhole := found.Secret != "" && found.Lease != ""
+	return found.Status == http.StatusCreated && isWhole && found.TTLMs > 0 && found.TTLMs <= ttlMaxMs
+}
+
+func isKept(found *answer) bool {
+	return found.Status == http.StatusNotFound || found.Status == http.StatusOK && found.ValidForMs > 0
+}
+
+func isAnything(*answer) bool {
+	return true
 }
 
 // lockContext is cancelled when the lease ends. Its Err looks at the clock.

@@ -17,6 +17,8 @@ const (
 	waitMax = 30 * time.Second
 	// TryLock takes no place in the queue, but a node has to answer.
 	atOnce = 15 * time.Second
+	// One request waits so long at least, unless less is left.
+	waitMin = 50 * time.Millisecond
 )
 
 // Lock is a lock, several of them, or the lead of an election. It can be taken again after it was given back
@@ -43,7 +45,8 @@ type held struct {
 	tokens []string
 }
 
-// Lock makes a handle of the lock /locks/NAME. Nothing is sent.
+// Lock makes a handle of the lock of this name, whose levels are separated by slashes. A name that begins with
+// a slash is the path of a znode. Nothing is sent.
 func (c *Cluster) Lock(name string, options Options) *Lock {
 	part := Part{Name: name, Mode: options.Mode, Permits: options.Permits, Limit: options.Limit}
 	l := c.locks([]Part{part}, options)
@@ -103,7 +106,7 @@ func put(body map[string]any, name, value string) {
 	}
 }
 
-// Lock waits for the lock until ctx ends. On an error no place in the queue is left behind: that of ctx,
+// Lock waits for the lock until ctx ends, or for a second longer where nodes do not answer. On an error no place in the queue is left behind: that of ctx,
 // ErrLost, ErrHeld or a *Refused.
 func (l *Lock) Lock(ctx context.Context) error {
 	return l.take(ctx, true)
@@ -125,10 +128,15 @@ func (l *Lock) take(ctx context.Context, waits bool) error {
 	}
 	l.inUse, l.held = true, nil
 	l.mutex.Unlock()
-	taken, err := l.attempt(ctx, waits)
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.inUse, l.held = false, taken
+	var taken *held
+	// Also when OnWaiting panics.
+	defer func() {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		l.inUse, l.held = false, taken
+	}()
+	var err error
+	taken, err = l.attempt(ctx, waits)
 	return err
 }
 
@@ -141,11 +149,17 @@ func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
+	isHeld := false
+	defer func() {
+		if !isHeld {
+			lease.giveBack()
+		}
+	}()
 	taken, err := l.await(ctx, lease, waits, until)
 	if err != nil {
-		lease.giveBack()
 		return nil, err
 	}
+	isHeld = true
 	return taken, nil
 }
 
@@ -161,21 +175,20 @@ func (l *Lock) await(ctx context.Context, lease *lease, waits bool, until time.D
 		if lease.lost() {
 			return nil, ErrLost
 		}
+		share := longest(waitMin, l.cluster.transport.share(ctx, until))
 		// Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
 		wait := time.Duration(0)
 		if waits {
-			wait = shortest(waitMax, lease.ttl/2)
+			wait = shortest(waitMax, lease.ttl/2, share)
 			if deadline, ok := ctx.Deadline(); ok {
 				wait = shortest(wait, time.Until(deadline))
 			}
-			if wait < time.Millisecond {
-				wait = time.Millisecond
-			}
+			wait = longest(wait, time.Millisecond)
 		}
 		body["wait_ms"] = wait.Milliseconds()
 		bound := shortest(until, lease.until())
-		each := wait + shortest(answerMax, lease.ttl/3)
-		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.ask, body, bound, each)
+		each := wait + shortest(answerMax, lease.ttl/3, share)
+		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.ask, body, bound, each, l.isStanding)
 		if errors.Is(err, errTimedOut) && now() < until {
 			// The lease's own goroutine may have moved its deadline meanwhile.
 			continue
@@ -221,17 +234,40 @@ func (l *Lock) judge(lease *lease, found *answer) (*held, error) {
 		for _, part := range found.Locks {
 			tokens = append(tokens, part.Token)
 		}
-		if len(tokens) != len(l.free) {
-			return nil, fmt.Errorf("rowlock: not an answer of this API: %d tokens", len(tokens))
-		}
 		return &held{lease, tokens}, nil
-	case found.State == "waiting":
-		if l.onWaiting != nil {
-			l.onWaiting(found.Position)
-		}
-		return nil, nil
 	}
-	return nil, fmt.Errorf("rowlock: not an answer of this API: %d %q", found.Status, found.State)
+	if l.onWaiting != nil {
+		l.onWaiting(found.Position)
+	}
+	return nil, nil
+}
+
+func (l *Lock) isStanding(found *answer) bool {
+	switch found.State {
+	case "held":
+		tokens := []string{found.Token}
+		if len(found.Locks) > 0 {
+			tokens = nil
+		}
+		for _, part := range found.Locks {
+			tokens = append(tokens, part.Token)
+		}
+		return found.Status == http.StatusOK && len(tokens) == len(l.free) && areNumbers(tokens)
+	case "waiting":
+		return found.Status == http.StatusAccepted
+	case "busy", "gone":
+		return found.Status == http.StatusOK
+	}
+	return found.Status == http.StatusNotFound
+}
+
+func areNumbers(tokens []string) bool {
+	for _, text := range tokens {
+		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (l *Lock) current() *held {
@@ -288,8 +324,10 @@ func (l *Lock) Verify(ctx context.Context) (bool, error) {
 	}
 	for at, token := range held.tokens {
 		body := map[string]any{"token": token}
-		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.verify[at], body, now()+answerMax, answerMax)
-		if err != nil || !found.Held {
+		until := now() + answerMax
+		each := l.cluster.transport.share(ctx, until)
+		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.verify[at], body, until, each, isAboutHold)
+		if err != nil || found.Held == nil || !*found.Held {
 			return false, err
 		}
 	}
@@ -321,11 +359,20 @@ func (l *Lock) Unlock() bool {
 	released := true
 	for at, token := range held.tokens {
 		body := map[string]any{"secret": held.lease.secret, "token": token}
-		found, err := l.cluster.transport.call(context.Background(), http.MethodPost, l.free[at], body, until, each)
-		released = released && err == nil && found.Released
+		ctx := context.Background()
+		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.free[at], body, until, each, isAboutRelease)
+		released = released && err == nil && found.Released != nil && *found.Released
 	}
 	held.lease.giveBack()
 	return released
+}
+
+func isAboutHold(found *answer) bool {
+	return found.Status == http.StatusNotFound || found.Status == http.StatusOK && found.Held != nil
+}
+
+func isAboutRelease(found *answer) bool {
+	return found.Status == http.StatusNotFound || found.Status == http.StatusOK && found.Released != nil
 }
 
 // Silence stops keep-alive, so that the lock is lost: for tests of what happens then.

@@ -116,11 +116,12 @@ func (refused *Refused) Error() string {
 	return fmt.Sprintf("rowlock: %d %s: %s", refused.Status, refused.Title, refused.Detail)
 }
 
-// address is a name as a part of an address; its slashes stay.
+// address is a name, or a path, as a part of an address; its slashes stay.
 func address(name string) (string, error) {
 	parts := strings.Split(name, "/")
 	for at, part := range parts {
-		if part == "" || part == "." || part == ".." {
+		isPath := at == 0 && len(parts) > 1
+		if part == "" && !isPath || part == "." || part == ".." {
 			return "", fmt.Errorf("rowlock: not a name: %q", name)
 		}
 		parts[at] = url.PathEscape(part)

@@ -42,8 +42,8 @@ type answer struct {
 		Token  string  `json:"token"`
 		Holder *Holder `json:"holder"`
 	} `json:"locks"`
-	Released bool   `json:"released"`
-	Held     bool   `json:"held"`
+	Released *bool  `json:"released"`
+	Held     *bool  `json:"held"`
 	Zxid     string `json:"zxid"`
 	Leader   *struct {
 		Value   string `json:"value"`
@@ -85,15 +85,25 @@ func newTransport(config Config) (*transport, error) {
 	return t, nil
 }
 
+// share is the part of the time that is left which one node may use up: others are to be asked, too.
+func (t *transport) share(ctx context.Context, until time.Duration) time.Duration {
+	left := until - now()
+	if deadline, ok := ctx.Deadline(); ok {
+		left = shortest(left, time.Until(deadline))
+	}
+	return left / time.Duration(len(t.nodes))
+}
+
 // next goes on to another node, unless another request has done so.
 func (t *transport) next(at uint32) {
 	t.at.CompareAndSwap(at, (at+1)%uint32(len(t.nodes)))
 }
 
 // call makes a request that may be repeated. Nothing is sent after until, a moment of now; each bounds one
-// node's answer. The error is that of ctx, a *Refused for all refusals but 404, or errTimedOut.
+// node's answer. What wants does not take is no answer: a proxy may have made it. The error is that of ctx, a
+// *Refused for all refusals but 404, or errTimedOut.
 func (t *transport) call(
-	ctx context.Context, method, path string, body any, until, each time.Duration,
+	ctx context.Context, method, path string, body any, until, each time.Duration, wants func(*answer) bool,
 ) (*answer, error) {
 	failed := errors.New("no node was asked")
 	for tried := 1; ; tried++ {
@@ -113,6 +123,8 @@ func (t *transport) call(
 			failed = fmt.Errorf("%d %s", found.Status, found.Detail)
 		case found.Status >= 400 && found.Status != http.StatusNotFound:
 			return nil, &Refused{found.Status, found.Title, found.Detail}
+		case !wants(found):
+			failed = fmt.Errorf("%d: not an answer of this API", found.Status)
 		default:
 			return found, nil
 		}
@@ -192,6 +204,13 @@ func pause(ctx context.Context, length time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+func longest(one, other time.Duration) time.Duration {
+	if one > other {
+		return one
+	}
+	return other
 }
 
 func shortest(all ...time.Duration) time.Duration {

@@ -20,6 +20,7 @@ pub mod event;
 pub mod frame;
 pub mod ids;
 pub mod lock;
+pub mod name;
 pub mod opcode;
 pub mod path;
 pub mod report;

@@ -20,6 +20,23 @@ pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
 /// no longer.
 pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
 
+/// What the data of a lock's znode begin with if it has a limit of permits.
+const LIMIT_PREFIX: &str = "permits=";
+
+/// The limit of permits that the data of a lock's znode name: they are `permits=3`, with blanks behind it at
+/// most. The one reading of servers and clients.
+pub fn limit_in(data: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(data.strip_prefix(LIMIT_PREFIX.as_bytes())?).ok()?;
+    text.trim_end().parse().ok().filter(|limit| *limit > 0)
+}
+
+/// The data that name a limit.
+pub fn limit_data(limit: u32) -> Bytes {
+    let data = Bytes::from(format!("{LIMIT_PREFIX}{limit}"));
+    debug_assert_eq!(limit_in(&data).unwrap_or(0), limit, "a limit is read as it is written");
+    data
+}
+
 /// What a contender wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
@@ -226,4 +243,26 @@ pub struct SessionOptions {
     /// When the client's socket closes, expire the session after so many milliseconds unless it comes back,
     /// instead of after the whole timeout; 0: the whole timeout.
     pub disconnect_grace_ms: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_read_from_all_of_the_data() {
+        for (data, limit) in [
+            ("permits=3", Some(3)),
+            ("permits=3\n", Some(3)),
+            ("permits=0", None),
+            ("permits= 3", None),
+            ("a note\npermits=3", None),
+            ("permits=3\na note", None),
+            ("permits=many", None),
+            ("", None),
+        ] {
+            assert_eq!(limit_in(data.as_bytes()), limit, "{data:?}");
+        }
+        assert_eq!(limit_in(&limit_data(7)), Some(7));
+    }
 }

@@ -199,23 +199,6 @@ pub fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The component of a path that stands for an application's name: ASCII letters, digits, `-`, `_` and `.`
-/// stand for themselves, every other byte becomes `%XX`, and `.` and `..` become `%2E` and `%2E%2E`. So
-/// names with a slash are one component, and no two names meet.
-pub fn escape(name: &str) -> String {
-    if matches!(name, "." | "..") {
-        return "%2E".repeat(name.len());
-    }
-    let mut escaped = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => escaped.push(char::from(byte)),
-            other => escaped.push_str(&format!("%{other:02X}")),
-        }
-    }
-    escaped
-}
-
 /// Path of the child `name` of `parent`.
 pub fn join(parent: &str, name: &str) -> String {
     let parent = if parent == "/" { "" } else { parent };

@@ -7,7 +7,7 @@ use rowlock_env::time;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
-use super::queue::mode;
+use super::queue::{mode, no_such_lock};
 use super::{Form, Line, Look, items, moment, read, show, text};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
@@ -84,7 +84,22 @@ impl History {
     async fn collect(&self, client: &Client) -> Result<(Vec<Value>, bool), Failure> {
         let question = self.question(client, self.since)?;
         let collected = self.pages(client, &question, self.limit).await?;
-        collected.map_err(|e| failed(self.about(), &e))
+        let collected = collected.map_err(|e| failed(self.about(), &e))?;
+        let is_all = self.session.is_none() && self.since.is_none();
+        if let Some(name) = self.name.as_deref().filter(|_| is_all && collected.0.is_empty()) {
+            self.check_lock(client, name).await?;
+        }
+        Ok(collected)
+    }
+
+    /// Fails for a name without records that is no znode either.
+    async fn check_lock(&self, client: &Client, name: &str) -> Result<(), Failure> {
+        let mutex = mutex_of(client, name, self.path);
+        match client.exists(mutex.path()).await {
+            Ok(None) => Err(no_such_lock(name, &mutex.server_path())),
+            Ok(Some(_)) => Ok(()),
+            Err(e) => Err(failed(name, &e)),
+        }
     }
 
     /// The parameters that say which entries are meant.

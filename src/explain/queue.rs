@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Form, Line, Look, hint_at_more, items, moment, read, show, span, text};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::Failure;
+use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
 use crate::paint::Paint;
 use crate::print::print;
@@ -69,18 +69,15 @@ impl Queue {
 pub(super) async fn report(client: &Client, name: &str, lock: &str, which: &str) -> Result<Value, Failure> {
     match client.report(&format!("/v1/queue?lock={}&{which}", in_query(lock))).await {
         Ok(document) => read(name, &document),
-        // A lock that nobody uses has no znode: nobody holds it, and nobody waits.
-        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(unused(lock)),
+        Err(Error::Rejected(ErrorCode::NoNode)) => Err(no_such_lock(name, lock)),
         Err(e) => Err(failed(name, &e)),
     }
 }
 
-/// The report of a lock that nobody uses.
-fn unused(lock: &str) -> Value {
-    json!({
-        "zxid": null, "time_ms": null, "lock": lock, "limit": null, "delayed_until_ms": null, "holder_count": 0, "waiter_count": 0,
-        "holders": [], "waiters": [], "more": false,
-    })
+/// The failure for a lock without a znode.
+pub(super) fn no_such_lock(name: &str, path: &str) -> Failure {
+    let what = format!("{name}: no such lock: there is no {path}; `rowlock locks` lists the locks in use");
+    Failure::new(REFUSED, what)
 }
 
 fn summary(document: &Value) -> String {

@@ -9,6 +9,7 @@ pub mod load;
 pub mod ports;
 pub mod proxy;
 pub mod raw;
+pub mod tools;
 pub mod wire;
 
 use std::future::Future;

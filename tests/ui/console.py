@@ -66,7 +66,9 @@ def keep_alive(api):
 
 
 def lock_page(base, lock):
-    return f"{base}/ui/#/lock?path={urllib.parse.quote('/locks/' + lock, safe='')}"
+    """Of the lock of this name, at its path."""
+    path = "/locks/" + urllib.parse.quote(lock, safe="/@")
+    return f"{base}/ui/#/lock?path={urllib.parse.quote(path, safe='')}"
 
 
 LABELS = "[...document.querySelectorAll('.line li .who')].map((el) => el.textContent)"

@@ -19,9 +19,8 @@ pub struct Mutex {
 }
 
 impl Client {
-    /// The lock of this name, below the lock base. Any non-empty text up to 512 bytes is a name; slashes,
-    /// spaces and other letters than ASCII are percent-encoded in the znode's name, so that no two names
-    /// meet.
+    /// The lock of this name, which is a path below the lock base: `ci/deploy` is `/locks/ci/deploy`.
+    /// [`LockName`](crate::LockName) says what a name may be.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex { site: Site::named(self, Kind::Lock, name.as_ref()) }
     }
@@ -80,6 +79,9 @@ impl Mutex {
     }
 
     /// [`Mutex::lock`] as a future of its own, which can be stored and spawned.
+    ///
+    /// One that was polled and is then neither polled again nor dropped keeps its place, and the lock once it
+    /// is granted, for as long as the session lives.
     ///
     /// # Errors
     /// As [`Mutex::lock`].

@@ -1,10 +1,6 @@
-//! Names: of a lock's znode, from the application's name; and of a queue znode.
+//! Names: what an application calls a lock, and the names of queue znodes.
 //!
-//! **Lock names.** One znode per lock below the lock base, so that locks never queue behind each other. Its
-//! name is the application's, percent-encoded: ASCII letters, digits, `-`, `_` and `.` stand for themselves,
-//! every other byte of the UTF-8 form becomes `%XX`, and the names `.` and `..`, which paths forbid, become
-//! `%2E` and `%2E%2E`. Different names never meet: `orders/42` is `/locks/orders%2F42`, and `1` and `10` are
-//! two znodes.
+//! **Lock names** are paths below the lock base, by the rule of [`rowlock_proto::name`].
 //!
 //! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So
 //! Curator, kazoo and this client queue together on one lock. The name also says to whoever lists the queue
@@ -15,20 +11,25 @@ use std::str::FromStr;
 
 use rowlock_env::rng;
 use rowlock_proto::lock::Mode;
+use rowlock_proto::name;
 
 use crate::builder::QueueNames;
 use crate::error::NameError;
-use crate::limits::LOCK_NAME_BYTES;
 
-/// The name of a lock, a counter, an election: not empty, at most 512 bytes, otherwise any text. Handles take
-/// plain text too, and refuse a wrong name when they are used
-/// ([`Error::InvalidName`](crate::Error::InvalidName)); make a `LockName` of what somebody typed, to refuse
-/// it where it comes in.
+/// The name of a lock or an election: levels separated by slashes, at most 512 bytes in at most 32 levels.
+/// Handles take plain text too, and refuse a wrong name when they are used
+/// ([`Error::InvalidName`](crate::Error::InvalidName)); make a `LockName` of user input, to refuse it at
+/// once.
+///
+/// The name is the path of the lock's znode below the lock base: `ci/deploy` is `/locks/ci/deploy`. Within a
+/// level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves, other bytes are percent-encoded:
+/// `a b` is `/locks/a%20b`. A level is not empty, not `.` or `..`, and does not end like a waiter's znode, in
+/// ten digits or a dash and nine. The command line and HTTP follow the same rule.
 ///
 /// ```
-/// # use rowlock_client::{LockName, NameError};
+/// # use rowlock_client::{LockName, NameError, NameRule};
 /// let name = LockName::new("orders/42")?;
-/// assert_eq!(LockName::new(""), Err(NameError::Empty));
+/// assert_eq!(LockName::new("orders//42"), Err(NameError::Rule(NameRule::EmptyLevel)));
 /// // let guard = client.mutex(&name).lock().await?;
 /// # assert_eq!(name.as_str(), "orders/42");
 /// # Ok::<(), NameError>(())
@@ -40,10 +41,10 @@ impl LockName {
     /// Checks a name.
     ///
     /// # Errors
-    /// [`NameError::Empty`], [`NameError::TooLong`].
+    /// [`NameError::Rule`].
     pub fn new(name: impl Into<String>) -> Result<LockName, NameError> {
         let name = name.into();
-        check(&name).map(|()| LockName(name))
+        Ok(name::check(&name).map(|()| LockName(name))?)
     }
 
     /// As it was given.
@@ -70,17 +71,6 @@ impl FromStr for LockName {
         LockName::new(name)
     }
 }
-
-pub(crate) fn check(name: &str) -> Result<(), NameError> {
-    match name.len() {
-        0 => Err(NameError::Empty),
-        bytes if bytes > LOCK_NAME_BYTES => Err(NameError::TooLong { bytes, max: LOCK_NAME_BYTES }),
-        _ => Ok(()),
-    }
-}
-
-/// The component of a path that stands for a lock's name.
-pub(crate) use rowlock_proto::path::escape;
 
 /// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that
 /// attempt's.
@@ -158,28 +148,22 @@ pub(crate) fn mode_of(name: &str) -> Mode {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+    use crate::recipes::queue::sequence;
 
     #[test]
-    fn names_with_slashes_unicode_dots_and_prefixes_do_not_collide() {
-        let names =
-            ["1", "10", "a/b", "a%2Fb", "a", "a/", "/a", "ü", "u", ".", "..", "...", "%2E", "a b", "a\u{0}b"];
-        let escaped: BTreeSet<String> = names.iter().map(|name| escape(name)).collect();
-        assert_eq!(escaped.len(), names.len());
-        for one in &escaped {
-            assert_eq!(rowlock_proto::path::validate(&format!("/locks/{one}")), Ok(()), "{one}");
+    fn no_level_of_a_name_reads_as_a_place_in_the_queue_above_it() {
+        let id = random_id();
+        for (names, kind) in [(QueueNames::Curator, Kind::Lock), (QueueNames::Kazoo, Kind::Read)] {
+            for number in ["0000000007", "-2147483648", "-000000001"] {
+                let level = queue_prefix(names, kind, &id) + number;
+                assert!(sequence(&level).is_some(), "{level}");
+                assert!(LockName::new(&*level).is_err() && LockName::new(format!("a/{level}/b")).is_err());
+            }
         }
-        assert_eq!(escape("orders/42"), "orders%2F42");
-    }
-
-    #[test]
-    fn empty_and_endless_names_are_refused() {
-        assert_eq!(LockName::new(""), Err(NameError::Empty));
-        let (bytes, max) = (LOCK_NAME_BYTES + 1, LOCK_NAME_BYTES);
-        assert_eq!(LockName::new("x".repeat(bytes)), Err(NameError::TooLong { bytes, max }));
-        assert_eq!("x".repeat(max).parse::<LockName>().map(|name| name.as_str().len()), Ok(max));
+        for level in ["x-12345678", "123456789", "x-1234567890y", "leases", "lock-12"] {
+            assert_eq!((LockName::new(level).is_ok(), sequence(level)), (true, None), "{level}");
+        }
     }
 
     #[test]

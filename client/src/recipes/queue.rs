@@ -141,7 +141,7 @@ fn permits(contenders: &[Contender]) -> u64 {
 
 /// The server's number at the end of a sequential znode's name. A minus sign and a separating dash look
 /// alike, but the number always takes ten places (eleven from -1000000000 down), which tells them apart.
-fn sequence(name: &str) -> Option<i32> {
+pub(super) fn sequence(name: &str) -> Option<i32> {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, digits) = name.split_at(digits.max(name.len().saturating_sub(10)));
     let magnitude: i64 = digits.parse().ok()?;

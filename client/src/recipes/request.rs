@@ -184,7 +184,9 @@ impl<G: Granted> LockRequest<G> {
         granted.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
     }
 
-    /// [`LockRequest::lock`] as a future of its own, which can be stored and spawned.
+    /// [`LockRequest::lock`] as a future of its own, which can be stored and spawned. One that was polled and
+    /// is then neither polled again nor dropped keeps its place, and the lock once it is granted, for as long
+    /// as the session lives.
     ///
     /// # Errors
     /// As [`LockRequest::lock`].

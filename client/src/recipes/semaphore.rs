@@ -8,13 +8,13 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use rowlock_proto::ErrorCode;
+use rowlock_proto::lock::{limit_data, limit_in};
 
 use super::guard::Guard;
 use super::names::Kind;
 use super::queue::Queue;
 use super::request::{Granted, LockRequest};
 use super::site::{self, Site};
-use super::watched::{limit_data, limit_of};
 use crate::client::Client;
 use crate::error::{Error, ReleaseError};
 
@@ -160,7 +160,7 @@ impl Semaphore {
         let (client, path) = (self.site.client(), self.site.usable()?);
         client.sync(path).await?;
         let limit = match client.get(path).await {
-            Ok(znode) => limit_of(znode.data.as_deref()).unwrap_or(self.limit),
+            Ok(znode) => limit_in(znode.data.as_deref().unwrap_or_default()).unwrap_or(self.limit),
             // Nobody has used it yet.
             Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(self.limit),
             Err(error) => return Err(error),

@@ -1,12 +1,13 @@
 //! [`Site`]: where a handle's znode is. All handles have one, so that names are checked in one place.
 //!
-//! Locks are directly below the lock base. Recipes on plain znodes have one folder per kind there: a folder's
-//! name begins with `@`, which no escaped name does, so a counter `x` and a lock `x` do not meet, nor do a
-//! counter and a lock `@counters/x`.
+//! Locks are below the lock base, elections below its folder `@elections`: what has a queue has a name with
+//! levels ([`rowlock_proto::name`]), so the lock `@elections/x` is the queue of the election `x`. Recipes on
+//! plain znodes have one folder per kind, whose name begins with `@` too. Their children are members, or
+//! their existence alone counts, so a name is one level there, its slashes encoded.
 
+use rowlock_proto::name;
 use rowlock_proto::path;
 
-use super::names;
 use crate::client::Client;
 use crate::error::{Error, NameError};
 
@@ -48,12 +49,15 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn named(client: &Client, kind: Kind, name: &str) -> Site {
         let base = &client.config().lock_base;
-        let name_in = |folder: &str| path::join(folder, &names::escape(name));
-        let path = match kind.folder() {
-            Some(folder) => name_in(&path::join(base, folder)),
-            None => name_in(base),
+        let folder = kind.folder().map_or_else(|| base.clone(), |folder| path::join(base, folder));
+        let path = match kind {
+            Kind::Lock | Kind::Election => name::path_below(&folder, name),
+            Kind::Barrier | Kind::Counter | Kind::DoubleBarrier | Kind::Latch => {
+                name::path_of_one_level(&folder, name)
+            }
         };
-        let refusal = names::check(name).err().map(Error::InvalidName);
+        let refusal = path.as_ref().err().map(|rule| Error::InvalidName(rule.clone().into()));
+        let path = path.unwrap_or_else(|_| path::join(&folder, &name::escape(name)));
         Site { client: client.clone(), path, refusal }
     }
 

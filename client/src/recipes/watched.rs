@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use rowlock_env::time;
-use rowlock_proto::lock::Claim;
+use rowlock_proto::lock::{Claim, limit_data, limit_in};
 use rowlock_proto::request::{PathWatch, SetData};
 use rowlock_proto::{ErrorCode, FencingToken, Request, Stat, path};
 
@@ -26,17 +26,6 @@ use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::watches::{WatchRequest, WatchedBy};
 use crate::watch::OneshotWatch;
 use crate::znode::{self, Znode};
-
-/// The text of a semaphore's limit.
-pub(crate) fn limit_data(limit: u32) -> Bytes {
-    format!("permits={limit}").into()
-}
-
-/// The limit that a semaphore's data say; `None`: none.
-pub(crate) fn limit_of(data: Option<&[u8]>) -> Option<u32> {
-    let text = std::str::from_utf8(data.unwrap_or_default()).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("permits="))?.trim().parse().ok()
-}
 
 /// As [`super::acquire::acquire`], for one lock.
 pub(crate) async fn acquire(
@@ -119,7 +108,7 @@ async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Err
             }
             Err(error) => return Err(error),
         };
-        let actual = match limit_of(data.as_deref()) {
+        let actual = match limit_in(data.as_deref().unwrap_or_default()) {
             None if limit > 0 && data.as_ref().is_none_or(Bytes::is_empty) => {
                 let (path, data) = (place.parent().to_owned(), Some(limit_data(limit)));
                 let set = Request::SetData(SetData { path, data, version: stat.version });
@@ -138,7 +127,7 @@ async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Err
 async fn limit_of_parent(place: &Place) -> Result<Option<u32>, Error> {
     let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
     let data = znode::data(place.insist(read).await?)?.data;
-    Ok(limit_of(data.as_deref()))
+    Ok(limit_in(data.as_deref().unwrap_or_default()))
 }
 
 /// Returns when the queue deserves another look. Says nothing about who holds the lock.
@@ -161,7 +150,7 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
         else {
             return Ok(());
         };
-        let limit = limit_of(znode::data(reply)?.data.as_deref()).unwrap_or(0);
+        let limit = limit_in(znode::data(reply)?.data.as_deref().unwrap_or_default()).unwrap_or(0);
         if Queue::new(names).position(place.name(), limit) == QueuePosition::Holder {
             return Ok(());
         }

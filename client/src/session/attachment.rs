@@ -111,6 +111,13 @@ impl Attachment {
     }
 
     /// No byte for two thirds of the timeout: try another server while there is time left.
+    /// Whether the server has answered everything that was sent on it, the handshake's questions included.
+    pub(crate) fn is_answered(&self) -> bool {
+        let has_introduced_itself = self.extensions.is_some();
+        let is_asked = self.ping_open || self.set_watches > 0;
+        has_introduced_itself && !is_asked && self.in_flight.is_empty() && self.auths.is_empty()
+    }
+
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         now >= self.silent_at()
     }

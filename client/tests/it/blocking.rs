@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rowlock_client::blocking::{Client, Guard};
 use rowlock_client::{
-    Acl, ConnectError, CreateMode, Error, EventType, Kept, LostReason, NameError, Owner, ReleaseError,
-    SessionState, Transaction, TransferError, Watched, Znode,
+    Acl, ConnectError, CreateMode, Error, EventType, Kept, LostReason, NameError, NameRule, Owner,
+    ReleaseError, SessionState, Transaction, TransferError, Watched, Znode,
 };
 use rowlock_env::time;
 use tokio::runtime::{Builder, Runtime};
@@ -314,7 +314,7 @@ fn znodes_and_their_watches() {
 fn every_handle_has_a_path_and_is_found_at_it() {
     let server = Server::start();
     let client = server.client();
-    assert_eq!(client.mutex("a/b").path(), "/locks/a%2Fb");
+    assert_eq!(client.mutex("a/b c").path(), "/locks/a/b%20c");
     assert_eq!(client.latch("l", 1).path(), "/locks/@latches/l");
     assert_eq!(client.multi(["a", "b"]).paths().collect::<Vec<_>>(), ["/locks/a", "/locks/b"]);
     let both = client.multi_at(["/locks/a", "/b"]).lock().unwrap();
@@ -326,7 +326,7 @@ fn every_handle_has_a_path_and_is_found_at_it() {
     assert_eq!(client.latch_at("/locks/@latches/l", 1).count_down(), Ok(0));
     assert_eq!(client.latch("l", 1).wait_timeout(A_MOMENT), Ok(true));
     assert!(client.election("e").try_campaign("me").unwrap().is_some());
-    assert_eq!(client.mutex("").validate(), Err(Error::InvalidName(NameError::Empty)));
+    assert_eq!(client.mutex("").validate(), Err(Error::InvalidName(NameError::Rule(NameRule::Empty))));
 }
 
 #[test]

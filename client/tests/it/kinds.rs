@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, Error, ErrorCode, Kept, LostReason, Owner, QueueNames, ReleaseError};
+use rowlock_client::{
+    Acl, Client, CreateMode, Error, ErrorCode, Kept, LostReason, Owner, QueueNames, ReleaseError,
+};
 use rowlock_env::task::{self, Task};
 
 use crate::fake::{Fake, Server};
@@ -169,6 +171,16 @@ on_both! {
         assert_eq!(client.semaphore("l", 2).acquire_many(3).await.unwrap_err(), conflict);
         assert!(client.semaphore("l", 0).try_acquire().await.unwrap().is_some(), "whatever it has");
         assert!(matches!(client.semaphore("l", 2).acquire_many(0).await, Err(Error::InvalidArgument(_))));
+    }
+
+    async fn a_limit_within_other_data_is_none_to_clients_and_servers(fake) {
+        let client = fake.client().await;
+        for (path, data) in [("/locks", ""), (LOCK, "a note\npermits=3")] {
+            client.create(path, Some(data.into()), CreateMode::Persistent, Acl::open()).await.unwrap();
+        }
+        let nobody_has_said = Error::LimitConflict { actual: 0 };
+        assert_eq!(client.semaphore("l", 0).try_acquire().await.unwrap_err(), nobody_has_said);
+        assert_eq!(client.semaphore("l", 3).try_acquire().await.unwrap_err(), nobody_has_said);
     }
 
     async fn a_resize_lets_waiters_in(fake) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock_client::{Client, Error, Guard, LockName, NameError};
+use rowlock_client::{Client, Error, Guard, LockName, NameError, NameRule};
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 use rowlock_proto::{OpCode, Request, path};
@@ -48,9 +48,9 @@ async fn a_free_lock_is_granted_and_released() {
     let guard = client.mutex("orders/42").lock().await.unwrap();
     assert!(guard.is_held() && guard.valid_until().is_some());
     assert_eq!((guard.wait_stats().position, guard.wait_stats().wakeups), (0, 0));
-    assert!(fake.world().children("/locks/orders%2F42")[0].starts_with("_c_"));
+    assert!(fake.world().children("/locks/orders/42")[0].starts_with("_c_"));
     assert_eq!(guard.release().await, Ok(()));
-    assert_eq!(fake.world().children("/locks/orders%2F42"), [""; 0]);
+    assert_eq!(fake.world().children("/locks/orders/42"), [""; 0]);
 }
 
 #[tokio::test]
@@ -312,10 +312,10 @@ async fn a_name_that_cannot_be_a_lock_is_an_error_of_lock() {
     assert!(matches!(client.mutex("").lock().await, Err(Error::InvalidName(_))));
     assert!(matches!(client.mutex_at("relative").try_lock().await, Err(Error::InvalidName(_))));
     assert!(matches!(client.mutex_at("/").lock().await, Err(Error::InvalidName(_))));
-    assert_eq!(client.mutex("").validate(), Err(Error::InvalidName(NameError::Empty)));
+    assert_eq!(client.mutex("").validate(), Err(Error::InvalidName(NameError::Rule(NameRule::Empty))));
     let name = LockName::new("orders/42").unwrap();
     assert_eq!(client.mutex(&name).validate(), Ok(()));
-    assert_eq!(client.mutex(&name).path(), "/locks/orders%2F42");
+    assert_eq!(client.mutex(&name).path(), "/locks/orders/42");
     assert_eq!(client.mutex_at("/app/lock").path(), "/app/lock");
 }
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Callable, Optional, Type, TypeVar
 
 from .client import Guard, Lock, Rowlock
+from .errors import RowlockError
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class AsyncRowlock:
 
 
 class AsyncLock:
-    """One attempt. When its task is cancelled, its place in the queue is given back."""
+    """As `Lock`. When a task is cancelled that waits for it, its place in the queue is given back."""
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
@@ -50,13 +51,17 @@ class AsyncLock:
 
     async def acquire(self) -> Guard:
         """As `Lock.acquire`. The guard's `release` blocks for a request: `async with` does it in a thread."""
+        attempt = self._lock._begin()
         try:
-            return await _in_thread(self._lock.acquire)
+            return await _in_thread(attempt.finish)
         except asyncio.CancelledError:
-            threading.Thread(target=self._lock.abort, daemon=True).start()
+            threading.Thread(target=attempt.abort, daemon=True).start()
             raise
 
     async def __aenter__(self) -> Guard:
+        # Not reentrant, as `Lock`.
+        if self._guard is not None and not self._guard.lost:
+            raise RowlockError("this AsyncLock is held already: make another one with AsyncRowlock.lock")
         self._guard = await self.acquire()
         return self._guard
 

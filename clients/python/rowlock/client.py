@@ -3,18 +3,24 @@
 import ssl
 import threading
 import uuid
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Callable, Optional, Sequence, Type, Union
 from urllib.parse import quote
 
 from .errors import Busy, LeaseOver, RowlockError, TimedOut
 from .lease import Lease
-from .transport import ANSWER_MAX, Json, Transport, now
+from .transport import ANSWER_MAX, Json, Transport, is_text, now
 
 # Seconds that one request waits at most; the node itself answers after half of the lease's time.
 WAIT_MAX = 30.0
 # Seconds for an attempt with `timeout` 0: it takes no place in the queue, but a node has to answer.
 AT_ONCE = 15.0
+# Seconds that one request waits at least, unless less is left.
+WAIT_MIN = 0.05
+# Seconds after which a thread that waits looks at the clock, which also runs while the machine sleeps.
+LOOK_EVERY = 60.0
+INFINITE = float("inf")
 
 OnWaiting = Callable[[int], None]
 
@@ -49,9 +55,10 @@ class Rowlock:
         label: Optional[str] = None,
         on_waiting: Optional[OnWaiting] = None,
     ) -> "Lock":
-        """An attempt to take the lock `/locks/NAME`; nothing happens before `acquire` or `with`.
+        """The lock of this name, whose levels are separated by slashes; nothing happens before `acquire` or `with`.
 
-        `timeout` is in seconds: None waits without end, 0 takes no place in the queue. `mode` is
+        `name` may also be the path of a znode, which begins with a slash. `timeout` is in seconds: None waits
+        without end, 0 takes no place in the queue; it is kept also where nodes do not answer. `mode` is
         "exclusive", "shared" or "permits". `on_waiting` is called with the position in the queue.
         """
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
@@ -60,7 +67,7 @@ class Rowlock:
 
 
 class Lock:
-    """One attempt. It can be made again after it has ended, but not by two threads at a time."""
+    """One lock of a cluster. It can be taken again after it was given back, but by one thread at a time."""
 
     def __init__(
         self,
@@ -75,63 +82,26 @@ class Lock:
         self._path = f"/v1/locks/{quote(name)}"
         self._body, self._on_waiting = body, on_waiting
         self._guard: Optional[Guard] = None
-        self._lease: Optional[Lease] = None
-        self._aborted = threading.Event()
+        self._attempt: Optional[Attempt] = None
 
     def acquire(self) -> "Guard":
         """Takes the lock. Raises `Busy`, `TimedOut`, `LeaseOver` or `Refused`; none leaves a place behind."""
-        start = now()
-        until = float("inf") if self._timeout is None else start + (self._timeout or AT_ONCE)
-        self._lease = lease = Lease(self._transport, self._ttl, until)
-        try:
-            if self._aborted.is_set():
-                raise LeaseOver("the attempt was aborted")
-            return self._ask(lease, until)
-        except BaseException:
-            lease.end()
-            raise
+        return self._begin().finish()
 
     def abort(self) -> None:
         """Ends an attempt that waits in another thread, which gets `LeaseOver`; its place is given back."""
-        self._aborted.set()
-        if self._lease is not None:
-            self._lease.end()
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.abort()
 
-    def _ask(self, lease: Lease, until: float) -> "Guard":
-        body = dict(self._body, secret=lease.secret, request_id=uuid.uuid4().hex)
-        while True:
-            left = until - now()
-            if lease.lost:
-                raise LeaseOver("the lease is over")
-            if left <= 0:
-                raise TimedOut("the lock was not granted in time")
-            # Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
-            wait = 0.0 if self._timeout == 0 else max(0.001, min(left, WAIT_MAX, self._ttl / 2))
-            body["wait_ms"] = int(wait * 1000)
-            # A wait of the whole rest would leave the answer no time to come back.
-            bound = min(until + (0.0 if wait == 0 else min(ANSWER_MAX, self._ttl)), lease.deadline)
-            try:
-                status, answer = self._transport.call(
-                    "POST", f"{self._path}/acquire", body, bound, each=wait + min(ANSWER_MAX, self._ttl / 3)
-                )
-            except TimedOut:
-                # The lease's own thread may have moved its deadline meanwhile.
-                continue
-            state = answer.get("state")
-            if status == 404 or state == "gone":
-                raise LeaseOver("the place in the queue was taken away")
-            if state == "held":
-                if lease.lost:
-                    raise LeaseOver("the lease has ended before the answer came")
-                return Guard(self._transport, self._path, lease, answer["token"])
-            if state == "busy":
-                raise Busy(answer.get("holder"))
-            if state != "waiting":
-                raise RowlockError(f"not an answer of this API: {status} {answer}")
-            if self._on_waiting is not None:
-                self._on_waiting(answer["position"])
+    def _begin(self) -> "Attempt":
+        self._attempt = Attempt(self)
+        return self._attempt
 
     def __enter__(self) -> "Guard":
+        # Not reentrant: the hold of before would have no `with` block any more that gives it back.
+        if self._guard is not None and not self._guard.lost:
+            raise RowlockError("this Lock is held already: make another one with Rowlock.lock")
         self._guard = self.acquire()
         return self._guard
 
@@ -146,8 +116,114 @@ class Lock:
             guard.release()
 
 
+class Attempt:
+    """One attempt to take a lock. Its requests are made by a thread, so that its end waits for no node."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._transport, self._ttl, self._timeout = lock._transport, lock._ttl, lock._timeout
+        self._path, self._body, self._on_waiting = lock._path, lock._body, lock._on_waiting
+        self._until = INFINITE if self._timeout is None else now() + (self._timeout or AT_ONCE)
+        self._lock = threading.Lock()
+        # Set when the result is not wanted any more. Invariant: a lease that is opened later is ended at once.
+        self._over = threading.Event()
+        self._lease: Optional[Lease] = None
+        # A position in the queue, the guard, or why there is none.
+        self._news: "SimpleQueue[Union[int, Guard, BaseException]]" = SimpleQueue()
+
+    def finish(self) -> "Guard":
+        """Waits for the end, until the timeout."""
+        try:
+            threading.Thread(target=self._run, name="rowlock attempt", daemon=True).start()
+            while True:
+                news = self._next()
+                if isinstance(news, Guard):
+                    return news
+                if isinstance(news, BaseException):
+                    raise news
+                if self._on_waiting is not None:
+                    self._on_waiting(news)
+        except BaseException:
+            self._give_up()
+            raise
+
+    def abort(self) -> None:
+        """Ends `finish`, also one that has not begun, with `LeaseOver`. Gives back what was taken."""
+        self._news.put(LeaseOver("the attempt was aborted"))
+        self._give_up()
+
+    def _next(self) -> "Union[int, Guard, BaseException]":
+        while True:
+            left = self._until - now()
+            try:
+                return self._news.get(timeout=max(0.0, min(left, LOOK_EVERY)))
+            except Empty:
+                if left <= 0:
+                    return TimedOut("the lock was not granted in time")
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._over.set()
+            lease = self._lease
+        if lease is not None:
+            lease.end()
+
+    def _run(self) -> None:
+        try:
+            lease = Lease(self._transport, self._ttl, self._until, self._over)
+            with self._lock:
+                self._lease = lease
+                is_over = self._over.is_set()
+            if is_over:
+                lease.end()
+            else:
+                self._news.put(self._ask(lease))
+        except BaseException as error:
+            self._news.put(error)
+
+    def _ask(self, lease: Lease) -> "Guard":
+        body = dict(self._body, secret=lease.secret, request_id=uuid.uuid4().hex)
+        while True:
+            left = self._until - now()
+            if left <= 0:
+                raise TimedOut("the lock was not granted in time")
+            if lease.lost:
+                raise LeaseOver("the lease is over")
+            share = self._transport.share(left)
+            # Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
+            wait = 0.0 if self._timeout == 0 else min(left, WAIT_MAX, lease.ttl / 2, max(WAIT_MIN, share))
+            body["wait_ms"] = int(wait * 1000) if wait == 0 else max(1, int(wait * 1000))
+            each = wait + min(ANSWER_MAX, lease.ttl / 3, max(WAIT_MIN, share))
+            try:
+                bound = min(self._until, lease.deadline)
+                path = f"{self._path}/acquire"
+                status, answer = self._transport.call(
+                    "POST", path, body, bound, each=each, wants=_is_standing, over=self._over)
+            except TimedOut:
+                # The lease's own thread may have moved its deadline meanwhile.
+                continue
+            state = answer.get("state")
+            if status == 404 or state == "gone":
+                raise LeaseOver("the place in the queue was taken away")
+            if state == "held":
+                if lease.lost:
+                    raise LeaseOver("the lease has ended before the answer came")
+                return Guard(self._transport, self._path, lease, answer["token"])
+            if state == "busy":
+                raise Busy(answer.get("holder"))
+            self._news.put(answer["position"])
+
+
+def _is_standing(status: int, answer: Json) -> bool:
+    state = answer.get("state")
+    if state == "held":
+        return status == 200 and is_text(answer.get("token")) and answer["token"].isdecimal()
+    if state == "waiting":
+        return status == 202 and isinstance(answer.get("position"), int)
+    return status == 404 or (status == 200 and state in ("busy", "gone"))
+
+
 class Guard:
-    """A lock that is held."""
+    """A lock that is held. It belongs to the process that took it: in a fork it is lost, and stays as it is."""
 
     def __init__(self, transport: Transport, path: str, lease: Lease, token: str) -> None:
         self._transport, self._path, self._lease, self._text = transport, path, lease, token
@@ -165,27 +241,37 @@ class Guard:
 
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lock is lost or released, for `timeout` seconds at most; whether it is."""
-        return self._lease.wait_lost(timeout) or self._released
+        return self._released or self._lease.wait_lost(timeout) or self._released
 
     def verify(self) -> bool:
         """Asks the cluster whether the lock is held by this token."""
         until = min(now() + ANSWER_MAX, self._lease.deadline)
-        _, answer = self._transport.call("POST", f"{self._path}/verify", {"token": self._text}, until)
+        def is_known(status: int, answer: Json) -> bool:
+            return status == 404 or (status == 200 and isinstance(answer.get("held"), bool))
+
+        body = {"token": self._text}
+        _, answer = self._transport.call("POST", f"{self._path}/verify", body, until, wants=is_known)
         return answer.get("held") is True
 
     def release(self) -> bool:
-        """Gives the lock back; whether it was still held. It does not raise, and may be repeated.
+        """Gives the lock back; whether it was still held. It does not raise, and may be repeated. A fork of the
+        process that took it gives nothing back.
 
         False also when no node has answered before the lease's deadline: then nobody can know.
         """
-        if self._released:
+        if self._released or self._lease.is_inherited:
             return False
         self._released = True
         self._lease.silence()
+
+        def is_done(status: int, answer: Json) -> bool:
+            return status == 404 or (status == 200 and isinstance(answer.get("released"), bool))
+
         body = {"secret": self._lease.secret, "token": self._text}
         try:
             until = self._lease.deadline
-            _, answer = self._transport.call("POST", f"{self._path}/release", body, until, each=self._ttl())
+            path = f"{self._path}/release"
+            _, answer = self._transport.call("POST", path, body, until, each=self._ttl(), wants=is_done)
         except RowlockError:
             # Nobody has answered: the lease ends by itself, and the lock with it.
             answer = {}

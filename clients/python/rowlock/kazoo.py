@@ -1,4 +1,4 @@
-"""A read/write lock for kazoo, in one queue with all other clients. Needs kazoo 2.11 or later.
+"""A read/write lock for kazoo, in one queue with all other clients. Needs kazoo 2.7.1 or later.
 
 kazoo's own locks wait only for znodes whose names they know. This one keeps to the queue's rule of a Rowlock
 cluster: every child that ends in a number stands in the queue, in the order of the numbers, and nobody is granted
@@ -10,6 +10,11 @@ from typing import Any, Iterable, Optional
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.recipe.lock import ForceRetryError, Lock
+from kazoo.version import __version__ as _KAZOO
+
+# Without it `Lock` would go on by its own rule, and wait for other znodes than `SharedLock` means.
+if not hasattr(Lock, "_get_predecessor"):
+    raise ImportError(f"rowlock.kazoo needs kazoo 2.7.1 or later, and this is {_KAZOO}: pip install -U kazoo")
 
 # How names say that their owner shares the lock: Curator's, and kazoo's.
 READERS = ("__READ__", "__rlock__")

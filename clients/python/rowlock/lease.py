@@ -1,30 +1,41 @@
 """A lease and the thread that keeps it alive."""
 
+import os
 import threading
 from typing import Optional
 
 from .errors import RowlockError
-from .transport import Json, Transport, now
+from .transport import Json, Transport, is_text, milliseconds, now
 
 # Part of the time of a lease that its client does not count on: clocks do not run equally fast.
 MARGIN = 0.1
+# Seconds for which `end` waits for the cluster; the request goes on in the background.
+END_MAX = 1.0
 
 
 class Lease:
-    """A session at the cluster. Its own thread asks for keep-alive at a third of its time."""
+    """A session at the cluster. Its own thread asks for keep-alive at a third of its time.
 
-    def __init__(self, transport: Transport, ttl: float, until: float) -> None:
+    It belongs to the process that made it: in a fork it is lost, and nothing is sent.
+    """
+
+    def __init__(self, transport: Transport, ttl: float, until: float, over: threading.Event) -> None:
         body: Json = {"ttl_ms": int(ttl * 1000)}
         # The moment from which the first answer counts is taken before the call, so retries only shorten it.
         sent = now()
-        _, answer = transport.call("POST", "/v1/leases", body, until, each=ttl / 3)
+        each = min(ttl / 3, transport.share(until - sent))
+        _, answer = transport.call("POST", "/v1/leases", body, until, each=each, wants=_is_lease, over=over)
         self.secret: str = answer["secret"]
         self._path = f"/v1/leases/{answer['lease']}"
-        self._ttl = answer["ttl_ms"] / 1000
+        self.ttl: float = answer["ttl_ms"] / 1000
         self._transport = transport
-        self._deadline = sent + self._ttl * (1 - MARGIN)
+        self._pid = os.getpid()
+        self._deadline = sent + self.ttl * (1 - MARGIN)
         self._ended = threading.Event()
         self._stop = threading.Event()
+        self._ending = threading.Lock()
+        self._giving_back: Optional[threading.Thread] = threading.Thread(
+            target=self._give_back, name="rowlock end", daemon=True)
         threading.Thread(target=self._keep_alive, name="rowlock keep-alive", daemon=True).start()
 
     @property
@@ -33,30 +44,57 @@ class Lease:
         return self._deadline
 
     @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one whose lease it is."""
+        return self._pid != os.getpid()
+
+    @property
     def lost(self) -> bool:
         """Whether it is over, or must be taken to be. Right also when the thread had no time to run."""
-        return self._ended.is_set() or now() >= self._deadline
+        return self.is_inherited or self._ended.is_set() or now() >= self._deadline
 
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lease is lost or given back, for `timeout` seconds at most; whether it is."""
-        return self._ended.wait(timeout) or self.lost
+        until = float("inf") if timeout is None else now() + timeout
+        while not self.lost:
+            left = min(until, self._deadline) - now()
+            if left <= 0 and now() >= until:
+                break
+            self._ended.wait(max(0.001, left))
+        return self.lost
 
     def silence(self) -> None:
         """Asks for no keep-alive any more: the lease ends by itself."""
         self._stop.set()
 
     def end(self) -> None:
-        """Gives back everything of it. When no node answers, it ends by itself. Does not raise."""
+        """Gives back everything of it, and waits `END_MAX` for a node. When none answers, it ends by itself."""
+        if self.is_inherited:
+            return
         self._stop.set()
-        until = self._deadline
         self._ended.set()
+        with self._ending:
+            work, self._giving_back = self._giving_back, None
+        if work is None:
+            # Another thread ends it.
+            return
         try:
-            self._transport.call("DELETE", self._path, {"secret": self.secret}, until, each=self._ttl / 3)
+            work.start()
+        except RuntimeError:
+            # The program is at its end, and has no new threads any more.
+            self._give_back()
+        else:
+            work.join(END_MAX)
+
+    def _give_back(self) -> None:
+        try:
+            until = self._deadline
+            self._transport.call("DELETE", self._path, {"secret": self.secret}, until, each=self.ttl / 3)
         except RowlockError:
             pass
 
     def _keep_alive(self) -> None:
-        due = now() + self._ttl / 3
+        due = now() + self.ttl / 3
         while not self._ended.is_set():
             if self._stop.is_set():
                 self._ended.wait(max(0.0, self._deadline - now()))
@@ -67,7 +105,7 @@ class Lease:
             # Invariant: nothing is sent past the deadline, and a node that is silent leaves time for others.
             if sent >= self._deadline:
                 break
-            due = sent + self._ttl / 3
+            due = sent + self.ttl / 3
             self._ask(sent)
         self._ended.set()
 
@@ -75,12 +113,23 @@ class Lease:
         body = {"secret": self.secret}
         try:
             path = f"{self._path}/keepalive"
-            status, answer = self._transport.call("POST", path, body, self._deadline, each=self._ttl / 6)
+            status, answer = self._transport.call(
+                "POST", path, body, self._deadline, each=self.ttl / 6, wants=_is_kept)
         except RowlockError:
             # No node, or a refusal: what is known of the lease holds until its deadline.
             return
         if status == 404:
             self._ended.set()
         elif not self.lost:
-            # Invariant: a deadline that has passed is never moved.
-            self._deadline = sent + answer["valid_for_ms"] / 1000 * (1 - MARGIN)
+            # Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
+            valid = min(answer["valid_for_ms"] / 1000, self.ttl)
+            self._deadline = sent + valid * (1 - MARGIN)
+
+
+def _is_lease(status: int, answer: Json) -> bool:
+    is_whole = is_text(answer.get("secret")) and is_text(answer.get("lease"))
+    return status == 201 and is_whole and (milliseconds(answer.get("ttl_ms")) or 0) > 0
+
+
+def _is_kept(status: int, answer: Json) -> bool:
+    return status == 404 or (status == 200 and milliseconds(answer.get("valid_for_ms")) is not None)

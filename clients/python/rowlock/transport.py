@@ -6,13 +6,15 @@ import os
 import ssl
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 from urllib.parse import urlsplit
 
 from .errors import Refused, TimedOut
 
 Json = Dict[str, Any]
 Answer = Tuple[int, Json]
+# Whether a status and a document are an answer of this API to the request.
+Wants = Callable[[int, Json], bool]
 # Seconds that a node may take for an answer, on top of the time for which it was asked to wait.
 ANSWER_MAX = 10.0
 # Seconds between two rounds through all nodes.
@@ -33,6 +35,17 @@ def now() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
+def milliseconds(value: Any) -> Optional[float]:
+    """A span of time in an answer; None if it is no finite number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and 0 <= value <= 2**53 else None
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is a text with at least one character."""
+    return isinstance(value, str) and value != ""
+
+
 class Transport:
     """The nodes of a cluster. Safe for threads."""
 
@@ -48,24 +61,43 @@ class Transport:
         self._at = 0
         self._idle = Idle()
 
-    def call(self, method: str, path: str, body: Json, until: float, each: float = ANSWER_MAX) -> Answer:
+    def share(self, left: float) -> float:
+        """The part of the seconds that are left which one node may use up: others are to be asked, too."""
+        return left / len(self._nodes)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Json,
+        until: float,
+        each: Optional[float] = None,
+        wants: Wants = lambda _status, _answer: True,
+        over: Optional[threading.Event] = None,
+    ) -> Answer:
         """Asks one node after another until one answers. The request must be one that may be repeated.
 
-        `until` is a moment of `now`: nothing is sent after it. `each` bounds one node's answer, in seconds.
-        Raises `TimedOut` after `until`, and `Refused` for all refusals but 404.
+        `until` is a moment of `now`: nothing is sent after it, nor when `over` is set. `each` bounds one node's
+        answer, in seconds. What `wants` does not take is no answer: a proxy may have made it. Raises `TimedOut` after
+        `until` or when it is over, and `Refused` for all refusals but 404.
         """
         failed = "no node was asked"
         tried = 0
+        if each is None:
+            each = min(ANSWER_MAX, self.share(until - now()))
+        over = over or threading.Event()
         while True:
             left = until - now()
-            if left <= 0:
+            if left <= 0 or over.is_set():
                 raise TimedOut(f"no node has answered in time; the last one: {failed}")
             at = self._at % len(self._nodes)
             try:
                 status, answer = self._once(at, method, path, body, min(left, each))
-                if status < 500:
-                    break
-                failed = f"{status} {answer.get('detail', '')}"
+                if 400 <= status < 500 and status != 404:
+                    raise Refused(status, answer)
+                if status < 500 and wants(status, answer):
+                    return status, answer
+                failed = f"{status} {answer.get('detail', 'not an answer of this API')}"
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failed = repr(error)
             # Another thread may have gone on to the next node already.
@@ -73,10 +105,7 @@ class Transport:
                 self._at = at + 1
             tried += 1
             if tried % len(self._nodes) == 0:
-                time.sleep(max(0.0, min(PAUSE, until - now())))
-        if status >= 400 and status != 404:
-            raise Refused(status, answer)
-        return status, answer
+                over.wait(max(0.0, min(PAUSE, until - now())))
 
     def _once(self, at: int, method: str, path: str, body: Json, timeout: float) -> Answer:
         deadline = now() + timeout

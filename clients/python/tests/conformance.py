@@ -19,7 +19,7 @@ SCENARIOS = HERE.parent.parent / "conformance.json"
 TTL = 3.0
 # Seconds for a step that must come true.
 PATIENCE = 60.0
-VERSION = 1
+VERSION = 2
 
 
 class Attempt:
@@ -32,8 +32,9 @@ class Attempt:
         timeout = step["timeout_ms"] / 1000
         modes = {key: step[key] for key in ("mode", "permits", "limit") if key in step}
         self.client = Rowlock(urls, ttl=TTL)
+        name = f"{prefix}/{step['lock']}" if "lock" in step else f"/locks/{prefix}/{step['path']}"
         self.lock = self.client.lock(
-            f"{prefix}/{step['lock']}", timeout, on_waiting=lambda _: self.waits.set(), **modes
+            name, timeout, on_waiting=lambda _: self.waits.set(), **modes
         )
         self.aborted = False
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -48,7 +49,7 @@ class Attempt:
         except TimedOut:
             self.outcome = "timeout"
         except Refused as refused:
-            self.outcome = "refused" if refused.status == 422 else repr(refused)
+            self.outcome = {422: "refused", 400: "invalid"}.get(refused.status, repr(refused))
         except LeaseOver as over:
             self.outcome = "aborted" if self.aborted else repr(over)
 

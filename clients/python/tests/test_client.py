@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, TimedOut  # noqa: E402
+from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, RowlockError, TimedOut  # noqa: E402
 
 LEASE = (201, {"lease": "0x1", "secret": "s", "ttl_ms": 600})
 HELD = (200, {"state": "held", "token": "7", "valid_for_ms": 600})
@@ -39,7 +39,7 @@ class Node:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 node.seen.append((self.command, self.path, body))
                 status, document = script(self.path, body)
-                text = json.dumps(document).encode()
+                text = document if isinstance(document, bytes) else json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -56,11 +56,27 @@ class Node:
         # A client that has not waited for its answer.
         self.server.handle_error = lambda *_: None
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+# What a proxy answers in the place of a node, or a node of something else.
+STRANGE = [
+    (200, {}), (200, b""), (200, b"[]"), (200, b"<html>ready</html>"), (204, b""), (302, {}), (502, b"<html>bad</html>"),
+    (200, {"valid_for_ms": None, "state": "held", "token": None, "released": "yes", "held": 1, "ttl_ms": "600"}),
+    (200, b'{"valid_for_ms": NaN, "state": "waiting", "position": "first"}'), (202, b'{"valid_for_ms": 1e999}'),
+    (201, {"lease": "0x1", "secret": "s", "ttl_ms": -1, "state": "free", "valid_for_ms": -5}),
+    (200, {"valid_for_ms": 10**400}),
+]
+
+
+def hangs(_path, _body):
+    """Longer than any bound of the tests, but servers are closed only when their requests are."""
+    time.sleep(2.5)
+    return 503, {}
 
 
 def works(path, _body):
@@ -184,6 +200,140 @@ class Tests(unittest.TestCase):
         node.close()
         with self.assertRaises(TimedOut):
             Rowlock(node.url).lock("a", timeout=0.3).acquire()
+
+    def test_what_is_no_answer_of_this_api_is_asked_again_at_the_next_node(self):
+        for answer in STRANGE:
+            strange, good = self.node(lambda _path, _body: answer), self.node(works)
+            with self.subTest(answer=answer):
+                lock = Rowlock([strange.url, good.url]).lock("a", timeout=5)
+                with lock as guard:
+                    self.assertEqual((guard.token, guard.lost), (7, False))
+                self.assertGreater(len(strange.seen), 0)
+                self.assertTrue(guard.lost)
+
+    def test_a_lock_is_lost_at_its_deadline_when_keep_alive_is_answered_by_something_else(self):
+        for answer in STRANGE:
+            node = self.node(lambda path, body: answer if path.endswith("/keepalive") else works(path, body))
+            with self.subTest(answer=answer):
+                guard, began = Rowlock(node.url).lock("a").acquire(), time.monotonic()
+                self.assertTrue(guard.wait_lost(5))
+                self.assertTrue(guard.lost)
+                self.assertLess(time.monotonic() - began, 2)
+
+    def test_a_promise_of_more_than_the_leases_time_counts_for_that_time(self):
+        node = self.node(
+            lambda path, body: (200, {"valid_for_ms": 10**9}) if path.endswith("/keepalive") else works(path, body))
+        guard = Rowlock(node.url).lock("a").acquire()
+        time.sleep(0.7)
+        self.assertFalse(guard.lost)
+        guard.silence()
+        self.assertTrue(guard.wait_lost(2))
+
+    def test_timeouts_and_aborts_wait_for_no_node_that_hangs(self):
+        hanging = self.node(hangs)
+        opens = self.node(lambda path, body: works(path, body) if path == "/v1/leases" else hangs(path, body))
+        for node in (hanging, opens):
+            lock, began = Rowlock(node.url).lock("a", timeout=0.5), time.monotonic()
+            with self.assertRaises(TimedOut):
+                lock.acquire()
+            self.assertLess(time.monotonic() - began, 2)
+            lock = Rowlock(node.url).lock("a")
+            threading.Timer(0.3, lock.abort).start()
+            began = time.monotonic()
+            with self.assertRaisesRegex(LeaseOver, "aborted"):
+                lock.acquire()
+            self.assertLess(time.monotonic() - began, 2)
+
+    def test_a_node_that_hangs_leaves_time_for_the_others(self):
+        long = (201, {"lease": "0x1", "secret": "s", "ttl_ms": 10_000})
+        hanging = self.node(hangs)
+        good = self.node(lambda path, body: long if path == "/v1/leases" else works(path, body))
+        with Rowlock([hanging.url, good.url]).lock("a", timeout=2) as guard:
+            self.assertFalse(guard.lost)
+
+    def test_a_lock_can_be_taken_after_a_cancelled_attempt(self):
+        is_busy = [True]
+
+        def script(path, body):
+            if path.endswith("/acquire") and is_busy[0]:
+                time.sleep(0.05)
+                return 202, {"state": "waiting", "position": 1}
+            return works(path, body)
+
+        node = self.node(script)
+        lock = Rowlock(node.url).lock("a", on_waiting=lambda _: lock.abort())
+        with self.assertRaisesRegex(LeaseOver, "aborted"):
+            lock.acquire()
+        is_busy[0] = False
+        with lock as guard:
+            self.assertFalse(guard.lost)
+
+        async def cancelled():
+            is_busy[0] = True
+            lock = AsyncRowlock(node.url).lock("a")
+            for pause in (0, 0.2):
+                task = asyncio.create_task(lock.acquire())
+                await asyncio.sleep(pause)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                self.assertTrue(task.cancelled())
+            is_busy[0] = False
+            async with lock as guard:
+                self.assertFalse(guard.lost)
+
+        asyncio.run(cancelled())
+        def count(method, path):
+            return sum(seen[0] == method and seen[1].startswith(path) for seen in list(node.seen))
+
+        deadline = time.monotonic() + 5
+        while count("DELETE", "/v1/leases/") < count("POST", "/v1/leases") - count("POST", "/v1/leases/"):
+            self.assertLess(time.monotonic(), deadline, "each lease is given back")
+            time.sleep(0.02)
+
+    def test_a_lock_that_is_held_is_not_entered_again(self):
+        node = self.node(works)
+        lock = Rowlock(node.url).lock("a", mode="shared")
+        with lock as guard:
+            with self.assertRaisesRegex(RowlockError, "held already"):
+                lock.__enter__()
+            self.assertFalse(guard.lost)
+        self.assertEqual(sum(path.endswith("/release") for _, path, _ in node.seen), 1)
+        with lock:
+            pass
+
+        async def twice():
+            lock = AsyncRowlock(node.url).lock("a")
+            async with lock as guard:
+                with self.assertRaisesRegex(RowlockError, "held already"):
+                    await lock.__aenter__()
+                self.assertFalse(guard.lost)
+
+        asyncio.run(twice())
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork")
+    def test_a_fork_that_leaves_the_block_does_not_give_its_parents_lock_back(self):
+        node = self.node(works)
+        cluster = Rowlock(node.url)
+        child = None
+        try:
+            with cluster.lock("a") as guard:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that a program with threads forks
+                    child = os.fork()
+                if child != 0:
+                    code = os.waitpid(child, 0)[1]
+                    # Before this process gives anything back itself.
+                    sent = [(method, path) for method, path, _ in node.seen if not path.endswith("/keepalive")]
+                    self.assertEqual((code, guard.lost), (0, False))
+        finally:
+            if child == 0:
+                # In the child: it has left the block.
+                with cluster.lock("b", timeout=5) as own:
+                    is_right = guard.lost and guard.wait_lost() and not guard.release() and not own.lost
+                os._exit(0 if is_right else 1)
+        self.assertEqual(sent[:2], [("POST", "/v1/leases"), ("POST", "/v1/locks/a/acquire")])
+        self.assertNotIn(("POST", "/v1/locks/a/release"), sent)
+        self.assertEqual(sum(method == "DELETE" for method, _ in sent), 1, "that of b")
 
 
 if __name__ == "__main__":

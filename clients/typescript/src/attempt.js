@@ -1,15 +1,17 @@
 /** One attempt to hold something: it makes a lease, asks until it is told, and leaves no place behind. */
 
 import { now, pause } from "./clock.js";
-import { Busy, LeaseOver, RowlockError, TimedOut } from "./errors.js";
+import { Busy, LeaseOver, TimedOut } from "./errors.js";
 import { Guard } from "./guard.js";
 import { Lease } from "./lease.js";
-import { ANSWER_MAX, PAUSE } from "./transport.js";
+import { ANSWER_MAX, PAUSE, isText } from "./transport.js";
 
 /** Milliseconds that one request waits at most; the node itself answers after half of the lease's time. */
 const WAIT_MAX = 30_000;
 /** Milliseconds for an attempt with `timeoutMs` 0: it takes no place in the queue, but a node has to answer. */
 const AT_ONCE = 15_000;
+/** Milliseconds that one request waits at least, unless less is left. */
+const WAIT_MIN = 50;
 
 /**
  * @typedef {object} Asked What is asked for.
@@ -47,16 +49,17 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
   let id = requestId();
   for (;;) {
     signal?.throwIfAborted();
-    if (lease.lost) throw new LeaseOver("the lease is over");
     const left = until - now();
     if (left <= 0) throw new TimedOut("the lock was not granted in time");
+    if (lease.lost) throw new LeaseOver("the lease is over");
+    const share = Math.max(WAIT_MIN, transport.share(left));
     // Invariant: all requests of an attempt wait, or none does; the server takes them for one then.
-    const wait = timeoutMs === 0 ? 0 : Math.max(1, Math.trunc(Math.min(left, WAIT_MAX, lease.ttlMs / 2)));
-    // A wait of the whole rest would leave the answer no time to come back.
-    const bound = Math.min(until + (wait === 0 ? 0 : Math.min(ANSWER_MAX, lease.ttlMs)), lease.deadline);
+    const wait = timeoutMs === 0 ? 0 : Math.max(1, Math.trunc(Math.min(left, WAIT_MAX, lease.ttlMs / 2, share)));
+    const bound = Math.min(until, lease.deadline);
     const body = { ...Object.fromEntries(defined), secret: lease.secret, request_id: id, wait_ms: wait };
-    const each = wait + Math.min(ANSWER_MAX, lease.ttlMs / 3);
-    const said = await transport.call("POST", asked.ask, body, bound, { each, signal }).catch((error) => {
+    const each = wait + Math.min(ANSWER_MAX, lease.ttlMs / 3, share);
+    const bounds = { each, signal, wants: isStanding };
+    const said = await transport.call("POST", asked.ask, body, bound, bounds).catch((error) => {
       // The lease's own timer may have moved its deadline meanwhile.
       if (error instanceof TimedOut) return undefined;
       throw error;
@@ -75,9 +78,15 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
       if (lease.lost) throw new LeaseOver("the lease has ended before the answer came");
       return new Guard(transport, lease, asked, answer.token);
     }
-    if (answer.state !== "waiting") throw new RowlockError(`not an answer of this API: ${status}`);
     onWaiting?.(answer.position);
   }
+}
+
+/** @param {import("./transport.js").Answer} said */
+function isStanding({ status, answer: { state, token, position } }) {
+  if (state === "held") return status === 200 && isText(token) && /^\d+$/.test(token);
+  if (state === "waiting") return status === 202 && Number.isInteger(position);
+  return status === 404 || (status === 200 && (state === "busy" || state === "gone"));
 }
 
 /** Not `crypto.randomUUID`: pages that came without TLS do not have it. */

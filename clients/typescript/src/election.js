@@ -4,7 +4,7 @@ import { attempt } from "./attempt.js";
 import { now, pause } from "./clock.js";
 import { during } from "./guard.js";
 import { TimedOut } from "./errors.js";
-import { ANSWER_MAX, PAUSE, address } from "./transport.js";
+import { ANSWER_MAX, PAUSE, address, isText } from "./transport.js";
 
 /** Milliseconds that a request for the next leader waits. */
 const WAIT = 30_000;
@@ -18,7 +18,7 @@ export class Election {
     this.#transport = transport;
     this.#ttlMs = ttlMs;
     this.#path = `/v1/elections/${encodeURIComponent(name)}`;
-    this.#lock = `/v1/locks/@elections/${address(encodeURIComponent(name))}`;
+    this.#lock = `/v1/locks/@elections/${address(name)}`;
   }
 
   /** @param {import("./index.js").CampaignOptions} [options] */
@@ -41,7 +41,7 @@ export class Election {
 
   /** @param {{ signal?: AbortSignal }} [options] */
   async leader({ signal } = {}) {
-    return (await this.#ask("", now() + ANSWER_MAX, ANSWER_MAX, signal)).leader;
+    return (await this.#ask("", now() + ANSWER_MAX, undefined, signal)).leader;
   }
 
   /** @param {{ signal?: AbortSignal }} [options] */
@@ -67,14 +67,20 @@ export class Election {
   }
 
   /**
-   * @param {string} query @param {number} until @param {number} each @param {AbortSignal} [signal]
+   * @param {string} query @param {number} until @param {number} [each] @param {AbortSignal} [signal]
    * @returns {Promise<{ zxid: string, leader: import("./index.js").Leader | null }>}
    */
   async #ask(query, until, each, signal) {
     const path = `${this.#path}/leader${query}`;
-    const { answer } = await this.#transport.call("GET", path, undefined, until, { each, signal });
+    const { answer } = await this.#transport.call("GET", path, undefined, until, { each, signal, wants: isLed });
     const { leader } = answer;
     const known = leader && { value: leader.value, token: BigInt(leader.token), sinceMs: leader.since_ms };
     return { zxid: answer.zxid ?? "0", leader: known ?? null };
   }
+}
+
+/** @param {import("./transport.js").Answer} said */
+function isLed({ status, answer: { zxid, leader } }) {
+  const isKnown = leader === null || (typeof leader === "object" && /^\d+$/.test(leader.token));
+  return status === 200 && isText(zxid) && isKnown;
 }

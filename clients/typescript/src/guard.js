@@ -43,7 +43,8 @@ export class Guard {
 
   async verify() {
     const until = Math.min(now() + ANSWER_MAX, this.#lease.deadline);
-    const { answer } = await this.#transport.call("POST", this.#asked.verify, { token: this.#text }, until);
+    const wants = isAbout("held");
+    const { answer } = await this.#transport.call("POST", this.#asked.verify, { token: this.#text }, until, { wants });
     return answer.held === true;
   }
 
@@ -57,7 +58,7 @@ export class Guard {
     const each = Math.max(500, (this.#lease.deadline - now()) / 3);
     const body = { secret: this.#lease.secret, token: this.#text };
     const said = await this.#transport
-      .call("POST", this.#asked.free, body, this.#lease.deadline, { each })
+      .call("POST", this.#asked.free, body, this.#lease.deadline, { each, wants: isAbout("released") })
       // Nobody has answered: the lease ends by itself, and the lock with it.
       .catch(() => undefined);
     await this.#lease.end();
@@ -67,6 +68,11 @@ export class Guard {
   silence() {
     this.#lease.silence();
   }
+}
+
+/** @param {string} what @returns {(said: import("./transport.js").Answer) => boolean} */
+function isAbout(what) {
+  return ({ status, answer }) => status === 404 || (status === 200 && typeof answer[what] === "boolean");
 }
 
 /**

@@ -60,7 +60,8 @@ export interface CampaignOptions extends AttemptOptions {
 export class Rowlock {
   constructor(urls: string | readonly string[], options?: RowlockOptions);
   /**
-   * Takes the lock `/locks/NAME`. Rejects with `Busy`, `TimedOut`, `LeaseOver`, `Refused` or the reason of
+   * Takes the lock of this name, whose levels are separated by slashes; a name that begins with a slash is the path
+   * of a znode. `timeoutMs` and `signal` are kept also where nodes do not answer. Rejects with `Busy`, `TimedOut`, `LeaseOver`, `Refused` or the reason of
    * `signal`; none leaves a place behind.
    */
   lock(name: string, options?: LockOptions): Promise<Guard>;

@@ -1,10 +1,13 @@
 /** A lease and the timer that keeps it alive. */
 
 import { now, pause } from "./clock.js";
-import { LeaseOver, RowlockError } from "./errors.js";
+import { LeaseOver } from "./errors.js";
+import { isText, isTime } from "./transport.js";
 
 /** Part of the time of a lease that its client does not count on: clocks do not run equally fast. */
 const MARGIN = 0.1;
+/** Milliseconds for which `end` waits for the cluster; the request goes on in the background. */
+const END_MAX = 1000;
 
 /** A session at the cluster. It asks for keep-alive at a third of its time. */
 export class Lease {
@@ -16,8 +19,8 @@ export class Lease {
     // The moment from which the first answer counts is taken before the call, so retries only shorten it.
     const sent = now();
     const body = { ttl_ms: Math.trunc(ttlMs) };
-    const { status, answer } = await transport.call("POST", "/v1/leases", body, until, { each: ttlMs / 3, signal });
-    if (status !== 201) throw new RowlockError(`not an answer of this API: ${status}`);
+    const each = Math.min(ttlMs / 3, transport.share(until - sent));
+    const { answer } = await transport.call("POST", "/v1/leases", body, until, { each, signal, wants: isLease });
     return new Lease(transport, answer, sent);
   }
 
@@ -50,14 +53,17 @@ export class Lease {
     this.stop.abort();
   }
 
-  /** Gives back everything of it. When no node answers, it ends by itself. Never rejects. */
+  /** Gives back everything of it, and waits `END_MAX` for a node. When none answers, it ends by itself. Never rejects. */
   async end() {
     this.stop.abort();
     const until = this.deadline;
     this.lose("the lease was given back");
-    await this.transport
+    const answered = new AbortController();
+    const done = this.transport
       .call("DELETE", this.path, { secret: this.secret }, until, { each: this.ttlMs / 3 })
-      .catch(() => {});
+      .catch(() => {})
+      .finally(() => answered.abort());
+    await Promise.race([done, pause(END_MAX, answered.signal)]);
   }
 
   /** @param {string} why */
@@ -83,14 +89,24 @@ export class Lease {
 
   /** @param {number} sent */
   async ask(sent) {
-    const bounds = { each: this.ttlMs / 6, signal: this.stop.signal };
+    const bounds = { each: this.ttlMs / 6, signal: this.stop.signal, wants: isKept };
     const asked = this.transport.call("POST", `${this.path}/keepalive`, { secret: this.secret }, this.deadline, bounds);
     // No node, a refusal, or the end: what is known of the lease holds until its deadline.
     const said = await asked.catch(() => undefined);
     if (said?.status === 404) this.lose("the lease is over");
     else if (said && !this.lost) {
-      // Invariant: a deadline that has passed is never moved.
-      this.deadline = sent + said.answer.valid_for_ms * (1 - MARGIN);
+      // Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
+      this.deadline = sent + Math.min(said.answer.valid_for_ms, this.ttlMs) * (1 - MARGIN);
     }
   }
+}
+
+/** @param {import("./transport.js").Answer} said */
+function isLease({ status, answer: { secret, lease, ttl_ms: ttlMs } }) {
+  return status === 201 && isText(secret) && isText(lease) && isTime(ttlMs) && ttlMs > 0;
+}
+
+/** @param {import("./transport.js").Answer} said */
+function isKept({ status, answer }) {
+  return status === 404 || (status === 200 && isTime(answer.valid_for_ms));
 }

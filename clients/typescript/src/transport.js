@@ -12,6 +12,12 @@ export const BODY_MAX = 1 << 20;
 
 /** @typedef {{ status: number, answer: Record<string, any> }} Answer */
 
+/** A span of time in an answer: a finite number. @param {unknown} value @returns {value is number} */
+export const isTime = (value) => Number.isFinite(value) && /** @type {number} */ (value) >= 0;
+
+/** @param {unknown} value @returns {value is string} */
+export const isText = (value) => typeof value === "string" && value !== "";
+
 /** The nodes of a cluster. */
 export class Transport {
   /** @param {string | readonly string[]} urls @param {string} [token] @param {typeof fetch} [fetcher] */
@@ -28,16 +34,24 @@ export class Transport {
     this.at = 0;
   }
 
+  /** The part of the time that is left which one node may use up: others are to be asked, too. @param {number} left */
+  share(left) {
+    return left / this.nodes.length;
+  }
+
   /**
    * Asks one node after another until one answers. The request must be one that may be repeated.
    *
+   * What `wants` does not take is no answer: a proxy may have made it.
    * Rejects with `TimedOut` after `until`, with `Refused` for all refusals but 404, and with the reason of `signal`.
    * @param {string} method @param {string} path @param {object | undefined} body
    * @param {number} until A moment of `now`: nothing is sent after it.
-   * @param {{ each?: number, signal?: AbortSignal }} [bounds] `each` bounds one node's answer, in milliseconds.
+   * @param {{ each?: number, signal?: AbortSignal, wants?: (said: Answer) => boolean }} [bounds] `each` bounds one
+   *   node's answer, in milliseconds.
    * @returns {Promise<Answer>}
    */
-  async call(method, path, body, until, { each = ANSWER_MAX, signal } = {}) {
+  async call(method, path, body, until, { each, signal, wants = () => true } = {}) {
+    const most = each ?? Math.min(ANSWER_MAX, this.share(until - now()));
     let failed = "no node was asked";
     for (let tried = 1; ; tried++) {
       signal?.throwIfAborted();
@@ -45,12 +59,10 @@ export class Transport {
       if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed}`);
       const at = this.at;
       try {
-        const { status, answer } = await this.once(method, path, body, Math.min(left, each), signal);
-        if (status < 500) {
-          if (status >= 400 && status !== 404) throw new Refused(status, answer);
-          return { status, answer };
-        }
-        failed = `${status} ${answer.detail ?? ""}`;
+        const { status, answer } = await this.once(method, path, body, Math.min(left, most), signal);
+        if (status >= 400 && status < 500 && status !== 404) throw new Refused(status, answer);
+        if (status < 500 && wants({ status, answer })) return { status, answer };
+        failed = `${status} ${answer.detail ?? "not an answer of this API"}`;
       } catch (error) {
         if (error instanceof Refused) throw error;
         signal?.throwIfAborted();

@@ -17,7 +17,7 @@ async function node(t, script) {
     for await (const piece of request) text += piece;
     const body = text ? JSON.parse(text) : undefined;
     seen.push({ method: request.method, path: request.url, headers: request.headers, body });
-    const [status, document] = script(request.url, body, seen.length);
+    const [status, document] = await script(request.url, body, seen.length);
     response.writeHead(status, { "Content-Type": "application/json" });
     response.end(typeof document === "string" ? document : JSON.stringify(document));
   });
@@ -29,6 +29,16 @@ async function node(t, script) {
   t.after(close);
   return { url: `http://127.0.0.1:${server.address().port}`, seen, close };
 }
+
+/** What a proxy answers in the place of a node, or a node of something else. */
+const STRANGE = [
+  [200, {}], [200, ""], [200, "[]"], [200, "<html>ready</html>"], [204, ""], [302, {}], [502, "<html>bad</html>"],
+  [200, { valid_for_ms: null, state: "held", token: null, released: "yes", held: 1, ttl_ms: "600" }],
+  [200, '{"valid_for_ms": NaN, "state": "waiting", "position": "first"}'], [202, '{"valid_for_ms": 1e999}'],
+  [201, { lease: "0x1", secret: "s", ttl_ms: -1, state: "free", valid_for_ms: -5 }],
+];
+
+const hangs = () => new Promise(() => {});
 
 function works(path) {
   if (path === "/v1/leases") return LEASE;
@@ -149,4 +159,57 @@ test("a watch resumes at the next node behind the last id, and skips comments", 
   assert.equal(more.seen[0].headers["last-event-id"], "42");
   const refuses = await node(t, () => [401, { title: "no token" }]);
   await assert.rejects(new Rowlock(refuses.url).watch().next(), Refused);
+});
+
+test("what is no answer of this API is asked again at the next node", async (t) => {
+  const good = await node(t, works);
+  for (const answer of STRANGE) {
+    const strange = await node(t, () => answer);
+    const guard = await new Rowlock([strange.url, good.url]).lock("a", { timeoutMs: 5000 });
+    assert.deepEqual([guard.token, guard.lost, strange.seen.length > 0], [9007199254740993n, false, true], answer);
+    assert.equal(await guard.release(), true, answer);
+  }
+});
+
+test("a lock is lost at its deadline when keep-alive is answered by something else", async (t) => {
+  for (const answer of STRANGE) {
+    const { url } = await node(t, but("/keepalive", () => answer));
+    const [guard, began] = [await new Rowlock(url).lock("a"), performance.now()];
+    await lost(guard);
+    assert.ok(guard.lost && performance.now() - began < 2000, answer);
+    assert.equal(await guard.release(), false, answer);
+  }
+});
+
+test("a promise of more than the lease's time counts for that time", async (t) => {
+  const { url } = await node(t, but("/keepalive", () => [200, { valid_for_ms: 1e9 }]));
+  const guard = await new Rowlock(url).lock("a");
+  await new Promise((done) => setTimeout(done, 700));
+  assert.equal(guard.lost, false);
+  guard.silence();
+  await lost(guard);
+});
+
+test("timeouts and aborts wait for no node that hangs", async (t) => {
+  const opens = (path) => (path === "/v1/leases" ? LEASE : hangs());
+  for (const script of [hangs, opens]) {
+    const { url } = await node(t, script);
+    let began = performance.now();
+    await assert.rejects(new Rowlock(url).lock("a", { timeoutMs: 500 }), TimedOut);
+    assert.ok(performance.now() - began < 2000);
+    const ending = new AbortController();
+    const reason = new Error("enough");
+    setTimeout(() => ending.abort(reason), 300);
+    began = performance.now();
+    await assert.rejects(new Rowlock(url).lock("a", { signal: ending.signal }), (error) => error === reason);
+    assert.ok(performance.now() - began < 2000);
+  }
+});
+
+test("a node that hangs leaves time for the others", async (t) => {
+  const long = [201, { lease: "0x1", secret: "s", ttl_ms: 10_000 }];
+  const [hanging, good] = [await node(t, hangs), await node(t, (path) => (path === "/v1/leases" ? long : works(path)))];
+  const guard = await new Rowlock([hanging.url, good.url]).lock("a", { timeoutMs: 2000 });
+  assert.equal(guard.lost, false);
+  await guard.release();
 });

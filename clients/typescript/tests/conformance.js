@@ -15,7 +15,7 @@ const HERE = new URL(".", import.meta.url);
 const TTL = 4000;
 /** Milliseconds for a step that must come true. */
 const PATIENCE = 60_000;
-const VERSION = 1;
+const VERSION = 2;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -33,7 +33,8 @@ class Attempt {
     const { timeout_ms: timeoutMs, mode, permits, limit } = step;
     this.waits = new Promise((onWaiting) => {
       const options = { timeoutMs, mode, permits, limit, onWaiting, signal: this.abort.signal };
-      this.ended = this.run(new Rowlock(urls, { ttlMs: TTL }), `${prefix}/${step.lock}`, options);
+      const name = "lock" in step ? `${prefix}/${step.lock}` : `/locks/${prefix}/${step.path}`;
+      this.ended = this.run(new Rowlock(urls, { ttlMs: TTL }), name, options);
     });
   }
 
@@ -45,6 +46,7 @@ class Attempt {
       if (error instanceof Busy) this.outcome = "busy";
       else if (error instanceof TimedOut) this.outcome = "timeout";
       else if (error instanceof Refused && error.status === 422) this.outcome = "refused";
+      else if (error instanceof TypeError || (error instanceof Refused && error.status === 400)) this.outcome = "invalid";
       else this.outcome = error === this.abort.signal.reason ? "aborted" : `${error.stack}`;
     }
     return this.outcome;

@@ -20,8 +20,6 @@ use crate::delivery::lock_feed::Reading;
 
 /// Where the elections are that have names.
 const FOLDER: &str = "/locks/@elections";
-/// The longest name, bytes, as for our client.
-const NAME_MAX_BYTES: usize = 512;
 /// How the data of an election begin while its leader hands over; the name of a queue znode follows.
 const SUCCESSOR: &[u8] = b"successor=";
 /// A leader that changes what it says of itself is no lock event, and is looked for so often.
@@ -39,12 +37,9 @@ pub struct Led {
 /// The lock of the election of this name, as our client calls it.
 ///
 /// # Errors
-/// [`Refusal::Bad`]: it is empty, or too long.
+/// [`Refusal::Bad`]: it is no name.
 pub fn election(name: &str) -> Result<LockName, Refusal> {
-    if !(1..=NAME_MAX_BYTES).contains(&name.len()) {
-        return Err(Refusal::Bad(format!("the name of an election has 1 to {NAME_MAX_BYTES} bytes")));
-    }
-    paths::join(FOLDER, &paths::escape(name)).parse()
+    LockName::below(FOLDER, name)
 }
 
 impl Api {

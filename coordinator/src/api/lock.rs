@@ -10,7 +10,7 @@ use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{
     Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party, PlaceState,
 };
-use rowlock_proto::{FencingToken, SessionId, path as paths};
+use rowlock_proto::{FencingToken, SessionId, name, path as paths};
 use rowlock_state::acl;
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
@@ -20,8 +20,6 @@ use super::call::{Call, MOVES_MAX};
 use super::request_id::{Giving, RequestId};
 use super::{Api, Caller, Lease, Refusal, Secret};
 
-/// Folder of the locks that have a name without a slash in front.
-const FOLDER: &str = "/locks/";
 /// Digits at the end of a queue znode's name.
 const NUMBER_LEN: usize = 10;
 
@@ -134,17 +132,26 @@ impl LockName {
     pub fn path(&self) -> &str {
         &self.0
     }
+
+    /// The lock of this name below a folder.
+    pub(super) fn below(folder: &str, text: &str) -> Result<LockName, Refusal> {
+        let path = name::path_below(folder, text);
+        path.map(LockName).map_err(|rule| Refusal::Bad(format!("{text:?} is not a name: {rule}")))
+    }
 }
 
 impl FromStr for LockName {
     type Err = Refusal;
 
-    /// `nightly` is `/locks/nightly`, and `ci/deploy` is `/locks/ci/deploy`. A path stays as it is.
-    fn from_str(name: &str) -> Result<Self, Refusal> {
-        let path = if name.starts_with('/') { name.to_owned() } else { format!("{FOLDER}{name}") };
-        match paths::validate(&path) {
-            Ok(()) if path != "/" => Ok(LockName(path)),
-            _ => Err(Refusal::Bad(format!("{name:?} is not the name of a lock"))),
+    /// A name is that of the lock below `/locks`; a text that begins with a slash is a path.
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        if !text.starts_with('/') {
+            return LockName::below(name::LOCK_BASE, text);
+        }
+        match paths::validate(text) {
+            Ok(()) if text != "/" => Ok(LockName(text.to_owned())),
+            Ok(()) => Err(Refusal::Bad("the root cannot be a lock".to_owned())),
+            Err(error) => Err(Refusal::Bad(format!("{text:?} is not the path of a lock: {error}"))),
         }
     }
 }

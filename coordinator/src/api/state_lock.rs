@@ -28,8 +28,6 @@ use crate::zk::Opener;
 
 /// Where the locks of states are.
 const FOLDER: &str = "/locks/@terraform";
-/// The longest name, bytes, as for elections.
-const NAME_MAX_BYTES: usize = 512;
 /// The lease of an attempt until it holds the lock, milliseconds.
 const TTL_MS: u32 = 10_000;
 
@@ -70,12 +68,9 @@ enum Found {
 /// The lock of the state of this name.
 ///
 /// # Errors
-/// [`Refusal::Bad`]: it is empty, or too long.
+/// [`Refusal::Bad`]: it is no name.
 pub fn state_lock(name: &str) -> Result<LockName, Refusal> {
-    if !(1..=NAME_MAX_BYTES).contains(&name.len()) {
-        return Err(Refusal::Bad(format!("the name of a state has 1 to {NAME_MAX_BYTES} bytes")));
-    }
-    paths::join(FOLDER, &paths::escape(name)).parse()
+    LockName::below(FOLDER, name)
 }
 
 impl LockInfo {

@@ -206,7 +206,7 @@ async fn reports_are_documents_and_their_refusals_problems() {
     let document: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
     for (asked, expected, detail) in [
-        ("/v1/queue", 400, "say which: /v1/queue?lock=/locks/NAME"),
+        ("/v1/queue", 400, "say which: /v1/queue?lock=NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
         ("/v1/sessions?session=0x5", 403, "0x5 is another session; superusers may see it"),
         ("/v1/history", 501, "this node keeps no history: history.enabled = false in its cluster.toml"),

@@ -1,7 +1,7 @@
 //! What is asked: a path with its query, checked as a whole before anything is looked at.
 
 use rowlock_history::Key;
-use rowlock_proto::{FencingToken, SessionId, Zxid, path as paths};
+use rowlock_proto::{FencingToken, SessionId, Zxid, name, path as paths};
 use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
@@ -126,7 +126,7 @@ impl Question {
             "/v1/locks" => Question::Locks { prefix: given.prefix()?, limit: given.limit()? },
             "/v1/queue" => {
                 let lock = given.lock()?;
-                let Some(lock) = lock else { return bad("say which: /v1/queue?lock=/locks/NAME".to_owned()) };
+                let Some(lock) = lock else { return bad("say which: /v1/queue?lock=NAME".to_owned()) };
                 Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
@@ -217,8 +217,11 @@ impl Parameters {
     }
 
     fn lock(&mut self) -> Result<Option<String>, Refusal> {
-        let read = |text: &str| paths::validate(text).is_ok().then(|| text.to_owned());
-        self.take_as("lock", "the path of a znode, like /locks/NAME", read)
+        let read = |text: &str| match text.starts_with('/') {
+            true => paths::validate(text).is_ok().then(|| text.to_owned()),
+            false => name::path_below(name::LOCK_BASE, text).ok(),
+        };
+        self.take_as("lock", "the name of a lock, like ci/deploy, or a path, like /locks/ci/deploy", read)
     }
 
     fn prefix(&mut self) -> Result<Option<String>, Refusal> {
@@ -290,6 +293,8 @@ mod tests {
         assert_eq!(Question::parse("/v1/locks?prefix=/locks/a%20b"), Ok(below));
         let queue = Question::Queue { lock: "/a b/ä+".to_owned(), token: None, limit: 7 };
         assert_eq!(Question::parse("/v1/queue?limit=7&lock=/a%20b/%C3%A4+"), Ok(queue));
+        let named = Question::Queue { lock: "/locks/a%20b/c".to_owned(), token: None, limit: 100 };
+        assert_eq!(Question::parse("/v1/queue?lock=a%20b/c"), Ok(named));
         let session = Some(SessionId(-1));
         let sessions = Question::Sessions { session, limit: 100 };
         assert_eq!(Question::parse("/v1/sessions?session=ffffffffffffffff"), Ok(sessions));
@@ -303,8 +308,8 @@ mod tests {
     fn a_question_with_a_mistake_is_refused_with_the_mistake() {
         for (asked, what) in [
             ("/v1/queue", "say which"),
-            ("/v1/queue?lock=", "lock= is not the path of a znode"),
-            ("/v1/queue?lock=a/b", "lock=a/b is not the path of a znode"),
+            ("/v1/queue?lock=", "lock= is not the name of a lock"),
+            ("/v1/queue?lock=a//b", "lock=a//b is not the name of a lock"),
             ("/v1/queue?lock=/a&lock=/b", "`lock` is given twice"),
             ("/v1/queue?lock=%zz", "`lock=%zz` is not percent-encoded"),
             ("/v1/queue?lock=%ff", "`lock=%ff` is not percent-encoded"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
 use super::publish::Cause;
-use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_data, limit_in, queue_path};
+use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
 use crate::acl::may;
 use crate::arena::Number;
 use crate::machine::Machine;

@@ -50,20 +50,9 @@ pub const PARTY_PATH_MAX: usize = 1_024;
 /// the client's own, and not longer than its request.
 pub const PARTIES_MAX_BYTES: usize = 64 << 10;
 
-/// What the data of a lock's znode begin with if it has a limit of permits.
-const LIMIT_PREFIX: &str = "permits=";
-
 /// The limit of permits that the data of a lock's znode name.
 pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
-    let text = std::str::from_utf8(data?.strip_prefix(LIMIT_PREFIX.as_bytes())?).ok()?;
-    text.trim_end().parse().ok().filter(|limit| *limit > 0)
-}
-
-/// The data that name a limit.
-pub(crate) fn limit_data(limit: u32) -> bytes::Bytes {
-    let data = format!("{LIMIT_PREFIX}{limit}").into();
-    debug_assert_eq!(limit_in(Some(&data)).unwrap_or(0), limit, "a limit is read as it is written");
-    data
+    data.and_then(|data| rowlock_proto::lock::limit_in(data))
 }
 
 /// Whether no lock may be there: what is at and below `/zookeeper` is the cluster's own, and a container that

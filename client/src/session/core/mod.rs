@@ -12,6 +12,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use rowlock_env::mutant::{self, Mutant};
@@ -229,6 +230,18 @@ impl Core {
     /// The present connection, or the last one, did something that was asked of it.
     pub(crate) fn was_of_use(&self) -> bool {
         self.lock().as_ref().is_some_and(|inside| inside.machine.was_of_use())
+    }
+
+    /// The present connection stands, and nothing has failed on it.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.lock().as_ref().is_some_and(|inside| inside.machine.is_sound())
+    }
+
+    /// How long the session is still certainly alive. `None`: there is none yet.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let lock = self.lock();
+        let valid_until = lock.as_ref().and_then(|inside| inside.machine.vitals().valid_until)?;
+        Some(valid_until.saturating_since(time::now()))
     }
 
     /// Waits until a handle has left work for the task, or the socket fails. Meanwhile it sends what the

@@ -74,6 +74,11 @@ impl Machine {
         self.was_of_use
     }
 
+    /// The present connection stands, and nothing has failed on it: an idle session asks for little.
+    pub(crate) fn is_sound(&self) -> bool {
+        matches!(&self.link, Link::Up(attachment) if attachment.is_answered())
+    }
+
     /// Puts what was in flight back in front of what waits. What takes effect once, and what may be repeated,
     /// is sent again on the next connection; other calls fail with an unknown outcome.
     pub(super) fn cut(&mut self) {

@@ -419,3 +419,20 @@ fn a_connection_is_of_use_once_it_has_done_something_that_was_asked_of_it() {
     it.reply(-2, 0, Ok(Response::Empty)).unwrap();
     assert!(it.machine.was_of_use(), "a heartbeat");
 }
+
+#[test]
+fn a_connection_on_which_nothing_failed_is_sound_although_nothing_was_asked() {
+    let mut it = rowlock();
+    assert!(it.machine.is_sound(), "an idle session");
+    let _outcome = it.call(set("/a"));
+    it.sent(0);
+    assert!(!it.machine.is_sound(), "this request may be what ends the connection");
+    it.cut();
+    assert!(!it.machine.is_sound());
+    it.attach(0);
+    it.sent(0);
+    it.reply(1, 5, Ok(Response::Stat(Stat::default()))).unwrap();
+    assert!(it.machine.is_sound());
+    it.sent(3);
+    assert!(!it.machine.is_sound(), "a heartbeat without an answer");
+}

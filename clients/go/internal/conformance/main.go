@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	version = 1
+	version = 2
 	// Of a lease: short, but longer than the pauses of a busy machine.
 	ttl = 4 * time.Second
 	// For a step that must come true.
@@ -28,14 +28,14 @@ const (
 )
 
 type step struct {
-	Do, As, Lock string
-	Mode         rowlock.Mode
-	Permits      int
-	Limit        int
-	TimeoutMs    int64 `json:"timeout_ms"`
-	Expect       any
-	Leases       int64
-	Of           []string
+	Do, As, Lock, Path string
+	Mode               rowlock.Mode
+	Permits            int
+	Limit              int
+	TimeoutMs          int64 `json:"timeout_ms"`
+	Expect             any
+	Leases             int64
+	Of                 []string
 }
 
 type scenarios struct {
@@ -80,7 +80,11 @@ func soon(done <-chan struct{}) bool {
 func begin(urls, prefix string, s step) *attempt {
 	a := &attempt{waiting: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
-	a.lock = client(urls).Lock(prefix+"/"+s.Lock, rowlock.Options{
+	name := prefix + "/" + s.Lock
+	if s.Path != "" {
+		name = "/locks/" + prefix + "/" + s.Path
+	}
+	a.lock = client(urls).Lock(name, rowlock.Options{
 		Mode: s.Mode, Permits: s.Permits, Limit: s.Limit,
 		OnWaiting: func(int) { once.Do(func() { close(a.waiting) }) },
 	})
@@ -109,6 +113,8 @@ func outcome(err error) string {
 		return "busy"
 	case errors.As(err, &refused) && refused.Status == 422:
 		return "refused"
+	case errors.As(err, &refused) && refused.Status == 400, strings.Contains(err.Error(), "not a name"):
+		return "invalid"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(err, context.Canceled):

@@ -54,7 +54,7 @@ async fn the_lock_of_a_state_stands_in_one_queue_with_all_others_and_an_operator
     let node = Node::start().await;
     let api = Api::new(node.context.clone());
     let (name, secret) = (state_lock("a/b").unwrap(), open(&api).await);
-    assert_eq!(name.path(), "/locks/@terraform/a%2Fb");
+    assert_eq!(name.path(), "/locks/@terraform/a/b");
     let standing = api.acquire(&caller(), &name, wanted(&secret, "1", 0)).await.unwrap();
     let Place::Held(other) = standing.place else { panic!("{standing:?}") };
     let taken = api.lock_state(&caller(), &name, &info("one")).await.unwrap();

@@ -81,7 +81,7 @@ pub(super) struct Acquire {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PartWanted {
-    /// Its name: a path below /locks.
+    /// Its name, or its path if it begins with a slash.
     lock: String,
     #[serde(default)]
     mode: ModeName,

@@ -49,7 +49,18 @@ export function keyed(parent, items, key, make) {
 // Control characters and those that turn the direction of writing are shown by their numbers.
 const HIDDEN = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/gu;
 export const visible = (text) => String(text).replace(HIDDEN, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
-export const name = (path) => visible(path.startsWith('/locks/') ? path.slice(7) : path);
+
+// The rule of names (proto/src/name.rs): levels are separated by slashes, other characters encoded in each of them.
+const level = (text) => encodeURIComponent(text).replaceAll('%40', '@').replace(/[!'()*~]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
+export const pathOf = (text) => (text.startsWith('/') ? text : `/locks/${text.split('/').map(level).join('/')}`);
+// What commands and HTTP call the lock at a path: its name, or the path where that is no name's.
+export function nameOf(path) {
+  try {
+    const text = path.startsWith('/locks/') ? path.slice(7).split('/').map(decodeURIComponent).join('/') : path;
+    return pathOf(text) === path ? text : path;
+  } catch { return path; }
+}
+export const name = (path) => visible(nameOf(path));
 
 export function ms(time) {
   if (time === null || time === undefined) return '–';

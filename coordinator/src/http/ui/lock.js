@@ -1,6 +1,6 @@
 // One lock: its holders and its line, what has happened, and taking it away by force.
 
-import { ask, clock, drawFacts, fact, h, href, keyed, many, ms, name, quantile, say, since, swap, visible } from './dom.js';
+import { ask, clock, drawFacts, fact, h, href, keyed, many, ms, name, nameOf, quantile, say, since, swap, visible } from './dom.js';
 import { makeLanes } from './lanes.js';
 import { call, events, get } from './net.js';
 import { waitsOf } from './waits.js';
@@ -91,7 +91,7 @@ function makePlace(first, force, longest) {
 const part = (label, value) => h('span', {}, `${label} `, h('b', {}, String(value)));
 
 async function forceRelease(path, place, note) {
-  const short = path.slice(7);
+  const short = nameOf(path);
   const field = h('input', { name: 'confirm', autocomplete: 'off', spellcheck: 'false' });
   const form = await ask('Take the lock away', [
     h('p', {}, 'The next in line gets it at once. ', h('b', {}, visible(place.label || place.address || place.session)),
@@ -100,9 +100,8 @@ async function forceRelease(path, place, note) {
     h('label', {}, 'Type the lock’s name: ', h('bdi', { class: 'code' }, visible(short)), field)],
   { button: 'Take it away', danger: true, check: () => field.value === short });
   if (!form) return;
-  const encoded = short.split('/').map(encodeURIComponent).join('/');
   try {
-    const { status, document: answer } = await call('DELETE', `/v1/locks/${encoded}/holders/${place.token}`);
+    const { status, document: answer } = await call('DELETE', `/v1/locks/${encodeURIComponent(path)}/holders/${place.token}`);
     say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.released ? 'It was taken away.' : 'This token did not hold it any more.');
   } catch {
     say(note, 'There was no answer: look who holds it.');

@@ -1,6 +1,6 @@
 // The list of locks, the most contended first. Only the rows that can be seen exist, so 10,000 are no burden.
 
-import { h, href, isNews, many, ms, name, number, quantile, say, since, spark, swap } from './dom.js';
+import { h, href, isNews, many, ms, name, number, pathOf, quantile, say, since, spark, swap } from './dom.js';
 import { get } from './net.js';
 
 const ROW = 56;
@@ -26,7 +26,7 @@ export function locks(el, { query, signal, live }) {
 
   const prefix = () => {
     const text = field.value.trim();
-    return text.startsWith('/') ? text : text && `/locks/${text}`;
+    return text && pathOf(text);
   };
   const draw = () => {
     list.style.height = `${items.length * ROW}px`;

@@ -68,7 +68,7 @@ pub(super) struct Lease {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct LockName {
-    /// The path below /locks; it may have slashes
+    /// Levels separated by slashes: ci/deploy is /locks/ci/deploy
     name: String,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct LockName {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ElectionName {
-    /// Of the election; a slash is %2F
+    /// Of the election; a slash between its levels is %2F here
     name: String,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct ElectionName {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct StateName {
-    /// Of the state; a slash is %2F
+    /// Of the state; a slash between its levels is %2F here
     name: String,
 }
 

@@ -1,0 +1,199 @@
+//! Names of locks and elections, and the znodes they stand for. The one rule of all clients and of HTTP.
+//!
+//! A name is a path below a folder: its levels are separated by slashes, and `ci/deploy` is
+//! `/locks/ci/deploy`. Within a level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves;
+//! every other byte of the UTF-8 form becomes `%XX`. So different names are different znodes, whatever their
+//! characters: `a b` is `/locks/a%20b`, and `a%20b` is `/locks/a%2520b`.
+//!
+//! Locks may hold locks: `ci` and `ci/deploy` are two. So a level must not read as a place in the queue of
+//! the lock above it, for any client: with ten digits at its end, or a dash and nine.
+
+use crate::path;
+
+/// The folder of locks: of HTTP, and of clients that were not told another one.
+pub const LOCK_BASE: &str = "/locks";
+/// Longest name, in bytes.
+pub const MAX_BYTES: usize = 512;
+/// Most levels of a name.
+pub const MAX_LEVELS: usize = 32;
+
+/// Digits of a sequential znode's number, `%010d`: the first of them may be a minus sign.
+const DIGITS: usize = 10;
+
+/// The rule that a text breaks as a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameRule {
+    /// Not one character.
+    #[error("empty")]
+    Empty,
+    /// More than [`MAX_BYTES`].
+    #[error("{bytes} bytes, {MAX_BYTES} allowed")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// More than [`MAX_LEVELS`].
+    #[error("{levels} levels, {MAX_LEVELS} allowed")]
+    TooDeep {
+        /// Its levels.
+        levels: usize,
+    },
+    /// A slash at the beginning, at the end, or behind another one.
+    #[error("a level is empty: slashes separate the levels of a name")]
+    EmptyLevel,
+    /// `.` or `..`.
+    #[error("a level is `.` or `..`")]
+    Relative,
+    /// A level ends as the znode of a waiter does.
+    #[error(
+        "level `{0}` ends like a waiter's znode, with ten digits or a dash and nine; put another character \
+         behind them"
+    )]
+    QueueZnode(String),
+}
+
+/// The path of the znode for `name` below `folder`.
+///
+/// # Errors
+/// As [`check`].
+pub fn path_below(folder: &str, name: &str) -> Result<String, NameRule> {
+    check(name)?;
+    let path = name.split('/').fold(folder.to_owned(), |above, level| path::join(&above, &escape(level)));
+    debug_assert_eq!(path::validate(&path), path::validate(folder), "{name:?} makes a bad path");
+    Ok(path)
+}
+
+/// The path of the znode for `text` right below `folder`, whatever slashes it has: for znodes whose children
+/// or existence mean something else than a queue.
+///
+/// # Errors
+/// [`NameRule::Empty`], [`NameRule::TooLong`].
+pub fn path_of_one_level(folder: &str, text: &str) -> Result<String, NameRule> {
+    check_size(text).map(|()| path::join(folder, &escape(text)))
+}
+
+/// Whether `name` can be used.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub fn check(name: &str) -> Result<(), NameRule> {
+    check_size(name)?;
+    let levels = name.split('/').count();
+    if levels > MAX_LEVELS {
+        return Err(NameRule::TooDeep { levels });
+    }
+    name.split('/').try_for_each(check_level)
+}
+
+fn check_size(text: &str) -> Result<(), NameRule> {
+    match text.len() {
+        0 => Err(NameRule::Empty),
+        bytes if bytes > MAX_BYTES => Err(NameRule::TooLong { bytes }),
+        _ => Ok(()),
+    }
+}
+
+fn check_level(level: &str) -> Result<(), NameRule> {
+    match level {
+        "" => Err(NameRule::EmptyLevel),
+        "." | ".." => Err(NameRule::Relative),
+        level if reads_as_queue_znode(level) => Err(NameRule::QueueZnode(level.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a child of this name looks like a contender to a client that goes by names. Includes numbers that
+/// no server has given.
+fn reads_as_queue_znode(level: &str) -> bool {
+    let before = level.trim_end_matches(|character: char| character.is_ascii_digit());
+    let digits = level.len() - before.len();
+    digits >= DIGITS || (digits == DIGITS - 1 && before.ends_with('-'))
+}
+
+/// One component of a path for any text: percent-encoded as described above, its slashes too, and `.` and
+/// `..` as `%2E` and `%2E%2E`. No two texts have the same one.
+pub fn escape(text: &str) -> String {
+    if matches!(text, "." | "..") {
+        return "%2E".repeat(text.len());
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'@' => {
+                escaped.push(char::from(byte));
+            }
+            other => escaped.push_str(&format!("%{other:02X}")),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_path_and_other_characters_are_encoded_per_level() {
+        for (name, path) in [
+            ("nightly", "/locks/nightly"),
+            ("ci/deploy", "/locks/ci/deploy"),
+            ("@elections/scheduler", "/locks/@elections/scheduler"),
+            ("a:b", "/locks/a%3Ab"),
+            ("a b", "/locks/a%20b"),
+            ("é", "/locks/%C3%A9"),
+            ("job 🔒", "/locks/job%20%F0%9F%94%92"),
+            ("a%20b", "/locks/a%2520b"),
+            ("a\0/\u{7f}", "/locks/a%00/%7F"),
+            ("...", "/locks/..."),
+            ("lock-12345678", "/locks/lock-12345678"),
+            ("1234567890x", "/locks/1234567890x"),
+            ("123456789", "/locks/123456789"),
+        ] {
+            assert_eq!(path_below("/locks", name).as_deref(), Ok(path));
+        }
+        assert_eq!(path_below("/", "a/b").as_deref(), Ok("/a/b"), "the base may be the root");
+    }
+
+    #[test]
+    fn no_two_names_meet() {
+        let names = [
+            "1", "10", "a/b", "a%2Fb", "a", "ü", "u", "...", "%2E", "a b", "a%20b", "a:b", "a\u{0}b", "@a/b",
+            "A/b", "a/B",
+        ];
+        let paths: BTreeSet<_> = names.iter().map(|name| path_below("/locks", name).unwrap()).collect();
+        assert_eq!(paths.len(), names.len());
+        for path in &paths {
+            assert_eq!(path::validate(path), Ok(()), "{path}");
+        }
+        assert_ne!(escape("."), escape("%2E"));
+    }
+
+    #[test]
+    fn names_that_other_clients_would_misread_are_refused() {
+        let queue_znode = |level: &str| NameRule::QueueZnode(level.to_owned());
+        for (name, error) in [
+            ("", NameRule::Empty),
+            ("/", NameRule::EmptyLevel),
+            ("/locks/a", NameRule::EmptyLevel),
+            ("a/", NameRule::EmptyLevel),
+            ("a//b", NameRule::EmptyLevel),
+            (".", NameRule::Relative),
+            ("a/../b", NameRule::Relative),
+            ("order-1732600000", queue_znode("order-1732600000")),
+            ("a/_c_9f0e6d52-lock-0000000007/b", queue_znode("_c_9f0e6d52-lock-0000000007")),
+            ("x-9999999999", queue_znode("x-9999999999")),
+            ("12345678901", queue_znode("12345678901")),
+            ("x-000000005", queue_znode("x-000000005")),
+        ] {
+            assert_eq!(path_below("/locks", name), Err(error), "{name:?}");
+        }
+        assert_eq!(check(&"x".repeat(MAX_BYTES)), Ok(()));
+        let bytes = MAX_BYTES + 1;
+        assert_eq!(check(&"x".repeat(bytes)), Err(NameRule::TooLong { bytes }));
+        let deep = |levels: usize| vec!["x"; levels].join("/");
+        assert_eq!(check(&deep(MAX_LEVELS)), Ok(()));
+        assert_eq!(check(&deep(MAX_LEVELS + 1)), Err(NameRule::TooDeep { levels: MAX_LEVELS + 1 }));
+    }
+}
