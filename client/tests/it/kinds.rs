@@ -180,7 +180,9 @@ on_both! {
         }
         let nobody_has_said = Error::LimitConflict { actual: 0 };
         assert_eq!(client.semaphore("l", 0).try_acquire().await.unwrap_err(), nobody_has_said);
-        assert_eq!(client.semaphore("l", 3).try_acquire().await.unwrap_err(), nobody_has_said);
+        let refused = client.semaphore("l", 3).try_acquire().await.unwrap_err();
+        let bad = Error::Rejected(ErrorCode::BadArguments);
+        assert!(refused == nobody_has_said || refused == bad, "{refused}: the znode is something else's");
     }
 
     async fn a_resize_lets_waiters_in(fake) {
