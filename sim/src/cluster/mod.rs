@@ -10,12 +10,13 @@
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `connected`: which service the world allows while faults last; `probe`: asks for it;
-//! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
+//! - `cast`: which hosts a script may name; `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
 //! What is not simulated: the lock history (sled uses its own files and threads), TLS, and of HTTP the
 //! connections (`rest_door`).
 
 mod audit;
+mod cast;
 mod connected;
 mod contestant;
 mod cuts;
