@@ -10,7 +10,8 @@
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `connected`: which service the world allows while faults last; `probe`: asks for it;
-//! - `cast`: which hosts a script may name; `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
+//! - `cast`: which hosts a script may name;
+//! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
 //! What is not simulated: the lock history (sled uses its own files and threads), TLS, and of HTTP the
 //! connections (`rest_door`).
@@ -39,6 +40,8 @@ mod stats;
 mod terms;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_cuts;
 mod witness;
 mod workload;
 

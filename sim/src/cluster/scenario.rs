@@ -104,6 +104,7 @@ impl Scenario {
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
+            M::HeartbeatsWithoutQuorum => Scenario::Cuts,
             M::GateByRelease => Scenario::Machines,
             M::NoFlushMark | M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,

@@ -1,10 +1,10 @@
 //! serves-while-a-quorum-is-connected: while nothing changes, and some quorum of the voters is fully
-//! connected, there is a leader among the nodes that reach a quorum, each node that reaches all of these gives
-//! a fresh client a session, a write and a lock, and clients that reach them have their answers and keep their
-//! sessions.
+//! connected, there is a leader among the nodes that reach a quorum, each node that reaches all of these
+//! gives a fresh client a session, a write and a lock, and clients that reach them have their answers and
+//! keep their sessions.
 //!
-//! The world says what is connected ([`Fact::Connected`]), so a cluster that misjudges its own state is judged
-//! all the same.
+//! The world says what is connected ([`Fact::Connected`]), so a cluster that misjudges its own state is
+//! judged all the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
