@@ -130,6 +130,8 @@ mutants! {
 
     /// A restarted leader leads on without an election (openraft's default).
     LeaderRestore = "leader-restore", by ["raft", "durable"], when "a leader loses power and comes back at once";
+    /// A leader without a quorum goes on sending heartbeats (openraft's default, its issue 2080).
+    HeartbeatsWithoutQuorum = "heartbeats-without-quorum", by ["serves-while-a-quorum-is-connected"], when "a leader reaches one node of a connected quorum, which cannot elect without that node";
     /// Votes for candidates without checking their log.
     VoteForStaleLog = "vote-for-stale-log", by ["durable", "raft"], when "a leader is cut off or dies while a node lags";
     /// A leader treats a follower's refusal of entries as acceptance.

@@ -84,18 +84,23 @@ impl Case {
     /// Runs it here and now, on this thread. `record`: whether its story is wanted.
     pub fn run(&self, record: bool) -> Outcome {
         match self.level {
-            Level::Cluster => cluster::run(&cluster::Plan {
-                seed: self.seed,
-                seconds: self.seconds,
-                scenario: self.scenario,
-                script: self.script.clone(),
-                mutant: match self.mistake {
-                    Some(Mistake::Cluster(mutant)) => Some(mutant),
-                    _ => None,
-                },
-                record,
-            }),
+            Level::Cluster => cluster::run(&self.plan(record)),
             Level::State => self.run_state(),
+        }
+    }
+
+    /// Its run of a whole cluster.
+    pub fn plan(&self, record: bool) -> cluster::Plan {
+        cluster::Plan {
+            seed: self.seed,
+            seconds: self.seconds,
+            scenario: self.scenario,
+            script: self.script.clone(),
+            mutant: match self.mistake {
+                Some(Mistake::Cluster(mutant)) => Some(mutant),
+                _ => None,
+            },
+            record,
         }
     }
 

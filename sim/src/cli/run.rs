@@ -61,6 +61,9 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
             "the state alone has no messages to draw and no faults to choose; leave out --html and --script";
         return Err(Failure::new(USAGE, what));
     }
+    if let Some(why) = case.plan(false).refusal() {
+        return Err(Failure::new(USAGE, why));
+    }
     if let Some(filter) = &output.log {
         log::start(filter)?;
     }

@@ -115,6 +115,8 @@ pub struct Injector {
     /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
     /// cluster.
     excused: BTreeSet<usize>,
+    /// How many faults have begun or ended.
+    deeds: u64,
 }
 
 /// More than any run fills.
@@ -147,7 +149,13 @@ impl Injector {
             is_reborn_now,
             rebirths,
             excused,
+            deeds: 0,
         }
+    }
+
+    /// How many faults have begun or ended, in steps: the world is another one with each.
+    pub fn deeds(&self) -> u64 {
+        self.deeds
     }
 
     /// Whether something was done to the node at this place for which it may stop by itself.
@@ -169,6 +177,7 @@ impl Injector {
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
         let mut births = Vec::new();
         while let Some(deed) = self.schedule.take_due(self.sim.now()) {
+            self.deeds += 1;
             match deed {
                 Deed::Begin(fault) => {
                     let (text, hosts) = (fault.to_string(), self.concerned(&fault));

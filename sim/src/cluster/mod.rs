@@ -9,12 +9,16 @@
 //!   the old one;
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
+//! - `connected`: which service the world allows while faults last; `probe`: asks for it;
+//! - `cast`: which hosts a script may name;
 //! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
 //! What is not simulated: the lock history (sled uses its own files and threads), TLS, and of HTTP the
 //! connections (`rest_door`).
 
 mod audit;
+mod cast;
+mod connected;
 mod contestant;
 mod cuts;
 mod injector;
@@ -22,6 +26,7 @@ mod membership;
 mod node;
 mod node_statuses;
 mod operator;
+mod probe;
 mod rebirth;
 mod record;
 mod releases;
@@ -35,6 +40,8 @@ mod stats;
 mod terms;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_cuts;
 mod witness;
 mod workload;
 

@@ -13,18 +13,20 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::Happening;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::connected::Watcher;
 use super::injector::{Birth, Injector, Patients};
 use super::membership::Membership;
 use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Desk, Job, Operator};
+use super::probe::Probes;
 use super::record::Record;
 use super::releases::Releases;
 use super::revenant::Revenant;
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::stats::Stats;
-use super::terms::terms;
+use super::terms::{owes_service, terms};
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
 use crate::fault::{Kind, Script, Step};
@@ -75,6 +77,8 @@ const CLOSING: Duration = Duration::from_secs(30);
 const AUDIT: Duration = Duration::from_secs(5);
 /// Machines for new members.
 const SPARES: usize = 3;
+/// Clients of a run.
+pub(super) const CLIENTS: usize = 4;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -147,6 +151,9 @@ pub(super) struct Run {
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
     injector: Injector,
+    watcher: Watcher,
+    /// While faults last, in scenarios that ask for it.
+    probes: Option<Probes>,
     closing: watch::Sender<bool>,
     load_ends: Nanos,
 }
@@ -156,15 +163,15 @@ impl Run {
         let sim = Simulation::new(plan.seed, plan.record);
         sim.network().set_labeler(crate::report::label::label);
         let mut rng = theme_stream(plan.seed);
-        let shape = Shape::of(&mut Rng::new(plan.seed ^ 0x7368_6170_6573));
+        let shape = Shape::of_run(plan.seed, plan.scenario);
         // After the first members come machines for those that operators add.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
         let membership = Membership::new(&shape, SPARES);
         let theme = Theme::of(&mut rng, membership.clone());
-        let clients: Vec<HostId> = (0..4u8)
-            .map(|n| sim.add_host(&format!("client{}", n + 1), "client", Ipv4Addr::new(10, 0, 1, n + 1)))
+        let clients: Vec<HostId> = (1..=CLIENTS as u8)
+            .map(|n| sim.add_host(&format!("client{n}"), "client", Ipv4Addr::new(10, 0, 1, n)))
             .collect();
         let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
@@ -184,6 +191,11 @@ impl Run {
             record: record.clone(),
         };
         let injector = Injector::new(sim.clone(), patients, &script);
+        let hosts = (nodes.clone(), clients.clone());
+        let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), desk.clone());
+        let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
+        let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
+        let probes = plan.scenario.sends_probes().then(probes);
         // The commands that restore and recover are of one release, which refuses a state of a later one.
         let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
         let releases = match script.steps().iter().any(is_reborn) {
@@ -208,6 +220,8 @@ impl Run {
             jobs,
             record,
             injector,
+            watcher,
+            probes,
             closing,
             load_ends,
         }
@@ -227,6 +241,7 @@ impl Run {
         self.start_operator();
         let faults_end = self.script.healed_at().max(self.load_ends);
         self.pass_until(faults_end)?;
+        self.probes = None;
         for birth in self.injector.heal()? {
             self.start(birth);
         }
@@ -256,6 +271,7 @@ impl Run {
             for birth in self.injector.act()? {
                 self.start(birth);
             }
+            self.look_at_the_world();
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
             let (record, statuses, dying) =
                 (self.record.clone(), self.statuses.clone(), self.injector.dying());
@@ -272,13 +288,24 @@ impl Run {
             }
             self.look_after()?;
             self.injector.notice_cuts();
+            self.look_at_the_world();
             if self.sim.now() >= tick {
                 self.record.tell(&Fact::Passed { at: self.sim.now() });
+                if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due()) {
+                    probes.send(&owed);
+                }
                 tick = self.sim.now() + TICK;
             }
             if self.sim.now() >= until || done() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Tells which service the world allows, when that may have changed.
+    fn look_at_the_world(&mut self) {
+        if let Some(changed) = self.watcher.look(self.injector.deeds()) {
+            self.record.tell(&changed);
         }
     }
 

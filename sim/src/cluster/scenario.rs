@@ -8,7 +8,7 @@ use rowlock_env::mutant::Mutant;
 use rowlock_world::time::Nanos;
 
 use super::shape::Shape;
-use crate::fault::{Ground, Mix, Script, generate};
+use crate::fault::{Ground, Mix, Script, generate, generate_cuts};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +40,8 @@ pub enum Scenario {
     Members,
     /// Leaders lose their leadership and regain it, and ways between nodes are slow.
     Leaders,
+    /// Cuts of many shapes that last, most of which leave a connected quorum.
+    Cuts,
     /// Nothing.
     Calm,
     /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
@@ -53,7 +55,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -67,6 +69,7 @@ impl Scenario {
         Scenario::Life,
         Scenario::Members,
         Scenario::Leaders,
+        Scenario::Cuts,
         Scenario::Calm,
         Scenario::OverBudget,
     ];
@@ -87,6 +90,7 @@ impl Scenario {
             Scenario::Life => "life",
             Scenario::Members => "members",
             Scenario::Leaders => "leaders",
+            Scenario::Cuts => "cuts",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
         }
@@ -100,6 +104,7 @@ impl Scenario {
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
             M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
+            M::HeartbeatsWithoutQuorum => Scenario::Cuts,
             M::GateByRelease => Scenario::Machines,
             M::NoFlushMark | M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
             M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
@@ -152,13 +157,20 @@ impl Scenario {
             Scenario::Life => Mix::life(),
             Scenario::Members => Mix::members(),
             Scenario::Leaders => Mix::leaders(),
-            Scenario::Calm => Mix::calm(),
+            Scenario::Cuts | Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
         };
         let begin = Nanos::default() + BEGIN;
         let end = Nanos::from_millis(seconds * 1_000);
         let quiet = Nanos(end.0.saturating_sub(Nanos::default().0 + QUIET.as_nanos() as u64)).max(begin);
-        generate(seed, &Ground { nodes: shape.voters, learners: shape.learners, clients, begin, quiet }, &mix)
+        let ground = Ground { nodes: shape.voters, learners: shape.learners, clients, begin, quiet };
+        if self == Scenario::Cuts { generate_cuts(seed, &ground) } else { generate(seed, &ground, &mix) }
+    }
+
+    /// Whether fresh clients ask for service while faults last. They draw from the world's randomness, so a
+    /// seed of another scenario means what it meant.
+    pub(super) fn sends_probes(self) -> bool {
+        matches!(self, Scenario::All | Scenario::Cuts)
     }
 }
 

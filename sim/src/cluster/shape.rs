@@ -2,6 +2,8 @@
 
 use rowlock_world::rng::Rng;
 
+use super::scenario::Scenario;
+
 /// What all nodes of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -20,6 +22,18 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// What a seed has in a scenario.
+    pub fn of_run(seed: u64, scenario: Scenario) -> Self {
+        let mut rng = Rng::new(seed ^ 0x7368_6170_6573);
+        let shape = Self::of(&mut rng);
+        if scenario != Scenario::Cuts {
+            return shape;
+        }
+        // A cut that leaves a quorum has most shapes where there are many nodes.
+        let voters = rng.pick(&[3, 5, 7]);
+        Shape { voters, learners: usize::from(rng.chance(20)), ..shape }
+    }
+
     /// Mostly three nodes, which is what people run. Logs are short, so that nodes that fall behind need
     /// snapshots.
     pub fn of(rng: &mut Rng) -> Self {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::fault::{Fault, Script, Step, Target};
+use crate::fault::{Fault, Kind, Script, Step, Target};
 use crate::invariants::Terms;
 
 /// The documented bound: the rates of two clocks differ by no more (in millionths of the slower one).
@@ -30,6 +30,13 @@ pub(super) fn terms(script: &Script) -> Terms {
         (terms.grant_within, terms.answer_within) = (FOREVER, FOREVER);
     }
     terms
+}
+
+/// Whether a connected quorum is enough for service. A majority may be gone for good in a script over budget;
+/// and a new cluster opens no session before the clients of the old one have given up.
+pub(super) fn owes_service(script: &Script) -> bool {
+    let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
+    !script.is_over_budget() && !script.steps().iter().any(is_reborn)
 }
 
 /// Whether no two clocks ever differ by more than the bound. A role may be any host, so every two changes of

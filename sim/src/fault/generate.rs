@@ -12,6 +12,7 @@ use rowlock_world::rng::Rng;
 use rowlock_world::time::Nanos;
 
 use super::budget::Budget;
+use super::cuts;
 use super::draw::Draw;
 use super::kind::Kind;
 use super::mix::{Mix, PACES, Pace};
@@ -70,7 +71,18 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(replacement);
     }
     steps.extend(founding(&mut draw, ground, &kinds));
+    steps.extend(cuts_that_last(&mut draw, ground));
     Script::new(steps).with_over_budget(mix.over_budget)
+}
+
+/// One shape of cuts that last, at any time.
+fn cuts_that_last(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
+    if draw.odds.lasting == 0 || !draw.rng.chance(draw.odds.lasting) {
+        return Vec::new();
+    }
+    let at = ground.begin + draw.between_ms(0, 5_000);
+    let lasts = cuts::lasting(&mut draw.rng, ground, at);
+    lasts.map_or(Vec::new(), |lasts| cuts::shape(&mut draw.rng, ground, at, lasts))
 }
 
 /// While the cluster forms, before other faults begin: the ways between its nodes are slow, and one of the

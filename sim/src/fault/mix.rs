@@ -45,6 +45,8 @@ pub(super) struct Odds {
     pub(super) short_falls: usize,
     /// The cluster forms while its network is slow, or while one of its nodes dies.
     pub(super) founding: usize,
+    /// One shape of cuts lasts, whatever else happens.
+    pub(super) lasting: usize,
 }
 
 impl Odds {
@@ -64,6 +66,7 @@ impl Odds {
         slow_to_leader: 0,
         short_falls: 30,
         founding: 25,
+        lasting: 0,
     };
 }
 
@@ -87,7 +90,8 @@ impl Mix {
         // nobody for so long that little else would be seen.
         let is_apart = |kind: &Kind| matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover);
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
-        Mix { kinds, subset: true, ..Mix::only(&[]) }
+        let odds = Odds { lasting: 10, ..Odds::USUAL };
+        Mix { kinds, odds, subset: true, ..Mix::only(&[]) }
     }
 
     /// Only what happens to the network.

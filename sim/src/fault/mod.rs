@@ -4,6 +4,7 @@
 //! form has one fault per line; people edit it and `crate::shrink` shortens it.
 
 mod budget;
+mod cuts;
 mod draw;
 mod generate;
 mod kind;
@@ -18,6 +19,7 @@ mod tests_of_generate;
 mod words;
 mod write;
 
+pub use cuts::generate_cuts;
 pub use generate::{Ground, generate};
 pub use kind::Kind;
 pub use mix::{Mix, Pace};

@@ -8,6 +8,7 @@
 pub mod client;
 pub mod node;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::lock::Mode;
@@ -198,6 +199,12 @@ pub enum Fact {
     Client { client: ClientId, at: Nanos, what: ClientFact },
     /// A node of a cluster was seen doing something.
     Node { node: NodeId, at: Nanos, what: NodeFact },
+    /// What has been done to the world is different from now on, and so may be what the cluster owes; `None`:
+    /// no quorum is connected.
+    Connected { at: Nanos, now: Option<Arc<Connected>> },
+    /// A client that knows no other node has asked this one for a session, a write and a lock, from `began`
+    /// until now.
+    Probed { at: Nanos, began: Nanos, node: NodeId, outcome: Result<(), String> },
     /// All faults have ended, and all living hosts can reach each other.
     Healed { at: Nanos },
     /// Time has passed. Told every simulated second or so, for promises that are broken by nothing happening.
@@ -215,13 +222,27 @@ pub struct NewLife {
     pub begins_with: Vec<Fact>,
 }
 
+/// A quorum of the voters that run and whose disks work is fully connected, and so the cluster owes service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Nodes that reach a quorum.
+    pub may_lead: BTreeSet<NodeId>,
+    /// Nodes that reach each of those: clients of each are served.
+    pub serving: BTreeSet<NodeId>,
+    /// Clients that reach a way to each node that may lead.
+    pub served: BTreeSet<ClientId>,
+}
+
 impl Fact {
     /// When it happened, if it is one with a true time.
     pub fn true_time(&self) -> Option<Nanos> {
         match self {
-            Fact::Client { at, .. } | Fact::Node { at, .. } | Fact::Healed { at } | Fact::Passed { at } => {
-                Some(*at)
-            }
+            Fact::Client { at, .. }
+            | Fact::Node { at, .. }
+            | Fact::Connected { at, .. }
+            | Fact::Probed { at, .. }
+            | Fact::Healed { at }
+            | Fact::Passed { at } => Some(*at),
             _ => None,
         }
     }

@@ -19,6 +19,7 @@ mod session_order;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
 use self::lives::Lives;
 use crate::history::Fact;
 
@@ -126,6 +127,7 @@ impl Invariants {
             Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
+            Box::new(cluster::serves_while_a_quorum_is_connected::ServesWhileAQuorumIsConnected::default()),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);

@@ -31,10 +31,20 @@ const APPEND_MAX_ENTRIES: u64 = 64;
 /// Silence after which sending one chunk of a snapshot has failed, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
+/// Pre-votes, votes and their flushes.
+const ELECTION_MS: u64 = 50;
+
 /// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node
 /// that comes back serves soon: dialing has its own, longer pauses (`limits::PEER_BACKOFF_MAX`), so a try
 /// costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
+
+/// A leader that has not heard its quorum for a lease is silent for this long, then sends heartbeats for as
+/// long, and so on. Silence lasts for the lease of a node that still hears it, for one election timeout, and
+/// for an election; else a connected quorum that needs that node would not elect (openraft 2080).
+fn silence_ms(raft: &RaftConfig) -> u64 {
+    2 * raft.election_timeout_max_ms + ELECTION_MS
+}
 
 fn raft_config(settings: &Settings) -> Config {
     let raft = &settings.raft;
@@ -52,6 +62,7 @@ fn raft_config(settings: &Settings) -> Config {
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
         enable_pre_vote: Some(true),
+        quorum_loss_probe_interval: (!mutant::is(Mutant::HeartbeatsWithoutQuorum)).then(|| silence_ms(raft)),
         // Not before it is known that the node has forgotten nothing, see `take_part`.
         enable_elect: false,
         enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),

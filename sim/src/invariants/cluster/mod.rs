@@ -27,6 +27,7 @@ pub(super) mod read_your_writes;
 mod reads;
 pub(super) mod releases;
 pub(super) mod restored_cluster;
+pub(super) mod serves_while_a_quorum_is_connected;
 pub(super) mod session_expiry;
 pub(super) mod session_moves;
 pub(super) mod session_order;

@@ -42,6 +42,8 @@ use state::{CAPACITY_BYTES, Cut, Faults, Life, Power, State};
 
 /// How many other places are tried when the place to corrupt holds no data.
 const ROT_TRIES: usize = 8;
+/// A disk with less space than this is about to be full.
+const SPACE_BYTES: u64 = 1 << 30;
 
 /// The disk of a host. It outlives the host's processes.
 ///
@@ -160,6 +162,14 @@ impl HostDisk {
     /// How many times slower than usual it is.
     pub fn pace(&self) -> u32 {
         self.state.lock().faults.pace
+    }
+
+    /// Nothing fails, it is as fast as usual, and has more space than a run fills.
+    pub fn is_sound(&self) -> bool {
+        let state = self.state.lock();
+        let faults = &state.faults;
+        let space = faults.capacity.saturating_sub(state.tree.used_bytes());
+        faults.pace == 1 && faults.syncs_to_fail == 0 && !faults.changes_fail && space > SPACE_BYTES
     }
 
     /// Ends all faults: nothing fails any more, there is space, it is as fast as ever, no cut of power is

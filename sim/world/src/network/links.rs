@@ -141,6 +141,13 @@ impl Links {
         a != b && (self.table[a.0][b.0].distrusted || self.table[b.0][a.0].distrusted)
     }
 
+    /// Whether what is sent arrives as if nothing had been done to the link.
+    pub fn is_sound(&self, from: HostId, to: HostId) -> bool {
+        let link = &self.table[from.0][to.0];
+        let is_as_fast = link.added == Delay::NONE && link.lost_per_mille == 0;
+        !link.cut && is_as_fast && !self.distrusted(from, to)
+    }
+
     /// No link is slower or loses more than any other, and all believe each other.
     pub fn unclog(&mut self) {
         for link in self.table.iter_mut().flatten() {

@@ -189,6 +189,18 @@ impl Network {
         self.join_all();
     }
 
+    /// Whether connections between two hosts work in both directions, however slowly.
+    pub fn is_open(&self, a: HostId, b: HostId) -> bool {
+        let links = &self.shared.state.lock().wire.links;
+        !links.is_cut(a, b) && !links.is_cut(b, a) && !links.distrusted(a, b)
+    }
+
+    /// The same, where nothing is added to the latency and no segment is lost.
+    pub fn is_sound(&self, a: HostId, b: HostId) -> bool {
+        let links = &self.shared.state.lock().wire.links;
+        links.is_sound(a, b) && links.is_sound(b, a)
+    }
+
     /// Adds to the latency of one link; [`Delay::NONE`] ends that.
     pub fn set_delay(&self, from: HostId, to: HostId, added: Delay) {
         self.shared.state.lock().wire.links.set_added(from, to, added);

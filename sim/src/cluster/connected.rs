@@ -1,0 +1,294 @@
+//! Computes from links, processes and disks which service the cluster owes: the ground for
+//! **serves-while-a-quorum-is-connected**. Nodes are asked for nothing but the list of voters.
+//!
+//! Invariant: in doubt (slow links, damaged disks, changes under way) the cluster owes less.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rowlock_proto::NodeId;
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::{HostId, Nanos};
+
+use super::membership::{Membership, Part};
+use super::node_statuses::{NodeStatuses, node_id};
+use super::operator::Desk;
+use crate::history::client::ClientId;
+use crate::history::{Connected, Fact};
+use crate::invariants::SERVES_WITHIN as WITHIN;
+
+/// Pairs of places, the smaller one first; of a client and a node, the client first.
+type Pairs = BTreeSet<(usize, usize)>;
+
+/// The state of the world as far as service depends on it. Nodes and clients are named by their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ground {
+    /// Nodes whose processes run.
+    up: BTreeSet<usize>,
+    /// Those of them whose disks work and have all that they ever had.
+    sound: BTreeSet<usize>,
+    /// Clients whose processes run.
+    clients: BTreeSet<usize>,
+    /// Nodes that reach each other in both directions, however slowly.
+    open: Pairs,
+    /// Nodes that do, at the usual speed.
+    clear: Pairs,
+    /// Clients and nodes that do.
+    reached: Pairs,
+    /// Sets of voters that need a majority each.
+    configs: BTreeSet<BTreeSet<usize>>,
+    /// Members, voting or not, as far as that is certain.
+    members: BTreeSet<usize>,
+    /// Nodes that every client knows.
+    known: BTreeSet<usize>,
+    /// How many faults have begun or ended.
+    deeds: u64,
+    /// No change of members is under way.
+    is_settled: bool,
+}
+
+impl Ground {
+    fn is_clear(&self, one: usize, other: usize) -> bool {
+        one == other || self.clear.contains(&(one.min(other), one.max(other)))
+    }
+
+    fn is_open(&self, one: usize, other: usize) -> bool {
+        one == other || self.open.contains(&(one.min(other), one.max(other)))
+    }
+
+    /// Whether these are a majority of every set of voters.
+    fn is_quorum(&self, nodes: &BTreeSet<usize>) -> bool {
+        let has_most = |voters: &BTreeSet<usize>| voters.intersection(nodes).count() * 2 > voters.len();
+        !self.configs.is_empty() && self.configs.iter().all(has_most)
+    }
+
+    /// Whether some quorum of sound nodes is fully connected.
+    fn has_core(&self) -> bool {
+        let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
+        let sound: Vec<usize> = voters.intersection(&self.sound).copied().collect();
+        self.extends_to_a_core(&mut BTreeSet::new(), &sound)
+    }
+
+    /// Whether `core`, which is fully connected, becomes a quorum by some of `others`.
+    fn extends_to_a_core(&self, core: &mut BTreeSet<usize>, others: &[usize]) -> bool {
+        if self.is_quorum(core) {
+            return true;
+        }
+        let Some((next, others)) = others.split_first() else { return false };
+        if core.iter().all(|node| self.is_clear(*node, *next)) {
+            core.insert(*next);
+            if self.extends_to_a_core(core, others) {
+                return true;
+            }
+            core.remove(next);
+        }
+        self.extends_to_a_core(core, others)
+    }
+
+    /// Voters that run and reach a quorum: a leader that stays is one of them.
+    fn may_lead(&self) -> BTreeSet<usize> {
+        let reaches =
+            |node: usize| self.up.iter().copied().filter(|other| self.is_open(node, *other)).collect();
+        let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
+        voters.intersection(&self.up).copied().filter(|node| self.is_quorum(&reaches(*node))).collect()
+    }
+
+    /// The service that the cluster owes; `None` without a core.
+    pub(super) fn connected(&self) -> Option<Connected> {
+        if !self.is_settled || !self.has_core() {
+            return None;
+        }
+        let leaders = self.may_lead();
+        let serves = |node: &usize| leaders.iter().all(|leader| self.is_clear(*node, *leader));
+        let serving = self.sound.intersection(&self.members).copied().filter(serves).map(node_id).collect();
+        let is_served = |client: usize| {
+            leaders.iter().all(|leader| {
+                let mut reached = self.known.iter().filter(|node| self.reached.contains(&(client, **node)));
+                reached.any(|node| self.sound.contains(node) && self.is_clear(*node, *leader))
+            })
+        };
+        let served = self.clients.iter().copied().filter(|client| is_served(*client)).map(ClientId).collect();
+        Some(Connected { may_lead: leaders.into_iter().map(node_id).collect(), serving, served })
+    }
+}
+
+/// Watches the world for changes.
+pub(super) struct Watcher {
+    sim: Simulation,
+    nodes: Vec<HostId>,
+    clients: Vec<HostId>,
+    statuses: NodeStatuses,
+    membership: Membership,
+    desk: Desk,
+    last: Option<Ground>,
+    /// Since when the cluster owes this.
+    owed: Option<(Nanos, Arc<Connected>)>,
+    /// It owes nothing under this script.
+    is_free: bool,
+}
+
+impl Watcher {
+    pub(super) fn new(
+        sim: Simulation,
+        (nodes, clients): (Vec<HostId>, Vec<HostId>),
+        statuses: NodeStatuses,
+        membership: Membership,
+        desk: Desk,
+    ) -> Self {
+        Watcher { sim, nodes, clients, statuses, membership, desk, last: None, owed: None, is_free: false }
+    }
+
+    /// The same, of a cluster that owes nothing under its script.
+    pub(super) fn of_a_free_cluster(self) -> Self {
+        Watcher { is_free: true, ..self }
+    }
+
+    /// The service that is owed for longer than its bound.
+    pub(super) fn due(&self) -> Option<Arc<Connected>> {
+        let (since, owed) = self.owed.as_ref()?;
+        (self.sim.now() > *since + WITHIN).then(|| owed.clone())
+    }
+
+    /// Returns a fact if the ground has changed.
+    pub(super) fn look(&mut self, deeds: u64) -> Option<Fact> {
+        let ground = self.ground(deeds);
+        if self.last.as_ref() == Some(&ground) {
+            return None;
+        }
+        let (at, now) = (self.sim.now(), ground.connected().filter(|_| !self.is_free).map(Arc::new));
+        self.last = Some(ground);
+        self.owed = now.clone().map(|now| (at, now));
+        Some(Fact::Connected { at, now })
+    }
+
+    fn ground(&self, deeds: u64) -> Ground {
+        let runs = |host: HostId| self.sim.is_up(host) && !self.sim.is_paused(host);
+        let in_use = self.membership.in_use();
+        let up: BTreeSet<usize> = in_use.into_iter().filter(|place| runs(self.nodes[*place])).collect();
+        let is_sound = |place: &usize| {
+            let is_spoilt = self.membership.has_forgotten(*place) || self.membership.is_damaged(*place);
+            !is_spoilt && self.sim.disk(self.nodes[*place]).is_sound()
+        };
+        let network = self.sim.network();
+        let pairs = |holds: &dyn Fn(HostId, HostId) -> bool| -> Pairs {
+            let all = up.iter().flat_map(|one| up.range(one + 1..).map(move |other| (*one, *other)));
+            all.filter(|(one, other)| holds(self.nodes[*one], self.nodes[*other])).collect()
+        };
+        let running = |place: &usize| runs(self.clients[*place]);
+        let clients: BTreeSet<usize> = (0..self.clients.len()).filter(running).collect();
+        let reached = clients.iter().flat_map(|client| up.iter().map(move |node| (*client, *node)));
+        let reaches =
+            |(client, node): &(usize, usize)| network.is_sound(self.clients[*client], self.nodes[*node]);
+        let configs = self.configs(&up);
+        Ground {
+            sound: up.iter().copied().filter(is_sound).collect(),
+            open: pairs(&|one, other| network.is_open(one, other)),
+            clear: pairs(&|one, other| network.is_sound(one, other)),
+            reached: reached.filter(reaches).collect(),
+            members: self.members(&configs),
+            configs,
+            known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
+            deeds,
+            is_settled: self.desk.is_idle(),
+            up,
+            clients,
+        }
+    }
+
+    /// A node whose operator has given up its job runs and is no member.
+    fn members(&self, configs: &BTreeSet<BTreeSet<usize>>) -> BTreeSet<usize> {
+        let is_certain = |place: &usize| configs.iter().all(|voters| voters.contains(place));
+        let voters = configs.iter().flatten().copied().filter(is_certain);
+        voters.chain(places(self.membership.of_part(Part::Learner))).collect()
+    }
+
+    /// The voters according to the operator, and according to each node that runs. A change that is under way
+    /// needs both quorums.
+    fn configs(&self, up: &BTreeSet<usize>) -> BTreeSet<BTreeSet<usize>> {
+        let told = up.iter().map(|place| self.statuses.status(*place).voters);
+        let told = told.filter(|voters| !voters.is_empty());
+        told.chain([self.membership.of_part(Part::Voter)]).map(places).collect()
+    }
+}
+
+fn places(nodes: Vec<NodeId>) -> BTreeSet<usize> {
+    nodes.into_iter().map(|node| node.0 as usize - 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes and clients that all run and reach each other, but for what is cut.
+    fn ground(voters: usize, cut: &[(usize, usize)]) -> Ground {
+        let all: BTreeSet<usize> = (1..=voters).collect();
+        let pairs = all.iter().flat_map(|one| all.range(one + 1..).map(move |other| (*one, *other)));
+        let open: Pairs = pairs.filter(|pair| !cut.contains(pair)).collect();
+        Ground {
+            up: all.clone(),
+            sound: all.clone(),
+            clients: BTreeSet::from([1]),
+            clear: open.clone(),
+            open,
+            reached: all.iter().map(|node| (1, *node)).collect(),
+            configs: BTreeSet::from([all.clone()]),
+            members: all.clone(),
+            known: all,
+            deeds: 0,
+            is_settled: true,
+        }
+    }
+
+    fn nodes(places: &[usize]) -> BTreeSet<NodeId> {
+        places.iter().copied().map(node_id).collect()
+    }
+
+    #[test]
+    fn nodes_that_reach_a_quorum_may_lead_and_nodes_that_reach_all_of_these_serve() {
+        // openraft 2080: the old leader 1 reaches the bridge 2 alone, and 5 reaches no node.
+        let bridge = [(1, 3), (1, 4), (1, 5), (2, 5), (3, 5), (4, 5)];
+        let now = ground(5, &bridge).connected().expect("2, 3 and 4 are a core");
+        assert_eq!((now.may_lead, now.serving), (nodes(&[2, 3, 4]), nodes(&[2, 3, 4])));
+        // A chain of three: each end may lead, and reaches not the other one.
+        let now = ground(3, &[(1, 3)]).connected().expect("1 and 2 are a core");
+        assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3]), nodes(&[2])));
+        assert_eq!(now.served, BTreeSet::from([ClientId(1)]), "it reaches all nodes");
+    }
+
+    #[test]
+    fn a_quorum_that_is_not_fully_connected_is_no_core() {
+        // One node reaches all others, which do not reach each other.
+        let star = [(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)];
+        assert_eq!(ground(5, &star).connected(), None);
+        let chain = [(1, 3), (1, 4), (1, 5), (2, 4), (2, 5), (3, 5)];
+        assert_eq!(ground(5, &chain).connected(), None);
+        let mut slow = ground(3, &[]);
+        slow.sound = BTreeSet::from([1, 2]);
+        assert!(slow.connected().is_some());
+        slow.clear.remove(&(1, 2));
+        assert_eq!(slow.connected(), None);
+    }
+
+    #[test]
+    fn while_voters_change_a_core_has_both_quorums_and_while_the_operator_works_nothing_is_owed() {
+        let mut joint = ground(5, &[]);
+        joint.configs = BTreeSet::from([BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])]);
+        assert!(joint.connected().is_some());
+        joint.sound = BTreeSet::from([1, 2, 3]);
+        assert_eq!(joint.connected(), None);
+        joint.sound = BTreeSet::from([2, 3, 4, 5]);
+        assert!(joint.connected().is_some());
+        joint.is_settled = false;
+        assert_eq!(joint.connected(), None);
+    }
+
+    #[test]
+    fn a_client_is_served_if_it_reaches_a_way_to_each_node_that_may_lead() {
+        let mut partial = ground(3, &[]);
+        partial.reached = BTreeSet::from([(1, 3)]);
+        assert_eq!(partial.connected().expect("a core").served.len(), 1);
+        let mut chain = ground(3, &[(1, 3)]);
+        chain.reached = BTreeSet::from([(1, 3)]);
+        assert!(chain.connected().expect("a core").served.is_empty(), "1 may lead");
+    }
+}

@@ -1,0 +1,80 @@
+//! Fresh clients while faults last, each of one node that owes service.
+//!
+//! The workload's clients have sessions, servers and timeouts of their own, so they wait for longer than the
+//! cluster does. A probe knows one node only, and asks for a session, a write and a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rowlock_client::{Acl, Client, CreateMode, Error};
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+use rowlock_world::executor::Simulation;
+use rowlock_world::time::HostId;
+
+use super::membership::Membership;
+use super::record::Record;
+use crate::history::{Connected, Fact};
+
+/// A node that serves gives a fresh client all that it asks for within this.
+const WITHIN: Duration = Duration::from_secs(2);
+/// The session ends by itself if it cannot be closed.
+const SESSION: Duration = Duration::from_secs(2);
+const LOCK: &str = "/probed";
+
+/// One probe after another.
+pub(super) struct Probes {
+    sim: Simulation,
+    host: HostId,
+    record: Record,
+    membership: Membership,
+    is_busy: Arc<AtomicBool>,
+    /// How many there have been.
+    count: usize,
+}
+
+impl Probes {
+    /// From this host, whose links no fault touches.
+    pub(super) fn new(sim: Simulation, host: HostId, record: Record, membership: Membership) -> Self {
+        Probes { sim, host, record, membership, is_busy: Arc::default(), count: 0 }
+    }
+
+    /// Sends one to the next of the nodes that serve, if none is under way.
+    pub(super) fn send(&mut self, owed: &Connected) {
+        if owed.serving.is_empty() || self.is_busy.swap(true, Relaxed) {
+            return;
+        }
+        let serving: Vec<NodeId> = owed.serving.iter().copied().collect();
+        let node = serving[self.count % serving.len()];
+        self.count += 1;
+        let endpoint = self.membership.endpoint(node.0 as usize - 1);
+        let (record, is_busy, began) = (self.record.clone(), self.is_busy.clone(), self.sim.now());
+        self.sim.spawn(self.host, "probe", async move {
+            let outcome = probe(endpoint).await;
+            record.tell(&Fact::Probed { at: record.now(), began, node, outcome });
+            is_busy.store(false, Relaxed);
+        });
+    }
+}
+
+/// Asks for a session, a write and a lock. The error says which of them is missing.
+async fn probe(endpoint: String) -> Result<(), String> {
+    let deadline = time::now() + WITHIN;
+    let missing = |what: &'static str| move |error: Error| format!("has {what}: {error}");
+    let late = |what: &'static str| move |_| format!("has {what} within {WITHIN:?}");
+    let config = Client::builder().endpoints(&endpoint).session_timeout(SESSION).connect_timeout(WITHIN);
+    let client = time::timeout_at(deadline, config.connect()).await;
+    let client = client.map_err(late("no session"))?.map_err(|error| format!("has no session: {error}"))?;
+    let writes = client.create("/probe-", None, CreateMode::EphemeralSequential, Acl::open());
+    let written = time::timeout_at(deadline, writes).await;
+    written.map_err(late("no write"))?.map_err(missing("no write"))?;
+    let mutex = client.mutex_at(LOCK);
+    let held = time::timeout_at(deadline, mutex.lock()).await;
+    let guard = held.map_err(late("no lock"))?.map_err(missing("no lock"))?;
+    // What follows is not judged: a fault may begin in between.
+    let _ = time::timeout(WITHIN, guard.release()).await;
+    let _ = time::timeout(WITHIN, client.close()).await;
+    Ok(())
+}
