@@ -61,7 +61,7 @@ impl Work {
             Work::Frame => 300_000,
             Work::Read => 700_000,
             Work::Command => 1_500_000,
-            Work::Step => 100_000,
+            Work::Step => 20_000,
             Work::Event => 600_000,
             Work::HttpRequest => 20_000_000,
             Work::EncodedByte => 2_000,

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
+use rowlock_env::busy::{self, Work};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rustls::pki_types::ServerName;
@@ -140,6 +141,7 @@ async fn shake_hands(
     book: Option<&Book>,
 ) -> Result<Secured, TlsError> {
     let mut both = Both::new(stream, tls, frames);
+    busy::spend(Work::Handshake, 1);
     poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
     let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(Certificate::of).transpose()?;

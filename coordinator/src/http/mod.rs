@@ -24,9 +24,11 @@ mod ui;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::HttpBody as _;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::Shutdown;
@@ -127,6 +129,8 @@ async fn finish(mut response: Response) -> Response {
 
 /// Headers of every answer: nothing is kept by caches.
 async fn finish_kept(mut response: Response) -> Response {
+    busy::spend(Work::HttpRequest, 1);
+    busy::spend(Work::EncodedByte, response.body().size_hint().exact().unwrap_or_default());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -16,6 +16,7 @@ use rowlock_consensus::batching::{TermBatch, weight};
 use rowlock_consensus::peer::forward::SendError;
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -182,6 +183,7 @@ impl Router {
                 });
                 bytes += batch.last().map_or(0, weight);
             }
+            busy::spend(Work::Command, 1);
             let full = batch.len() >= BATCH_MAX_COMMANDS || bytes >= BATCH_MAX_BYTES;
             next = if full { None } else { self.submissions.try_recv().ok() };
         }

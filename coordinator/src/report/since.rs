@@ -1,5 +1,6 @@
 //! What has happened to some locks since a change, for those who go on watching them.
 
+use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
 use rowlock_history::{Entry, Filter, Key, Unavailable};
 use rowlock_proto::Zxid;
@@ -108,5 +109,6 @@ pub(crate) fn shown<'a>(
                 && known.may_see(machine, &record.lock, who)
         }
     };
+    let entries = entries.inspect(|_| busy::spend(Work::Row, 1));
     entries.filter(|(_, entry)| is_shown(entry)).map(|(key, entry)| item(*key, entry)).collect()
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
@@ -169,6 +170,7 @@ impl Conversation {
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();
+        busy::spend(Work::Frame, 1);
         self.frame_bytes = frame.len();
         self.note_first_requests();
         let read = decode::request(frame);
@@ -429,6 +431,7 @@ impl Conversation {
             identities: &self.identities,
             whereabouts: Whereabouts { status, config, door: self.peer.door },
         };
+        busy::spend(Work::Read, 1);
         self.note_slow_read(&pending, &request, now);
         let Answer { events, result, then } = reader.answer(request);
         for event in events {

@@ -20,6 +20,7 @@ use futures_util::{FutureExt, StreamExt};
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -255,6 +256,8 @@ impl Batcher {
         let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
         let bytes = batch.encode_as(self.replica.version());
         debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
+        busy::spend(Work::Command, batch.proposals.len() as u64);
+        busy::spend(Work::LogByte, bytes.len() as u64);
         self.replica.batch_cache.keep(bytes.clone(), batch);
         Payload(bytes)
     }

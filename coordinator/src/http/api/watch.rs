@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::stream;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
@@ -88,6 +89,8 @@ async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)
         text.push_str(BEGIN);
     }
     write(&told, &mut text);
+    busy::spend(Work::Event, told.entries.len() as u64);
+    busy::spend(Work::EncodedByte, text.len() as u64);
     assert!(!text.is_empty(), "a piece without bytes would end the body");
     Some((Ok(Bytes::from(text)), stream))
 }
