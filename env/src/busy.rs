@@ -81,6 +81,8 @@ impl Work {
 thread_local! {
     /// Picoseconds spent in the running turn of this thread.
     static SPENT: Cell<u64> = const { Cell::new(0) };
+    /// Picoseconds after which the running turn is over.
+    static MAX: Cell<u64> = const { Cell::new(TURN_MAX_NS * 1_000) };
 }
 
 /// The longest turn of this process since it was last taken, nanoseconds.
@@ -100,7 +102,13 @@ pub fn spent() -> Duration {
 /// Whether the running turn has done its share.
 #[inline]
 pub fn turn_is_over() -> bool {
-    SPENT.with(Cell::get) >= TURN_MAX_NS * 1_000
+    SPENT.with(Cell::get) >= MAX.with(Cell::get)
+}
+
+/// The running turn, and those after it, are over with this much accounted work, until this is called again.
+pub(crate) fn end_turn_at(spent: Duration) {
+    let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+    MAX.with(|max| max.set(nanos.saturating_mul(1_000)));
 }
 
 /// Ends the turn if it is over: every other ready task runs before this one goes on. Cancel safe.
