@@ -85,6 +85,11 @@ thread_local! {
     static MAX: Cell<u64> = const { Cell::new(TURN_MAX_NS * 1_000) };
 }
 
+thread_local! {
+    /// Picoseconds of the turns of this thread that have ended.
+    static DONE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// The longest turn of this process since it was last taken, nanoseconds.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -127,11 +132,18 @@ pub fn begin_turn() {
 /// Ends a turn: returns its accounted work, and remembers it if it is the longest.
 #[inline]
 pub fn finish_turn() -> Duration {
-    let nanos = SPENT.with(|spent| spent.replace(0)) / 1_000;
+    let spent = SPENT.with(|spent| spent.replace(0));
+    DONE.with(|done| done.set(done.get().wrapping_add(spent)));
+    let nanos = spent / 1_000;
     if nanos > LONGEST_NS.load(Ordering::Relaxed) {
         LONGEST_NS.fetch_max(nanos, Ordering::Relaxed);
     }
     Duration::from_nanos(nanos)
+}
+
+/// Accounted work of all turns of this thread that have ended.
+pub fn done() -> Duration {
+    Duration::from_nanos(DONE.with(Cell::get) / 1_000)
 }
 
 /// The longest turn of this process since the last call.

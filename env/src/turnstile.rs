@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub enum Class {
 const CLASSES: [Class; 3] = [Class::Operator, Class::Client, Class::Heavy];
 
 impl Class {
-    /// Accounted work after which a turn ends.
+    /// Accounted work after which a turn ends while others stand in line.
     fn turn_max(self) -> Duration {
         match self {
             Class::Operator | Class::Client => LIGHT_MAX,
@@ -58,6 +58,8 @@ pub struct Turnstile {
 #[derive(Default)]
 struct Shared {
     gates: [Gate; CLASSES.len()],
+    /// Tasks stand in line.
+    is_contended: AtomicBool,
     lines: Mutex<Lines>,
 }
 
@@ -106,7 +108,8 @@ pin_project_lite::pin_project! {
     struct Turns<F> {
         #[pin]
         future: F,
-        pass: Pass,
+        // By itself, so that a task stays as small as it is: most wait, and there are many.
+        pass: Box<Pass>,
     }
 }
 
@@ -121,6 +124,9 @@ impl<F: Future> Future for Turns<F> {
     }
 }
 
+/// Bytes that a task is larger by if it passes a turnstile.
+pub const PASS_BYTES: usize = size_of::<Box<Pass>>();
+
 /// A turn that has begun. Dropping it ends it.
 struct Turn<'a> {
     pass: &'a mut Pass,
@@ -133,7 +139,7 @@ struct Turn<'a> {
 impl Turnstile {
     /// `future` with turns of its own: to be spawned as a task.
     pub fn turns<F: Future>(&self, class: Class, future: F) -> impl Future<Output = F::Output> + use<F> {
-        Turns { future, pass: Pass { stile: self.clone(), class, is_heavy: false, ticket: None } }
+        Turns { future, pass: Box::new(Pass { stile: self.clone(), class, is_heavy: false, ticket: None }) }
     }
 
     /// How many tasks stand in line.
@@ -143,8 +149,9 @@ impl Turnstile {
 
     /// The last place of the line.
     fn join(&self, class: Class, waker: Waker) -> u64 {
-        let Shared { gates, lines } = &*self.shared;
+        let Shared { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
+        is_contended.store(true, Relaxed);
         let (gate, line) = (&gates[class as usize], &mut lines.lines[class as usize]);
         let ticket = gate.called.load(Relaxed) + line.waiting.len() as u64;
         line.waiting.push_back(Some(waker));
@@ -165,16 +172,20 @@ impl Turnstile {
 
     /// Gives each class its work of a lap. False: no task stands in line, and no more laps are needed.
     fn begin_lap(&self) -> bool {
-        let Shared { gates, lines } = &*self.shared;
+        let Shared { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
         let (places, mut called) = (places(), Vec::new());
         for (gate, line) in gates.iter().zip(&mut lines.lines) {
             line.left = nanos(TURN_MAX) * places as i64;
             while line.under_way < places && line.call(gate, &mut called) {}
+            if line.waiting.is_empty() {
+                gate.left.store(0, Relaxed);
+            }
             line.open(gate);
         }
         lines.has_laps = lines.lines.iter().any(|line| !line.waiting.is_empty());
         let has_laps = lines.has_laps;
+        is_contended.store(has_laps, Relaxed);
         drop(lines);
         called.into_iter().for_each(Waker::wake);
         has_laps
@@ -182,7 +193,7 @@ impl Turnstile {
 
     /// A called task has had its turn, or is gone.
     fn passed(&self, class: Class, spent: Duration) {
-        let Shared { gates, lines } = &*self.shared;
+        let Shared { gates, lines, .. } = &*self.shared;
         let mut lines = lines.lock();
         let (gate, line) = (&gates[class as usize], &mut lines.lines[class as usize]);
         line.under_way = line.under_way.checked_sub(1).expect("a turn that ends was under way");
@@ -214,7 +225,7 @@ impl Line {
     /// What those in line leave of the lap is for all.
     fn open(&mut self, gate: &Gate) {
         if self.waiting.is_empty() {
-            gate.left.store(std::mem::take(&mut self.left), Relaxed);
+            gate.left.fetch_add(std::mem::take(&mut self.left), Relaxed);
         }
     }
 }
@@ -227,7 +238,7 @@ impl Pass {
         match self.ticket {
             Some(ticket) if ticket < gate.called.load(Relaxed) => {
                 self.ticket = None;
-                Some(Turn::new(self, class, true))
+                Some(Turn::new(self, class, None))
             }
             Some(ticket) => {
                 // Woken for another reason. The turn finds that out.
@@ -240,7 +251,10 @@ impl Pass {
                 lines.lines[class as usize].waiting[at] = Some(cx.waker().clone());
                 None
             }
-            None if gate.left.load(Relaxed) > 0 => Some(Turn::new(self, class, false)),
+            None if gate.left.load(Relaxed) > 0 => {
+                let left = gate.left.load(Relaxed);
+                Some(Turn::new(self, class, Some(left)))
+            }
             None => {
                 self.ticket = Some(self.stile.join(class, cx.waker().clone()));
                 None
@@ -250,10 +264,18 @@ impl Pass {
 }
 
 impl<'a> Turn<'a> {
-    fn new(pass: &'a mut Pass, class: Class, was_called: bool) -> Turn<'a> {
+    /// `left`: nanoseconds of the lap, for a task that was not called. While no task stands in line, it may
+    /// have all of them.
+    fn new(pass: &'a mut Pass, class: Class, left: Option<i64>) -> Turn<'a> {
         let before = busy::spent();
-        busy::end_turn_at(before + class.turn_max());
-        Turn { pass, class, was_called, before }
+        let turn_max = match left.map(u64::try_from) {
+            Some(Ok(left)) if !pass.stile.shared.is_contended.load(Relaxed) => {
+                Duration::from_nanos(left).clamp(LIGHT_MAX, TURN_MAX)
+            }
+            _ => class.turn_max(),
+        };
+        busy::end_turn_at(before + turn_max);
+        Turn { pass, class, was_called: left.is_none(), before }
     }
 }
 

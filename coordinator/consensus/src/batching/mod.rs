@@ -364,6 +364,11 @@ impl Batcher {
 
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
+    weight_of(&proposal.command, &proposal.identities)
+}
+
+/// The same of a command and those on whose behalf it is.
+pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
     use rowlock_proto::lock::Claim;
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
@@ -374,7 +379,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(c.acl.as_deref())
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
-    let payload = match proposal.command.untagged() {
+    let payload = match command.untagged() {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),
@@ -419,5 +424,5 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::HoldVersion { .. }
         | Command::ExpireSession { .. } => 0,
     };
-    OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload
+    OVERHEAD + identities.iter().map(of_id).sum::<usize>() + payload
 }

@@ -1,5 +1,5 @@
-//! The routes of this listener without its connections. axum starts the tasks of connections past `env`, so
-//! the simulator brings requests here by connections of its own.
+//! The routes of this listener without its connections: the simulator brings requests here by connections of
+//! its own.
 
 use std::net::SocketAddr;
 
