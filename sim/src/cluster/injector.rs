@@ -2,6 +2,7 @@
 
 mod data;
 mod disk;
+mod load;
 mod power;
 mod rebirth;
 mod regain;
@@ -40,6 +41,8 @@ pub struct Patients {
     pub clients: Vec<HostId>,
     /// The operator's host.
     pub operator: HostId,
+    /// Hosts that floods come from.
+    pub flooders: Vec<HostId>,
     /// The status of the nodes.
     pub statuses: NodeStatuses,
     /// Which nodes there are.
@@ -91,6 +94,9 @@ enum End {
     Rebuild(Rebirth),
     /// The log of a node that is cut off comes to rest.
     Rest(Rest),
+    /// The flood from this host is over.
+    Ebb(HostId),
+    FullSpeed(HostId),
 }
 
 /// The faults under way.
@@ -115,6 +121,8 @@ pub struct Injector {
     /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
     /// cluster.
     excused: BTreeSet<usize>,
+    /// How fast processors that are slow now were before.
+    speeds: BTreeMap<HostId, u32>,
 }
 
 /// More than any run fills.
@@ -147,6 +155,7 @@ impl Injector {
             is_reborn_now,
             rebirths,
             excused,
+            speeds: BTreeMap::new(),
         }
     }
 
@@ -258,6 +267,8 @@ impl Injector {
             End::Resume(host) => self.resume(host),
             End::TrueRate(host) => self.sim.set_clock_rate(host, TRUE_RATE),
             End::FastDisk(host) => self.sim.disk(host).set_pace(1),
+            End::Ebb(host) => self.sim.kill(host)?,
+            End::FullSpeed(host) => self.speed_up(host),
             End::Room(host) => self.sim.disk(host).set_capacity(ROOM_BYTES),
             End::CutPower(place) => {
                 if let Some(armed) = self.armed.remove(&place) {
@@ -336,6 +347,7 @@ impl Injector {
             Fault::Disconnect { client } => {
                 network.reset_all(self.patients.clients[client - 1]);
             }
+            load @ (Fault::Flood { .. } | Fault::SlowProcessor { .. }) => self.begin_load(load),
             other => self.begin_on_machine(other)?,
         }
         Ok(())

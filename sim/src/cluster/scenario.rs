@@ -40,6 +40,8 @@ pub enum Scenario {
     Members,
     /// Leaders lose their leadership and regain it, and ways between nodes are slow.
     Leaders,
+    /// Clients without measure, and processors that are slow.
+    Floods,
     /// Nothing.
     Calm,
     /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
@@ -53,7 +55,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::All,
         Scenario::Network,
         Scenario::Isolation,
@@ -67,6 +69,7 @@ impl Scenario {
         Scenario::Life,
         Scenario::Members,
         Scenario::Leaders,
+        Scenario::Floods,
         Scenario::Calm,
         Scenario::OverBudget,
     ];
@@ -87,6 +90,7 @@ impl Scenario {
             Scenario::Life => "life",
             Scenario::Members => "members",
             Scenario::Leaders => "leaders",
+            Scenario::Floods => "floods",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
         }
@@ -133,6 +137,7 @@ impl Scenario {
             M::RequestIdIgnored => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,
+            M::TurnsWithoutEnd => Scenario::Floods,
         }
     }
 
@@ -152,6 +157,7 @@ impl Scenario {
             Scenario::Life => Mix::life(),
             Scenario::Members => Mix::members(),
             Scenario::Leaders => Mix::leaders(),
+            Scenario::Floods => Mix::floods(),
             Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
         };

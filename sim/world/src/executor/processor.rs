@@ -21,8 +21,8 @@ const AHEAD: Duration = Duration::from_micros(50);
 pub const USUAL_SPEED: u32 = 100;
 /// Speeds of hosts with their weights: from a tenth of the usual one to four times as much.
 const SPEEDS: [(usize, (u32, u32)); 4] = [(70, (80, 125)), (12, (35, 80)), (13, (125, 400)), (5, (10, 35))];
-/// Of tasks that have waited for a busy processor, one of so many that have waited longest is next. Schedulers
-/// are fair, but not exactly.
+/// Of tasks that have waited for a busy processor, one of so many that have waited longest is next.
+/// Schedulers are fair, but not exactly.
 const OLDEST: usize = 2;
 
 /// See the module.
