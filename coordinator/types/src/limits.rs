@@ -69,7 +69,7 @@ pub const WRITES_UNDER_WAY_MAX: usize = 2_048;
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of the commands in one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
-/// Time that apply takes for itself at a stretch, but for what one entry takes more
+/// Time, or accounted work, that apply takes at a stretch, but for what one entry takes more
 /// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: other tasks of the thread come first.
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
 /// Log entries proposed and not yet committed. Beyond: the next entry waits, so batches grow.
