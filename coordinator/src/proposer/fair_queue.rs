@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use rowlock_env::mutant::{self, Mutant};
+
 /// Bytes that a connection may go on by in a round. A small write has about 150.
 const QUANTUM: usize = 512;
 
@@ -47,6 +49,7 @@ impl<T> FairQueue<T> {
     /// Puts one behind all others of its source.
     pub(super) fn push(&mut self, source: Source, bytes: usize, item: T) {
         self.len += 1;
+        let source = if mutant::is(Mutant::FirstComeFirstServed) { 0 } else { source };
         let turns = &mut self.turns;
         let line = self.sources.entry(source).or_insert_with(|| {
             turns.push_back(source);

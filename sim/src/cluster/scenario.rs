@@ -137,7 +137,7 @@ impl Scenario {
             M::RequestIdIgnored => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,
-            M::TurnsWithoutEnd => Scenario::Floods,
+            M::TurnsWithoutEnd | M::FirstComeFirstServed => Scenario::Floods,
         }
     }
 
