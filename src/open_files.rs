@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files that a node opens besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own),
 /// HTTP (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
-const OTHERS: u64 = 512;
+const OTHERS: u64 = 768;
 
 /// Raises the limit as far as this process may, and returns it.
 pub fn raise() -> u64 {
@@ -30,8 +30,8 @@ mod tests {
     #[test]
     fn clients_leave_files_for_the_node_itself() {
         assert_eq!(clients_below(20_000, 1_048_576), None);
-        assert_eq!(clients_below(20_000, 20_512), None);
-        assert_eq!(clients_below(20_000, 20_000), Some(19_488));
+        assert_eq!(clients_below(20_000, 20_768), None);
+        assert_eq!(clients_below(20_000, 20_000), Some(19_232));
         assert_eq!(clients_below(20_000, 100), Some(1));
     }
 

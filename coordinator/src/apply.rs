@@ -8,6 +8,7 @@ use rowlock_consensus::entry_times::EntryStages;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::state_machine::Apply;
 use rowlock_consensus::raft_types::EntryOutcome;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
@@ -32,6 +33,8 @@ use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// The clock is read after one command of so many: a command takes microseconds.
 const CLOCK_EVERY: usize = 16;
+/// Steps that are accounted for each changed znode: apply asks for no price.
+const CHANGE_STEPS: u64 = 64;
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {
@@ -83,6 +86,7 @@ impl<'a> Sink<'a> {
 
 impl EventSink for Sink<'_> {
     fn changed(&mut self, change: &Change<'_>) {
+        busy::spend(Work::Step, CHANGE_STEPS);
         self.connections.changed(change);
     }
 
@@ -155,6 +159,7 @@ impl Apply for Applier {
         }
         let (mut now, mut first_taken) = (entry.begun, None);
         for (nth, proposal) in batch.proposals.iter_mut().enumerate() {
+            busy::spend(Work::Command, 1);
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
             if nth % CLOCK_EVERY == 0 {
                 now = time::now();

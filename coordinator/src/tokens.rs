@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use rowlock_env::busy::{self, Work};
 use rowlock_env::rng;
 use rowlock_proto::path as paths;
 use rowlock_types::limits::TOKENS_MAX;
@@ -133,6 +134,7 @@ impl FromStr for Role {
 impl Hash {
     /// Of the text of a token.
     pub fn of(text: &str) -> Hash {
+        busy::spend(Work::Hash, 1);
         Hash(Sha256::digest(text.as_bytes()).into())
     }
 

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::mutant::{self, Mutant};
 use crate::task;
 
 /// A loop over input ends its turn after this much accounted work.
@@ -61,7 +62,7 @@ impl Work {
             Work::Frame => 300_000,
             Work::Read => 700_000,
             Work::Command => 1_500_000,
-            Work::Step => 100_000,
+            Work::Step => 20_000,
             Work::Event => 600_000,
             Work::HttpRequest => 20_000_000,
             Work::EncodedByte => 2_000,
@@ -81,6 +82,13 @@ impl Work {
 thread_local! {
     /// Picoseconds spent in the running turn of this thread.
     static SPENT: Cell<u64> = const { Cell::new(0) };
+    /// Picoseconds after which the running turn is over.
+    static MAX: Cell<u64> = const { Cell::new(TURN_MAX_NS * 1_000) };
+}
+
+thread_local! {
+    /// Picoseconds of the turns of this thread that have ended.
+    static DONE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The longest turn of this process since it was last taken, nanoseconds.
@@ -100,7 +108,16 @@ pub fn spent() -> Duration {
 /// Whether the running turn has done its share.
 #[inline]
 pub fn turn_is_over() -> bool {
-    SPENT.with(Cell::get) >= TURN_MAX_NS * 1_000
+    if mutant::is(Mutant::TurnsWithoutEnd) {
+        return false;
+    }
+    SPENT.with(Cell::get) >= MAX.with(Cell::get)
+}
+
+/// The running turn, and those after it, are over with this much accounted work, until this is called again.
+pub(crate) fn end_turn_at(spent: Duration) {
+    let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+    MAX.with(|max| max.set(nanos.saturating_mul(1_000)));
 }
 
 /// Ends the turn if it is over: every other ready task runs before this one goes on. Cancel safe.
@@ -119,11 +136,18 @@ pub fn begin_turn() {
 /// Ends a turn: returns its accounted work, and remembers it if it is the longest.
 #[inline]
 pub fn finish_turn() -> Duration {
-    let nanos = SPENT.with(|spent| spent.replace(0)) / 1_000;
+    let spent = SPENT.with(|spent| spent.replace(0));
+    DONE.with(|done| done.set(done.get().wrapping_add(spent)));
+    let nanos = spent / 1_000;
     if nanos > LONGEST_NS.load(Ordering::Relaxed) {
         LONGEST_NS.fetch_max(nanos, Ordering::Relaxed);
     }
     Duration::from_nanos(nanos)
+}
+
+/// Accounted work of all turns of this thread that have ended.
+pub fn done() -> Duration {
+    Duration::from_nanos(DONE.with(Cell::get) / 1_000)
 }
 
 /// The longest turn of this process since the last call.

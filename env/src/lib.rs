@@ -19,5 +19,6 @@ pub mod rng;
 pub mod sync;
 pub mod task;
 pub mod time;
+pub mod turnstile;
 pub mod worker;
 pub mod world;

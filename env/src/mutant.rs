@@ -223,6 +223,10 @@ mutants! {
     RequestIdIgnored = "request-id-ignored", by ["no-lost-wakeup"], when "nothing: clients by HTTP that wait ask again";
     /// A node answers keep-alive by HTTP before the leader has noted it.
     KeepAliveUnnoted = "keep-alive-unnoted", by ["session-expiry", "mutual-exclusion"], when "a node is cut off, or the leader changes, while a lease holds a lock";
+    /// A connection's turn lasts as long as there is something to do.
+    TurnsWithoutEnd = "turns-without-end", by ["no-election-by-load", "fair-service"], when "a client sends requests faster than its node answers them";
+    /// A node's writes go to the leader in the order in which they came, whichever connection they are of.
+    FirstComeFirstServed = "first-come-first-served", by ["fair-service"], when "some connections write faster than the leader takes it";
     /// A node forgets what the releases by HTTP have done.
     ReleaseForgotten = "release-forgotten", by ["exactly-once"], when "the answer to a release gets lost, or its copies meet";
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::busy::{self, Work};
 use crate::time::{self, Instant};
 use crate::world::{self, Conduit, Port};
 use crate::{resolve, rng};
@@ -141,38 +142,62 @@ impl Stream {
 
     /// Reads what is there; `WouldBlock` if nothing is.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        match &self.inner {
+        let read = match &self.inner {
             StreamIn::Reality(stream) => stream.try_read(buf),
             StreamIn::World(reading, _) => reading.0.try_read(buf),
-        }
+        };
+        moved(Work::ReceivedByte, &read);
+        read
     }
 
     /// Writes what fits; `WouldBlock` if nothing does.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        match &self.inner {
+        let written = match &self.inner {
             StreamIn::Reality(stream) => stream.try_write(buf),
             StreamIn::World(_, writing) => writing.0.try_write(buf),
-        }
+        };
+        moved(Work::SentByte, &written);
+        written
     }
 }
 
 impl ReadHalf {
     /// Reads what is there; `WouldBlock` if nothing is.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        match &self.inner {
+        let read = match &self.inner {
             ReadHalfIn::Reality(half) => half.try_read(buf),
             ReadHalfIn::World(reading) => reading.0.try_read(buf),
-        }
+        };
+        moved(Work::ReceivedByte, &read);
+        read
     }
 }
 
 impl WriteHalf {
     /// Writes what fits; `WouldBlock` if nothing does.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        match &self.inner {
+        let written = match &self.inner {
             WriteHalfIn::Reality(half) => half.try_write(buf),
             WriteHalfIn::World(writing) => writing.0.try_write(buf),
-        }
+        };
+        moved(Work::SentByte, &written);
+        written
+    }
+}
+
+/// Accounts for a call that moved bytes.
+#[inline]
+fn moved(kind: Work, result: &io::Result<usize>) {
+    if let Ok(bytes) = result {
+        busy::spend(Work::SocketCall, 1);
+        busy::spend(kind, *bytes as u64);
+    }
+}
+
+#[inline]
+fn polled(kind: Work, result: &Poll<io::Result<usize>>) {
+    if let Poll::Ready(result) = result {
+        moved(kind, result);
     }
 }
 
@@ -227,10 +252,15 @@ macro_rules! delegate_read {
                 cx: &mut Context<'_>,
                 buf: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                match &mut self.inner {
+                let before = buf.filled().len();
+                let read = match &mut self.inner {
                     $reality(inner) => Pin::new(inner).poll_read(cx, buf),
                     $world => $reading.poll_read(cx, buf),
+                };
+                if read.is_ready() {
+                    moved(Work::ReceivedByte, &Ok(buf.filled().len() - before));
                 }
+                read
             }
         }
     };
@@ -244,20 +274,24 @@ macro_rules! delegate_write {
                 cx: &mut Context<'_>,
                 buf: &[u8],
             ) -> Poll<io::Result<usize>> {
-                match &mut self.inner {
+                let written = match &mut self.inner {
                     $reality(inner) => Pin::new(inner).poll_write(cx, buf),
                     $world => $writing.0.poll_write(cx, buf),
-                }
+                };
+                polled(Work::SentByte, &written);
+                written
             }
             fn poll_write_vectored(
                 mut self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 bufs: &[io::IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                match &mut self.inner {
+                let written = match &mut self.inner {
                     $reality(inner) => Pin::new(inner).poll_write_vectored(cx, bufs),
                     $world => $writing.poll_write_vectored(cx, bufs),
-                }
+                };
+                polled(Work::SentByte, &written);
+                written
             }
             fn is_write_vectored(&self) -> bool {
                 match &self.inner {
@@ -295,6 +329,9 @@ delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => 
 /// 128.)
 const LISTEN_BACKLOG: u32 = 4_096;
 
+/// System calls of an accepted connection, until it is registered and closed again.
+const ACCEPT_CALLS: u64 = 5;
+
 /// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
@@ -325,17 +362,13 @@ impl Listener {
     /// The next connection. Cancel safe. Errors of single connections (out of descriptors, reset) are
     /// returned: wait a little and go on.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
-        match &self.inner {
-            ListenerIn::Reality(listener) => {
-                let (inner, addr) = listener.accept().await?;
-                Ok((Stream::wrap(inner)?, addr))
-            }
-            ListenerIn::World(port) => {
-                let stream = Stream::over(std::future::poll_fn(|cx| port.poll_accept(cx)).await?);
-                let peer = stream.peer;
-                Ok((stream, peer))
-            }
-        }
+        let stream = match &self.inner {
+            ListenerIn::Reality(listener) => Stream::wrap(listener.accept().await?.0)?,
+            ListenerIn::World(port) => Stream::over(std::future::poll_fn(|cx| port.poll_accept(cx)).await?),
+        };
+        busy::spend(Work::SocketCall, ACCEPT_CALLS);
+        let peer = stream.peer;
+        Ok((stream, peer))
     }
 
     /// Where it listens.

@@ -11,12 +11,13 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use rowlock_env::net::Stream;
 use rowlock_env::world::Conduit;
-use rustls::Connection;
+use rustls::{Connection, ServerConfig, server};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
@@ -85,6 +86,45 @@ impl io::Write for Socket<'_, '_, '_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Reads the hello of a client, whole. Cancel safe.
+pub(crate) fn poll_hello(
+    io: &mut Stream,
+    hello: &mut server::Acceptor,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<server::Accepted>> {
+    loop {
+        match hello.accept() {
+            Ok(Some(accepted)) => return Poll::Ready(Ok(accepted)),
+            Ok(None) => {}
+            Err((error, mut alert)) => {
+                // Its connection is closed anyway.
+                let _ = alert.write_all(&mut Socket { io, how: &mut How::Try });
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+            }
+        }
+        match hello.read_tls(&mut Socket { io, how: &mut How::Wait(cx) }) {
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(error) => return pending(error),
+        }
+    }
+}
+
+/// Has the server's side of the handshake begin. Whom it refuses is told why by an alert.
+pub(crate) fn answer_hello(
+    io: &mut Stream,
+    hello: server::Accepted,
+    config: Arc<ServerConfig>,
+) -> Result<Connection, rustls::Error> {
+    match hello.into_connection(config) {
+        Ok(tls) => Ok(tls.into()),
+        Err((error, mut alert)) => {
+            let _ = alert.write_all(&mut Socket { io, how: &mut How::Try });
+            Err(error)
+        }
     }
 }
 

@@ -4,13 +4,14 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
+use rowlock_env::busy::{self, Work};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig};
 
 use crate::certificate::Certificate;
-use crate::conduit::{Both, TlsConduit};
+use crate::conduit::{self, Both, TlsConduit};
 use crate::error::TlsError;
 use crate::frames::Frames;
 use crate::watched::Book;
@@ -19,6 +20,12 @@ use crate::watched::Book;
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// An alert of TLS (RFC 8446, section 6): fatal, protocol_version.
 const WRONG_VERSION: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
+
+/// A client that has said hello, and has not been answered.
+pub struct Hello {
+    stream: Stream,
+    said: rustls::server::Accepted,
+}
 
 /// The listening side of handshakes.
 #[derive(Clone)]
@@ -82,10 +89,35 @@ impl Acceptor {
     /// # Cancel safety
     /// The connection is closed.
     pub async fn accept(&self, stream: Stream) -> Result<Secured, TlsError> {
-        let tls = ServerConnection::new(self.config.clone());
+        self.answer(Hello::read(stream).await?).await
+    }
+
+    /// The rest of [`Self::accept`], which takes a processor some tenths of a millisecond.
+    ///
+    /// # Errors
+    /// As there.
+    /// # Cancel safety
+    /// The connection is closed.
+    pub async fn answer(&self, hello: Hello) -> Result<Secured, TlsError> {
+        let Hello { mut stream, said } = hello;
+        let tls = conduit::answer_hello(&mut stream, said, self.config.clone());
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
         let frames = self.writes_frames.then(Frames::default);
-        shake_hands(stream, tls.into(), frames, self.book.as_ref()).await
+        shake_hands(stream, tls, frames, self.book.as_ref()).await
+    }
+}
+
+impl Hello {
+    /// Reads all of it, which costs next to nothing. Waits for ever: the caller sets a deadline.
+    ///
+    /// # Errors
+    /// The other side does not speak TLS, or the connection broke.
+    /// # Cancel safety
+    /// The connection is closed.
+    pub async fn read(mut stream: Stream) -> Result<Hello, TlsError> {
+        let mut acceptor = rustls::server::Acceptor::default();
+        let said = poll_fn(|cx| conduit::poll_hello(&mut stream, &mut acceptor, cx)).await;
+        Ok(Hello { said: said.map_err(|error| failed(&error))?, stream })
     }
 }
 
@@ -140,6 +172,7 @@ async fn shake_hands(
     book: Option<&Book>,
 ) -> Result<Secured, TlsError> {
     let mut both = Both::new(stream, tls, frames);
+    busy::spend(Work::Handshake, 1);
     poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
     let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(Certificate::of).transpose()?;

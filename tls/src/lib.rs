@@ -43,6 +43,6 @@ pub use certificate::{Certificate, node_uri};
 pub use client::{ClientKeeper, ClientTls, Pem};
 pub use error::TlsError;
 pub use files::Files;
-pub use handshake::{Acceptor, Connector, Secured, looks_like_tls, refuse_plain};
+pub use handshake::{Acceptor, Connector, Hello, Secured, looks_like_tls, refuse_plain};
 pub use keeper::{Keeper, Reloaded};
 pub use material::{ClientAuth, Material};

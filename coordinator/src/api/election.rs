@@ -92,7 +92,7 @@ impl Api {
         }
         let (until, _waiting) = match wait.is_zero() || after.is_none() {
             true => (time::now(), None),
-            false => (time::now() + wait, Some(self.waiting()?)),
+            false => (time::now() + wait, Some(self.waiting(caller)?)),
         };
         Call::new(self, caller).sync().await?;
         let (mut reading, mut led) = {
@@ -116,7 +116,7 @@ async fn news(reading: &mut Reading, lock: &LockName, until: Instant) {
             Entry::Lock(record) => record.lock == lock.path(),
             _ => true,
         };
-        if piece.has_missed || piece.events.iter().any(|event| is_meant(&event.1)) {
+        if piece.has_missed || piece.events.iter().any(|event| is_meant(&event.at.1)) {
             return;
         }
         if piece.is_last && time::timeout_at(until, reading.ready()).await.is_err() {

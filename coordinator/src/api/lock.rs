@@ -216,7 +216,7 @@ impl Api {
         let (begun, id) = (time::now(), wanted.check()?);
         let _waiting = match wanted.wait.is_zero() {
             true => None,
-            false => Some(self.waiting()?),
+            false => Some(self.waiting(caller)?),
         };
         let (secret, is_new) = match &wanted.by {
             For::Lease(secret) => (secret.clone(), false),
@@ -245,16 +245,18 @@ impl Api {
         Ok(Standing { lease, secret, request_id: id.as_str().to_owned(), valid_for_ms, place })
     }
 
-    pub(super) fn waiting(&self) -> Result<Waiting<'_>, Refusal> {
+    pub(super) fn waiting(&self, caller: &Caller) -> Result<Waiting<'_>, Refusal> {
         let metrics = &self.context.metrics;
-        match self.waits.clone().try_acquire_owned() {
-            Ok(place) => {
+        match self.waits.take(caller) {
+            Some(place) => {
                 metrics.api_waits.inc();
                 Ok(Waiting { api: self, _place: place })
             }
-            Err(_) => {
+            None => {
                 metrics.api_waits_refused_total.inc();
-                Err(Refusal::Full("too many requests wait for locks at this node"))
+                Err(Refusal::Full(
+                    "too many requests of all clients, or of this one, wait for locks at this node",
+                ))
             }
         }
     }
@@ -364,7 +366,7 @@ fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
 /// The place of a request that waits. Dropping it makes room for another one.
 pub(super) struct Waiting<'a> {
     api: &'a Api,
-    _place: tokio::sync::OwnedSemaphorePermit,
+    _place: super::shares::Place,
 }
 
 impl Drop for Waiting<'_> {

@@ -18,6 +18,7 @@ mod refusal;
 mod request_id;
 mod session;
 mod several;
+mod shares;
 mod state_lock;
 mod watch;
 mod znode;
@@ -36,6 +37,7 @@ pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
 pub use several::{Part, Standings};
+use shares::Places;
 pub use state_lock::{LockInfo, StateLock, Unlocked, state_lock};
 pub use watch::{Told, Watch};
 pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl_entry, acl_text};
@@ -44,9 +46,9 @@ pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl
 pub struct Api {
     context: ClientContext,
     /// Places of requests that wait for a lock.
-    waits: Arc<Semaphore>,
+    waits: Places,
     /// Places of streams of lock events.
-    watches: Arc<Semaphore>,
+    watches: Places,
     /// Bytes of znodes that are on their way from and to clients.
     bytes: Arc<Semaphore>,
 }
@@ -69,8 +71,8 @@ impl Api {
     }
 
     fn bounded(context: ClientContext, waits: usize) -> Self {
-        let (waits, watches) = (Semaphore::new(waits), Semaphore::new(API_WATCHES_MAX));
-        Api { context, waits: Arc::new(waits), watches: Arc::new(watches), bytes: znode::all_bytes() }
+        let (waits, watches) = (Places::new(waits), Places::new(API_WATCHES_MAX));
+        Api { context, waits, watches, bytes: znode::all_bytes() }
     }
 
     fn check_serving(&self) -> Result<(), Refusal> {

@@ -62,7 +62,7 @@ impl Api {
         }
         let _waiting = match wanted.wait.is_zero() {
             true => None,
-            false => Some(self.waiting()?),
+            false => Some(self.waiting(caller)?),
         };
         let mut moves_left = MOVES_MAX;
         let stood = loop {

@@ -1,32 +1,33 @@
 //! Streams of lock events.
 //!
 //! A stream begins with what the history has of the past, if its client says up to where it knows that, and
-//! goes on with the feed. Both are taken at one moment of the state, so nothing falls between them.
+//! goes on with the feed. Both are taken at one moment of the state, so nothing falls between them. Events are
+//! encoded once for all streams, and streams that are many collect them for a moment.
 //!
 //! Invariant: a client that is given a checkpoint, and all entries before it, has missed nothing up to there
 //! that it may see, except where an entry says that there is a gap.
 
 use std::sync::Arc;
 
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
-use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_SIGN_EVERY};
+use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_PAUSE_PER_STREAM, API_WATCH_SIGN_EVERY};
 use rowlock_types::metrics::Metrics;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::call::Call;
+use super::shares::Place;
 use super::{Api, Caller, Refusal};
-use crate::delivery::lock_feed::Reading;
+use crate::delivery::lock_feed::{Line, Reading};
 use crate::report::question::{Scope, WatchQuestion};
 use crate::report::{Past, Span, shown};
 use crate::zk::ClientContext;
 
 /// What a stream tells its client at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Told {
     /// In the order of their changes.
-    pub entries: Vec<HistoryEntry>,
+    pub entries: Vec<Arc<Line>>,
     /// All that happened up to this change has been told. `None`: the last change's entries go on.
     pub checkpoint: Option<Zxid>,
 }
@@ -41,13 +42,15 @@ pub struct Watch {
     begin: Option<Told>,
     /// All up to this change has been told.
     told: Zxid,
+    /// Not before then is more told.
+    pause_until: Instant,
     _place: Counted,
 }
 
 /// One of the streams of this node.
 struct Counted {
     metrics: Arc<Metrics>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Drop for Counted {
@@ -64,8 +67,8 @@ impl Api {
     pub async fn watch(&self, caller: &Caller, question: WatchQuestion) -> Result<Watch, Refusal> {
         self.check_serving()?;
         let WatchQuestion { scope, after } = question;
-        let place = self.watches.clone().try_acquire_owned();
-        let place = place.map_err(|_| Refusal::Full("too many watch locks at this node"))?;
+        let full = Refusal::Full("too many streams of all clients, or of this one, at this node");
+        let place = self.watches.take(caller).ok_or(full)?;
         let metrics = self.context.metrics.clone();
         metrics.api_watches.inc();
         let place = Counted { metrics, _place: place };
@@ -83,7 +86,9 @@ impl Api {
         let past =
             self.context.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
         let (context, caller) = (self.context.clone(), caller.clone());
-        let mut watch = Watch { context, caller, scope, reading, begin: None, told: last, _place: place };
+        let pause_until = time::now();
+        let mut watch =
+            Watch { context, caller, scope, reading, begin: None, told: last, pause_until, _place: place };
         watch.begin = Some(watch.beginning(past, Span { after, last }));
         Ok(watch)
     }
@@ -98,6 +103,7 @@ impl Watch {
             let last = entries.first().map_or(span.last, |entry| before(entry.zxid));
             entries.insert(0, self.gap(reason, time_ms, Span { last, ..span }));
         }
+        let entries = entries.into_iter().map(|entry| Arc::new(Line::from(entry))).collect();
         Told { entries, checkpoint: Some(span.last) }
     }
 
@@ -121,6 +127,7 @@ impl Watch {
             return Some(begin);
         }
         let sign_at = time::now() + API_WATCH_SIGN_EVERY;
+        time::sleep_until(self.pause_until).await;
         loop {
             if !self.context.status.borrow().serving {
                 return None;
@@ -128,6 +135,8 @@ impl Watch {
             let is_quiet = time::now() >= sign_at;
             let told = self.look();
             if !told.entries.is_empty() || is_quiet {
+                let streams = u32::try_from(self.context.registry.feed.readers()).unwrap_or(u32::MAX);
+                self.pause_until = time::now() + API_WATCH_PAUSE_PER_STREAM * streams;
                 return Some(told);
             }
             if told.checkpoint.is_some() {
@@ -144,16 +153,17 @@ impl Watch {
         // Whoever holds the read lock of the state finds all its events in the feed.
         let checkpoint = match piece.events.last() {
             _ if piece.is_last => Some(state.last_zxid()),
-            Some(event) if piece.is_whole => Some(event.0.zxid),
+            Some(event) if piece.is_whole => Some(event.at.0.zxid),
             _ => None,
         };
-        let news = piece.events.iter().map(|event| &**event).filter(|event| event.0.zxid > told);
+        let news = piece.events.iter().map(|event| &**event).filter(|event| event.at.0.zxid > told);
         let mut entries = shown(news, &state, &self.scope, &self.caller.identities);
         let time_ms = state.time_ms();
         drop(state);
         if piece.has_missed {
-            let last = piece.events.first().map_or(told, |event| before(event.0.zxid));
-            entries.insert(0, self.gap("too-slow", time_ms, Span { after: told, last }));
+            let last = piece.events.first().map_or(told, |event| before(event.at.0.zxid));
+            let gap = self.gap("too-slow", time_ms, Span { after: told, last });
+            entries.insert(0, Arc::new(Line::from(gap)));
         }
         assert!(entries.is_sorted_by_key(|entry| entry.zxid), "they are told in order");
         self.told = checkpoint.map_or(told, |checkpoint| checkpoint.max(told));

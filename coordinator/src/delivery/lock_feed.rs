@@ -7,18 +7,67 @@
 //! bytes, has missed something, and learns that. Without readers nothing is kept.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::sync::watch;
 use rowlock_history::{Entry, Gap, GapReason, Key, Record};
 use rowlock_proto::Zxid;
+use rowlock_proto::report::HistoryEntry;
 use rowlock_state::outcome::LockEvent;
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
-/// An event, as the history has it.
-pub(crate) type Happened = (Key, Entry<'static>);
+/// An event.
+pub(crate) struct Happened {
+    /// As the history has it.
+    pub(crate) at: (Key, Entry<'static>),
+    line: OnceLock<Arc<Line>>,
+}
+
+/// An event as clients are told it.
+#[derive(Debug)]
+pub struct Line {
+    /// What is told.
+    pub entry: HistoryEntry,
+    json: OnceLock<Bytes>,
+}
+
+impl Happened {
+    /// Made once, for all who are told.
+    pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<Line> {
+        self.line.get_or_init(|| Arc::new(Line::from(make(self.at.0, &self.at.1)))).clone()
+    }
+}
+
+impl From<HistoryEntry> for Line {
+    fn from(entry: HistoryEntry) -> Line {
+        Line { entry, json: OnceLock::new() }
+    }
+}
+
+impl Deref for Line {
+    type Target = HistoryEntry;
+
+    fn deref(&self) -> &HistoryEntry {
+        &self.entry
+    }
+}
+
+impl Line {
+    /// The entry as JSON. Encoded once, for all who are told.
+    pub fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| {
+            let json = serde_json::to_vec(&self.entry);
+            let json = Bytes::from(json.expect("Invariant: an entry is structs, text and numbers"));
+            busy::spend(Work::EncodedByte, json.len() as u64);
+            json
+        })
+    }
+}
 
 /// What an event takes beside its texts.
 const EVENT_BYTES: usize = 256;
@@ -50,7 +99,7 @@ pub(crate) struct Reading {
 }
 
 /// What a reader is given at once.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Piece {
     /// In their order.
     pub(crate) events: Vec<Arc<Happened>>,
@@ -93,6 +142,11 @@ impl LockFeed {
         self.end.send_if_modified(|seen| std::mem::replace(seen, end) != end);
     }
 
+    /// How many read it.
+    pub(crate) fn readers(&self) -> usize {
+        self.readers.load(SeqCst)
+    }
+
     /// A place behind all that has happened. Between two batches: whoever holds the read lock of the state
     /// knows behind which zxid.
     pub(crate) fn read(self: &Arc<Self>) -> Reading {
@@ -121,7 +175,8 @@ impl Ring {
         assert!(self.last.is_none_or(|last| last.zxid <= key.zxid), "apply goes forward");
         self.last = Some(key);
         self.bytes += bytes;
-        self.events.push_back((bytes, Arc::new((key, entry))));
+        let line = OnceLock::new();
+        self.events.push_back((bytes, Arc::new(Happened { at: (key, entry), line })));
         while self.events.len() > LOCK_FEED_MAX || self.bytes > LOCK_FEED_MAX_BYTES {
             let Some((bytes, _)) = self.events.pop_front() else { break };
             self.bytes -= bytes;
@@ -154,7 +209,7 @@ impl Reading {
         let events: Vec<_> = ring.events.iter().skip(skip).take(count).map(|(_, one)| one.clone()).collect();
         self.at += events.len() as u64;
         let next = ring.events.get(skip + events.len()).filter(|_| self.at < ring.end);
-        let is_whole = next.map(|(_, one)| one.0.zxid) != events.last().map(|one| one.0.zxid);
+        let is_whole = next.map(|(_, one)| one.at.0.zxid) != events.last().map(|one| one.at.0.zxid);
         Piece { is_last: next.is_none(), is_whole: is_whole || next.is_none(), events, has_missed }
     }
 
@@ -201,7 +256,7 @@ mod tests {
     }
 
     fn zxids(piece: &Piece) -> Vec<i64> {
-        piece.events.iter().map(|event| event.0.zxid.0).collect()
+        piece.events.iter().map(|event| event.at.0.zxid.0).collect()
     }
 
     #[tokio::test]
@@ -221,7 +276,7 @@ mod tests {
         let piece = one.take(2);
         assert_eq!((zxids(&piece), piece.is_last), (vec![2, 3], false));
         let piece = one.take(2);
-        assert_eq!((zxids(&piece), piece.is_last, piece.events[0].0.ordinal), (vec![3], true, 1));
+        assert_eq!((zxids(&piece), piece.is_last, piece.events[0].at.0.ordinal), (vec![3], true, 1));
         assert_eq!(zxids(&two.take(9)), [3, 3]);
         drop((one, two));
         assert!(feed.ring.lock().events.is_empty(), "nobody wants it");

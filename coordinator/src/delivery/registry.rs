@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
+use rowlock_env::turnstile::Turnstile;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::Attachment;
@@ -30,6 +31,8 @@ pub struct Registry {
     inner: Mutex<Inner>,
     /// For those who watch locks.
     pub(crate) feed: Arc<LockFeed>,
+    /// Which all connections pass, those of HTTP too.
+    pub(crate) turnstile: Turnstile,
 }
 
 /// Invariant: `addresses` counts what is in `connections`; `sessions` and `half_open` mention only

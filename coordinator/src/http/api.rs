@@ -35,6 +35,7 @@ use bytes::Bytes;
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
+use rowlock_env::turnstile::Class;
 use rowlock_proto::acl::Id;
 use rowlock_tls::Keeper;
 use rowlock_types::limits::{
@@ -48,7 +49,8 @@ use super::access::{self, Asker};
 use super::connection::Visitor;
 use super::listen::Bounds;
 use super::problem::Problem;
-use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, report, serve_routes};
+use super::serve::{self, serve_connections};
+use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, report};
 use crate::api::{Api, Caller, LockName, Refusal, Secret};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
@@ -66,13 +68,8 @@ pub struct ApiContext {
 }
 
 /// Serves locks on `listener` until `shutdown`, then until the requests under way are answered. `keeper`: of
-/// the certificates, for TLS. The only error is the listener's.
-pub async fn serve(
-    listener: Listener,
-    context: ApiContext,
-    keeper: Option<Arc<Keeper>>,
-    shutdown: Shutdown,
-) -> std::io::Result<()> {
+/// the certificates, for TLS.
+pub async fn serve(listener: Listener, context: ApiContext, keeper: Option<Arc<Keeper>>, shutdown: Shutdown) {
     let bounds = Bounds {
         connections: API_CONNECTIONS_MAX,
         of_address: API_CONNECTIONS_OF_ADDRESS_MAX,
@@ -87,8 +84,10 @@ pub async fn serve(
              to ask for tokens, set token_file in [http]"
         );
     }
-    let metrics = context.http.metrics.clone();
-    serve_routes(listener, router(context, shutdown.clone()), (bounds, metrics), keeper, shutdown).await
+    let (metrics, stile) = (context.http.metrics.clone(), context.http.turnstile.clone());
+    let listener = super::bounded(listener, (bounds, metrics), keeper);
+    let routes = router(context, shutdown.clone());
+    serve_connections(listener, routes, (stile, Class::Client), shutdown).await;
 }
 
 fn router(context: ApiContext, shutdown: Shutdown) -> Router {
@@ -123,6 +122,7 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .layer(axum::middleware::from_fn_with_state(http, count))
         .layer(axum::middleware::map_response(finish_kept))
         .layer(axum::middleware::from_fn(take_turn))
+        .layer(axum::middleware::from_fn(serve::end_turn))
         .layer(Extension(shutdown))
         .with_state(context)
 }

@@ -11,13 +11,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
 use rowlock_env::net::Stream;
 use rowlock_env::time::{Instant, Sleep, now, sleep_until};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::listen::{BoundedListener, Bounds, Place, Taken};
+use super::listen::{Bounds, Place, Taken};
 use super::secure::{SecureHttp, Shaking};
 
 /// Who has come.
@@ -43,7 +41,7 @@ impl Drop for Turn {
 }
 
 impl Visitor {
-    /// The listener itself.
+    /// Of a request that came by no connection of this listener.
     pub(super) fn nobody(address: SocketAddr) -> Self {
         Visitor { address, subject: Arc::default(), taken: None }
     }
@@ -79,12 +77,6 @@ impl Visitor {
 impl fmt::Debug for Visitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.address, f)
-    }
-}
-
-impl Connected<IncomingStream<'_, BoundedListener>> for Visitor {
-    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        stream.remote_addr().clone()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Accepts HTTP connections, a bounded number of them, each for a bounded time. Where all places are taken,
 //! the oldest connection whose request is not here yet gives way: a probe sends its request at once, so it is
-//! always answered.
+//! always answered. Accepting never waits for a place, so a flood cannot fill the system's queue in front of
+//! a probe.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use rowlock_env::busy;
 use rowlock_env::net::Listener;
-use rowlock_env::time::{Instant, now, sleep, sleep_until};
+use rowlock_env::time::{Instant, now, sleep};
 use rowlock_types::limits::{
     HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
     HTTP_YIELD_AFTER,
@@ -73,33 +74,22 @@ impl BoundedListener {
         BoundedListener { inner, bounds, places: Arc::default(), metrics, secure }
     }
 
-    /// Waits for a place, at most `HTTP_YIELD_AFTER`, and takes it. None: this address has as many as it may
-    /// have.
-    async fn place(&self, addr: IpAddr) -> Option<Place> {
-        loop {
-            let wait_until = {
-                let mut places = self.places.lock();
-                if places.of_address(addr) >= self.bounds.of_address && !addr.is_loopback() {
-                    return None;
-                }
-                match places.make_room(self.bounds.connections, now()) {
-                    Ok(()) => return Some(places.take(&self.places, addr, now(), self.bounds)),
-                    Err(wait_until) => wait_until,
-                }
-            };
-            sleep_until(wait_until).await;
+    /// Takes a place. None: this address has as many as it may have, or requests that have just come have
+    /// them all.
+    fn place(&self, addr: IpAddr) -> Option<Place> {
+        let mut places = self.places.lock();
+        if places.of_address(addr) >= self.bounds.of_address && !addr.is_loopback() {
+            return None;
         }
+        let has_room = places.make_room(self.bounds.connections, now());
+        has_room.then(|| places.take(&self.places, addr, now(), self.bounds))
     }
-}
 
-impl axum::serve::Listener for BoundedListener {
-    type Io = Connection;
-    type Addr = Visitor;
-
-    async fn accept(&mut self) -> (Connection, Visitor) {
+    /// The next connection that has a place. Cancel safe.
+    pub(super) async fn accept(&mut self) -> (Connection, Visitor) {
         loop {
             match self.inner.accept().await {
-                Ok((stream, addr)) => match self.place(addr.ip().to_canonical()).await {
+                Ok((stream, addr)) => match self.place(addr.ip().to_canonical()) {
                     Some(place) => {
                         self.metrics.http_connections_total.inc();
                         let visitor = Visitor::of(addr, place.taken.clone());
@@ -107,7 +97,10 @@ impl axum::serve::Listener for BoundedListener {
                         let connection = Connection::new(stream, place, self.bounds, secure, &visitor);
                         return (connection, visitor);
                     }
-                    None => self.metrics.http_connections_refused_total.inc(),
+                    None => {
+                        self.metrics.http_connections_refused_total.inc();
+                        busy::end_turn_if_over().await;
+                    }
                 },
                 Err(error) => {
                     tracing::warn!(%error, "an HTTP connection could not be accepted");
@@ -115,10 +108,6 @@ impl axum::serve::Listener for BoundedListener {
                 }
             }
         }
-    }
-
-    fn local_addr(&self) -> io::Result<Visitor> {
-        Ok(Visitor::nobody(self.inner.local_addr()))
     }
 }
 
@@ -175,22 +164,20 @@ impl Places {
         self.taken.values().filter(|taken| taken.addr == addr).count()
     }
 
-    /// Makes one connection end if all places are taken. Err: each is too young for it; when to look again.
-    fn make_room(&mut self, most: usize, now: Instant) -> Result<(), Instant> {
+    /// Makes one connection end if all places are taken. False: the requests of all have just come.
+    fn make_room(&mut self, most: usize, now: Instant) -> bool {
         if self.taken.len() < most {
-            return Ok(());
+            return true;
         }
         let idle = self.taken.iter().find(|(_, taken)| !taken.asked.load(Relaxed));
-        let (id, taken) = idle.or_else(|| self.taken.iter().next()).expect("there is at least one place");
-        let ripe = taken.since + HTTP_YIELD_AFTER;
-        if now < ripe {
-            return Err(ripe);
-        }
+        let is_ripe = |taken: &Taken| now >= taken.since + HTTP_YIELD_AFTER;
+        let ripe = || self.taken.iter().next().filter(|(_, taken)| is_ripe(taken));
+        let Some((id, taken)) = idle.or_else(ripe) else { return false };
         taken.gives_way.store(true, Relaxed);
         taken.task.wake();
         let id = *id;
         self.taken.remove(&id);
-        Ok(())
+        true
     }
 
     fn take(&mut self, all: &Arc<Mutex<Places>>, addr: IpAddr, since: Instant, bounds: Bounds) -> Place {
@@ -229,20 +216,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_without_a_request_gives_way_and_none_that_has_just_come() {
+    fn the_oldest_without_a_request_gives_way_at_once_and_requests_after_a_while() {
         let all = Arc::new(Mutex::new(Places::default()));
         let (begin, addr) = (now(), IpAddr::from([10, 0, 0, 1]));
         let take = |since| all.lock().take(&all, addr, since, Bounds::default());
         let (asked, idle, later) =
             (take(begin), take(begin + HTTP_YIELD_AFTER), take(begin + HTTP_YIELD_AFTER));
         asked.taken.asked.store(true, Relaxed);
-        let ripe = begin + HTTP_YIELD_AFTER + HTTP_YIELD_AFTER;
-        assert_eq!(all.lock().make_room(4, begin), Ok(()));
-        assert_eq!(all.lock().make_room(3, begin + HTTP_YIELD_AFTER), Err(ripe));
-        assert_eq!(all.lock().make_room(3, ripe), Ok(()));
         let gives_way = |place: &Place| place.taken.gives_way.load(Relaxed);
+        assert!(all.lock().make_room(4, begin));
+        assert_eq!([&asked, &idle, &later].map(gives_way), [false, false, false]);
+        assert!(all.lock().make_room(3, begin));
         assert_eq!([&asked, &idle, &later].map(gives_way), [false, true, false]);
         assert_eq!(all.lock().of_address(addr), 2);
+        later.taken.asked.store(true, Relaxed);
+        let ripe = begin + HTTP_YIELD_AFTER;
+        assert!(!all.lock().make_room(2, ripe - Duration::from_millis(1)), "both requests have just come");
+        assert!(all.lock().make_room(2, ripe));
+        assert_eq!([&asked, &later].map(gives_way), [true, false]);
         drop((asked, idle, later));
         assert_eq!(all.lock().of_address(addr), 0);
     }
@@ -253,15 +244,15 @@ mod tests {
         let bounds = Bounds { connections: 64, of_address: 2, ..Bounds::default() };
         let listener = BoundedListener::new(inner, Arc::default(), bounds, None);
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let (first, second) = (listener.place(one).await, listener.place(one).await);
+        let (first, second) = (listener.place(one), listener.place(one));
         assert!(first.is_some() && second.is_some());
-        assert!(listener.place(one).await.is_none());
-        assert!(listener.place(other).await.is_some());
+        assert!(listener.place(one).is_none());
+        assert!(listener.place(other).is_some());
         let mut own = Vec::new();
         for _ in 0..10 {
-            own.push(listener.place(IpAddr::from([127, 0, 0, 1])).await.expect("loopback is free"));
+            own.push(listener.place(IpAddr::from([127, 0, 0, 1])).expect("loopback is free"));
         }
         drop(first);
-        assert!(listener.place(one).await.is_some());
+        assert!(listener.place(one).is_some());
     }
 }

@@ -18,29 +18,33 @@ mod listen;
 mod problem;
 mod report;
 mod secure;
+mod serve;
 mod status;
 mod ui;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::HttpBody as _;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::Instant;
+use rowlock_env::turnstile::{Class, Turnstile};
 use rowlock_tls::Keeper;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
 use crate::report::Reports;
 
-use connection::Visitor;
 use listen::{BoundedListener, Bounds};
 use problem::Problem;
 use secure::SecureHttp;
+use serve::serve_connections;
 
 pub use access::Access;
 pub use elections::Elections;
@@ -67,35 +71,30 @@ pub struct HttpContext {
     pub elections: Arc<Elections>,
     /// When the process started.
     pub started: Instant,
+    /// Which connections pass before each turn.
+    pub turnstile: Turnstile,
 }
 
 /// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered
-/// (bounded by `limits::HTTP_CONNECTION_MAX`). `keeper`: of the certificates, for TLS. The only error is the
-/// listener's.
+/// (bounded by `limits::HTTP_CONNECTION_MAX`). `keeper`: of the certificates, for TLS.
 pub async fn serve(
     listener: Listener,
     context: HttpContext,
     keeper: Option<Arc<Keeper>>,
     shutdown: Shutdown,
-) -> std::io::Result<()> {
-    let metrics = context.metrics.clone();
-    serve_routes(listener, router(context), (Bounds::default(), metrics), keeper, shutdown).await
+) {
+    let (metrics, stile) = (context.metrics.clone(), context.turnstile.clone());
+    let listener = bounded(listener, (Bounds::default(), metrics), keeper);
+    serve_connections(listener, router(context), (stile, Class::Operator), shutdown).await;
 }
 
-async fn serve_routes(
+fn bounded(
     listener: Listener,
-    routes: Router,
     (bounds, metrics): (Bounds, Arc<Metrics>),
     keeper: Option<Arc<Keeper>>,
-    shutdown: Shutdown,
-) -> std::io::Result<()> {
+) -> BoundedListener {
     let secure = keeper.map(|keeper| Arc::new(SecureHttp::new(keeper, metrics.clone())));
-    let listener = BoundedListener::new(listener, metrics, bounds, secure);
-    // axum starts its connection tasks on tokio itself, past `env`: the simulator leaves this listener out.
-    // The tasks end with `serve`, which waits for them.
-    let stop = async move { shutdown.wait().await };
-    let routes = routes.into_make_service_with_connect_info::<Visitor>();
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await
+    BoundedListener::new(listener, metrics, bounds, secure)
 }
 
 fn router(context: HttpContext) -> Router {
@@ -116,6 +115,7 @@ fn router(context: HttpContext) -> Router {
         .merge(ui::routes())
         .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
         .layer(axum::middleware::map_response(finish))
+        .layer(axum::middleware::from_fn(serve::end_turn))
         .with_state(context)
 }
 
@@ -127,6 +127,8 @@ async fn finish(mut response: Response) -> Response {
 
 /// Headers of every answer: nothing is kept by caches.
 async fn finish_kept(mut response: Response) -> Response {
+    busy::spend(Work::HttpRequest, 1);
+    busy::spend(Work::EncodedByte, response.body().size_hint().exact().unwrap_or_default());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -135,6 +137,7 @@ async fn finish_kept(mut response: Response) -> Response {
 
 async fn metrics(axum::extract::State(context): axum::extract::State<HttpContext>) -> Response {
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    context.metrics.turn_longest_seconds.raise_to(busy::take_longest_turn());
     ([(header::CONTENT_TYPE, content_type)], context.metrics.render()).into_response()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
-use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls};
+use rowlock_tls::{Hello, Keeper, Secured, TlsError, looks_like_tls};
 use rowlock_types::limits::HTTP_TLS_HANDSHAKES_PER_SECOND;
 use rowlock_types::metrics::Metrics;
 
@@ -66,7 +66,6 @@ impl SecureHttp {
 
 impl Shared {
     async fn accept(&self, keeper: &Keeper, stream: Stream, deadline: Instant) -> Result<Secured, TlsError> {
-        // A handshake gets its turn only when its first byte is here: silent connections take none.
         match stream.first_byte().await {
             Ok(Some(first)) if looks_like_tls(first) => {}
             Ok(Some(_)) => {
@@ -77,11 +76,14 @@ impl Shared {
             }
             Ok(None) | Err(_) => return Err(TlsError::HungUp),
         }
+        // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half
+        // of it, take none.
+        let hello = Hello::read(stream).await?;
         let now = time::now();
         let wait = self.pace.lock().take_within(now, deadline.saturating_since(now));
         let wait = wait.ok_or_else(|| TlsError::Handshake("too many TLS handshakes at a time".to_owned()))?;
         time::sleep(wait).await;
-        keeper.material().http.accept(stream).await
+        keeper.material().http.answer(hello).await
     }
 
     fn failed(&self, visitor: &Visitor, error: &TlsError) {

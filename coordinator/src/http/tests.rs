@@ -4,6 +4,7 @@ mod access;
 mod kept;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rowlock_consensus::log_clock::LogClock;
@@ -68,7 +69,7 @@ struct Server {
     status: watch::Sender<Status>,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
-    task: rowlock_env::task::Task<std::io::Result<()>>,
+    task: rowlock_env::task::Task<()>,
 }
 
 async fn start() -> Server {
@@ -90,6 +91,7 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         elections: Arc::default(),
         started: Instant::now(),
+        turnstile: Turnstile::default(),
     };
     let shutdown = Shutdown::new();
     let task = spawn("http", serve(listener, context, keeper, shutdown.clone()));
@@ -223,7 +225,7 @@ async fn shutdown_ends_the_listener() {
     let server = start().await;
     assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
     server.shutdown.trigger();
-    timeout(PATIENCE, server.task).await.expect("serve ends").unwrap().unwrap();
+    timeout(PATIENCE, server.task).await.expect("serve ends").unwrap();
     assert!(Stream::connect(&server.addr, PATIENCE).await.is_err());
 }
 
@@ -243,12 +245,12 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         elections: Arc::default(),
         started: Instant::now(),
+        turnstile: Turnstile::default(),
     };
     let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };
     let listener = BoundedListener::new(inner, metrics, bounds, None);
-    let task = spawn("http", async move {
-        axum::serve(listener, router(context).into_make_service_with_connect_info::<Visitor>()).await
-    });
+    let turns = (Turnstile::default(), Class::Operator);
+    let task = spawn("http", serve_connections(listener, router(context), turns, Shutdown::new()));
     let mut silent = Stream::connect(&addr, PATIENCE).await.unwrap();
     silent.write_all(b"GET /liv").await.unwrap();
     let (code, _, _) = ask(&addr, "GET /livez").await;
@@ -322,5 +324,47 @@ async fn requests_for_a_host_that_is_not_this_one_are_misdirected() {
         if code == 421 {
             assert!(answer.contains("application/problem+json") && answer.contains("http.hosts"), "{answer}");
         }
+    }
+}
+
+/// Some 1,700 in a second, which ask for nothing, or for a probe's page.
+#[tokio::test]
+async fn a_probe_is_answered_beside_connections_that_come_without_end() {
+    for request in ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let server = start().await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stops, addr) = (stop.clone(), server.addr.clone());
+        let stop = Stop(stop);
+        let flood = std::thread::spawn(move || {
+            use std::io::Write as _;
+            let mut open = std::collections::VecDeque::new();
+            while !stops.load(Relaxed) {
+                std::thread::sleep(Duration::from_micros(500));
+                let Ok(mut stream) = std::net::TcpStream::connect(&addr) else { continue };
+                let _ = stream.write_all(request.as_bytes());
+                open.push_back(stream);
+                if open.len() > 400 {
+                    open.pop_front();
+                }
+            }
+        });
+        while server.metrics.http_connections_total.get() < 2_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for _ in 0..20 {
+            let answer = timeout(Duration::from_secs(1), ask(&server.addr, "GET /livez")).await;
+            assert_eq!(answer.expect("a probe gives up after a second").0, 200);
+        }
+        drop(stop);
+        flood.join().unwrap();
+    }
+}
+
+/// Stops the flood, also when its test fails.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }

@@ -35,7 +35,7 @@ use crate::http::api::{ApiContext, Direct};
 use crate::http::{self, Access, Elections, HttpAddresses, HttpContext};
 use crate::lock_sweep::LockSweep;
 use crate::operations::Operator;
-use crate::proposer::router::Router;
+use crate::proposer::router::{Router, Submissions};
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
 use crate::service::Service;
@@ -200,7 +200,7 @@ impl Parts {
     fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<Submission>) {
         let router = Router {
             me: wires.config.id,
-            submissions,
+            submissions: Submissions::new(submissions),
             leadership: wires.leadership.clone(),
             pending: self.pending.clone(),
             batcher: wires.batcher.clone(),
@@ -355,8 +355,7 @@ impl Parts {
         self.tasks.spawn("reconfig", reconfig.run(self.shutdown_word()));
     }
 
-    /// In a simulated world nothing is started, because axum starts its tasks on tokio itself, past the seam:
-    /// there requests come by what is returned.
+    /// In a simulated world nothing is started: there requests come by what is returned.
     fn start_http(
         &self,
         wires: &Wires,
@@ -374,6 +373,7 @@ impl Parts {
             nodes: HttpAddresses::of(&wires.config),
             elections: Elections::start(&self.tasks, wires.status.clone()),
             started: time::now(),
+            turnstile: self.registry.turnstile.clone(),
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
         let shutdown = self.shutdown_word();
@@ -384,17 +384,9 @@ impl Parts {
         if let Some(listener) = api {
             let context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
             let (keeper, shutdown) = (keeper.clone(), shutdown.clone());
-            self.tasks.spawn("api", async move {
-                if let Err(error) = http::api::serve(listener, context, keeper, shutdown).await {
-                    tracing::error!(%error, "the API's listener has failed; locks by HTTP are gone until a restart");
-                }
-            });
+            self.tasks.spawn("api", http::api::serve(listener, context, keeper, shutdown));
         }
-        self.tasks.spawn("http", async move {
-            if let Err(error) = http::serve(listener, context, keeper, shutdown).await {
-                tracing::error!(%error, "the HTTP listener has failed; health checks and metrics are gone until a restart");
-            }
-        });
+        self.tasks.spawn("http", http::serve(listener, context, keeper, shutdown));
         None
     }
 

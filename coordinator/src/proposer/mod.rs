@@ -1,7 +1,9 @@
 //! From a connection's write to the leader's batcher, and the way back of the answers.
 
+mod fair_queue;
 pub mod pending;
 pub mod router;
+mod window;
 mod yield_to_ready;
 
 use std::sync::Arc;

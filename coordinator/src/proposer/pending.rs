@@ -12,6 +12,9 @@ use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Origin, Proposal};
 use rowlock_state::outcome::Applied;
 
+use tokio::sync::Notify;
+
+use super::window::{Room, Window};
 use crate::delivery::outbox::{Answer, Message, Outbox};
 use crate::way::Way;
 
@@ -21,6 +24,8 @@ pub struct Pending {
     node: NodeId,
     incarnation: u64,
     waiting: Mutex<Waiting>,
+    /// There is room again, for a router that has asked for it.
+    room: Notify,
 }
 
 /// Invariant: the first of `answers` is there. The log has this node's proposals in the order of their
@@ -32,6 +37,11 @@ struct Waiting {
     answers: VecDeque<Option<Waiter>>,
     /// Those that are there.
     count: usize,
+    /// Of their proposals.
+    bytes: usize,
+    window: Window,
+    /// The router waits for room.
+    is_short: bool,
 }
 
 /// Where an answer goes.
@@ -40,10 +50,13 @@ struct Waiter {
     tag: u64,
     /// When the router took what is to be answered.
     taken: Instant,
+    /// Of the proposal.
+    bytes: usize,
 }
 
 impl Waiting {
     fn add(&mut self, waiter: Waiter) -> u64 {
+        self.bytes += waiter.bytes;
         self.answers.push_back(Some(waiter));
         self.count += 1;
         self.first + self.answers.len() as u64 - 1
@@ -53,6 +66,7 @@ impl Waiting {
         let at = usize::try_from(request.checked_sub(self.first)?).ok()?;
         let found = self.answers.get_mut(at)?.take()?;
         self.count -= 1;
+        self.bytes -= found.bytes;
         while let Some(None) = self.answers.front() {
             self.answers.pop_front();
             self.first += 1;
@@ -65,9 +79,16 @@ impl Waiting {
         at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
+    /// There is room, and the router waits for it.
+    fn has_room_at_last(&mut self) -> bool {
+        self.is_short
+            && self.window.room(self.count, self.bytes).is_some()
+            && std::mem::take(&mut self.is_short)
+    }
+
     fn take_all(&mut self) -> impl Iterator<Item = Waiter> + use<> {
         self.first += self.answers.len() as u64;
-        self.count = 0;
+        (self.count, self.bytes) = (0, 0);
         std::mem::take(&mut self.answers).into_iter().flatten()
     }
 }
@@ -76,13 +97,15 @@ impl Pending {
     /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken
     /// for its own.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
-        let waiting = Waiting { first: 1, answers: VecDeque::new(), count: 0 };
-        Pending { node, incarnation, waiting: Mutex::new(waiting) }
+        let (answers, window) = (VecDeque::new(), Window::default());
+        let waiting = Waiting { first: 1, answers, count: 0, bytes: 0, window, is_short: false };
+        Pending { node, incarnation, waiting: Mutex::new(waiting), room: Notify::new() }
     }
 
-    /// Notes where the answer goes, and gives the proposal its origin. `taken`: now, within a batch.
-    pub fn register(&self, outbox: Outbox, tag: u64, taken: Instant) -> Origin {
-        let request = self.waiting.lock().add(Waiter { outbox, tag, taken });
+    /// Notes where the answer to a proposal of so many bytes goes, and gives it its origin. `taken`: now,
+    /// within a batch.
+    pub fn register(&self, outbox: Outbox, tag: u64, bytes: usize, taken: Instant) -> Origin {
+        let request = self.waiting.lock().add(Waiter { outbox, tag, taken, bytes });
         Origin { node: self.node, incarnation: self.incarnation, request }
     }
 
@@ -97,8 +120,17 @@ impl Pending {
         if applied.origin.node != self.node || applied.origin.incarnation != self.incarnation {
             return None;
         }
-        let found = self.waiting.lock().take(applied.origin.request);
-        let Waiter { outbox, tag, taken } = found?;
+        let (waiter, has_room) = {
+            let mut waiting = self.waiting.lock();
+            let waiter = waiting.take(applied.origin.request)?;
+            let (took, is_short) = (answered.saturating_since(waiter.taken), waiting.is_short);
+            waiting.window.answered(took, is_short, answered);
+            (waiter, waiting.has_room_at_last())
+        };
+        if has_room {
+            self.room.notify_one();
+        }
+        let Waiter { outbox, tag, taken, .. } = waiter;
         debug_assert!(taken <= answered, "what is answered was taken before");
         let way = Way { taken, entry, answered, path: command.take_path() };
         outbox.push(Message::Applied { tag, answer: Box::new(Answer { applied, way: Some(way) }) });
@@ -108,6 +140,7 @@ impl Pending {
     /// Tells everybody who waits that the outcome cannot be known. Returns how many proposals that were.
     pub fn give_up_all(&self) -> usize {
         let given_up = self.waiting.lock().take_all();
+        self.room.notify_one();
         let mut count = 0;
         for Waiter { outbox, .. } in given_up {
             outbox.push(Message::Lost);
@@ -123,6 +156,24 @@ impl Pending {
         held.retain(|batch| !batch.is_empty());
         let kept: usize = held.iter().map(Vec::len).sum();
         waiting.count.checked_sub(kept).expect("Invariant: no proposal is held twice")
+    }
+
+    /// What may be registered now. `None`: nothing; [`Self::room`] ends when something may.
+    pub(super) fn room_now(&self) -> Option<Room> {
+        let mut waiting = self.waiting.lock();
+        let room = waiting.window.room(waiting.count, waiting.bytes);
+        waiting.is_short = room.is_none();
+        room
+    }
+
+    /// Waits until there may be room again. Cancel safe.
+    pub(super) async fn room(&self) {
+        self.room.notified().await;
+    }
+
+    /// Another node leads, or this one in another term.
+    pub(super) fn leader_changed(&self) {
+        self.waiting.lock().window.leader_changed();
     }
 
     /// How many wait.
@@ -168,7 +219,7 @@ mod tests {
     fn everybody_is_told_once_in_whatever_order_the_answers_come() {
         let (outbox, mut inbox) = outbox::channel();
         let pending = Pending::new(NodeId(1), 7);
-        let register = |tag| pending.register(outbox.clone(), tag, time::now());
+        let register = |tag| pending.register(outbox.clone(), tag, 100, time::now());
         let origins: Vec<Origin> = (1..=4).map(register).collect();
         assert_eq!(origins.iter().map(|origin| origin.request).collect::<Vec<_>>(), [1, 2, 3, 4]);
         for at in [2, 0, 0, 1, 2] {
@@ -185,12 +236,12 @@ mod tests {
     fn what_was_given_up_is_answered_no_more_and_what_comes_then_is() {
         let (outbox, mut inbox) = outbox::channel();
         let pending = Pending::new(NodeId(1), 7);
-        let register = |tag| pending.register(outbox.clone(), tag, time::now());
+        let register = |tag| pending.register(outbox.clone(), tag, 100, time::now());
         let before: Vec<Origin> = (1..=3).map(register).collect();
         answer(&pending, before[1]);
         assert_eq!(pending.give_up_all(), 2);
         assert!(pending.is_empty());
-        let after = pending.register(outbox, 4, time::now());
+        let after = pending.register(outbox, 4, 100, time::now());
         assert_eq!(after.request, 4, "a number is never given twice");
         before.iter().for_each(|origin| answer(&pending, *origin));
         answer(&pending, after);

@@ -6,16 +6,18 @@
 //! their clients come back and look. What was certainly not handed over is held and goes to the next leader.
 //!
 //! Invariant: proposals of one connection reach the log in order, without gaps: either all that are held go
-//! on, or all are given up.
+//! on, or all are given up. Invariant: beyond what one batch takes, writes wait in the fair queue, and only
+//! as many are under way as the window allows, so no connection waits long for the writes of others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::batching::{TermBatch, weight};
+use rowlock_consensus::batching::{TermBatch, weight_of};
 use rowlock_consensus::peer::forward::SendError;
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -23,12 +25,14 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, FAIR_QUEUE_MAX};
 use rowlock_types::metrics::{Metrics, Stage};
 use tokio::sync::mpsc;
 
 use super::Submission;
+use super::fair_queue::FairQueue;
 use super::pending::Pending;
+use super::window::Room;
 use super::yield_to_ready::yield_to_ready;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
@@ -42,7 +46,7 @@ pub struct Router {
     /// This node.
     pub me: NodeId,
     /// From the connections.
-    pub submissions: mpsc::Receiver<Submission>,
+    pub submissions: Submissions,
     /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Who waits.
@@ -53,6 +57,57 @@ pub struct Router {
     pub peers: PeerPool,
     /// Counters.
     pub metrics: Arc<Metrics>,
+}
+
+/// What connections have submitted.
+pub struct Submissions {
+    arriving: mpsc::Receiver<Submission>,
+    waiting: FairQueue<Submission>,
+}
+
+impl Submissions {
+    /// Those that come out of this channel.
+    pub fn new(arriving: mpsc::Receiver<Submission>) -> Submissions {
+        Submissions { arriving, waiting: FairQueue::default() }
+    }
+
+    /// Waits for one that arrives, if another one may be taken. `None`: there will be none. Cancel safe.
+    async fn arrival(&mut self) -> Option<Submission> {
+        if self.waiting.len() >= FAIR_QUEUE_MAX {
+            return std::future::pending().await;
+        }
+        self.arriving.recv().await
+    }
+
+    fn wait(&mut self, submission: Submission) {
+        let bytes = weight_of(&submission.command, &submission.identities);
+        self.waiting.push(submission.reply_to.key(), bytes, submission);
+    }
+
+    /// Has all that have arrived wait for their turns.
+    fn wait_all(&mut self) {
+        while self.waiting.len() < FAIR_QUEUE_MAX
+            && let Ok(next) = self.arriving.try_recv()
+        {
+            self.wait(next);
+        }
+    }
+
+    /// The first one of a batch of so many commands. In it are all that have arrived, or those whose turns
+    /// come.
+    fn first(&mut self, arrived: Option<Submission>, most: usize) -> Option<Submission> {
+        if self.waiting.is_empty() && self.arriving.len() < most {
+            return arrived;
+        }
+        arrived.into_iter().for_each(|arrived| self.wait(arrived));
+        self.wait_all();
+        self.waiting.pop_within(usize::MAX)
+    }
+
+    /// The next one of a batch that has room for so many bytes.
+    fn next(&mut self, room: usize) -> Option<Submission> {
+        if self.waiting.is_empty() { self.arriving.try_recv().ok() } else { self.waiting.pop_within(room) }
+    }
 }
 
 /// Where proposals go at the moment.
@@ -97,6 +152,13 @@ impl Router {
             if !blocked && !held.0.is_empty() {
                 wait = !self.send_held(&mut route, &mut held).await;
             }
+            let takes = !blocked && held.0.is_empty();
+            let waiting = takes && !self.submissions.waiting.is_empty();
+            if waiting && let Some(room) = self.pending.room_now() {
+                self.gather(None, room, &mut held);
+                busy::end_turn_if_over().await;
+                continue;
+            }
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
@@ -111,11 +173,14 @@ impl Router {
                     self.pending.keep_awaited(&mut held.0);
                     route = self.open_route(view);
                 },
-                first = self.submissions.recv(), if !blocked && held.0.is_empty() => match first {
+                () = self.pending.room(), if waiting => {}
+                first = self.submissions.arrival(), if takes => match first {
                     Some(first) => {
                         yield_to_ready().await;
-                        let batch = self.gather(first);
-                        held.0.extend((!batch.is_empty()).then_some(batch));
+                        match self.pending.room_now() {
+                            Some(room) => self.gather(Some(first), room, &mut held),
+                            None => self.submissions.wait(first),
+                        }
                     }
                     None => return,
                 },
@@ -125,6 +190,7 @@ impl Router {
 
     /// Whatever an old leader may have is lost from sight. If all that waits is still held here, nothing is.
     fn leader_changed(&self, held: &mut Held) {
+        self.pending.leader_changed();
         if mutant::is(Mutant::ForgetWhoWaits) {
             *held = Held::default();
             return;
@@ -160,19 +226,25 @@ impl Router {
         }
     }
 
-    /// Takes what is waiting, within a batch's bounds, and registers it for its answer.
-    fn gather(&mut self, first: Submission) -> Vec<Proposal> {
-        let mut batch = Vec::with_capacity(BATCH_MAX_COMMANDS.min(1 + self.submissions.len()));
+    /// Takes what is waiting, within the bounds of a batch and of the window, and registers it for its answer.
+    /// Holds the batch.
+    fn gather(&mut self, arrived: Option<Submission>, room: Room, held: &mut Held) {
+        let (most, most_bytes) = (room.commands.min(BATCH_MAX_COMMANDS), room.bytes.min(BATCH_MAX_BYTES));
+        let mut next = self.submissions.first(arrived, most);
+        let waiting = self.submissions.waiting.len() + self.submissions.arriving.len();
+        let mut batch = Vec::with_capacity(most.min(1 + waiting));
         let (mut bytes, now) = (0, time::now());
-        self.metrics.stage_seconds.record(Stage::Queue, now.saturating_since(first.received));
-        let mut next = Some(first);
+        if let Some(first) = &next {
+            self.metrics.stage_seconds.record(Stage::Queue, now.saturating_since(first.received));
+        }
         while let Some(submission) = next {
             // One that has lost an earlier write may not have a later one done: its client sends both again,
             // and the order would be wrong.
             if submission.reply_to.has_lost() {
                 rare::taken(Rare::WriterGone);
             } else if !is_attach_of_nobody(&submission) {
-                let origin = self.pending.register(submission.reply_to, submission.tag, now);
+                let more = weight_of(&submission.command, &submission.identities);
+                let origin = self.pending.register(submission.reply_to, submission.tag, more, now);
                 batch.push(Proposal {
                     origin,
                     session: submission.session,
@@ -180,16 +252,20 @@ impl Router {
                     identities: submission.identities,
                     command: submission.command,
                 });
-                bytes += batch.last().map_or(0, weight);
+                bytes += more;
             }
-            let full = batch.len() >= BATCH_MAX_COMMANDS || bytes >= BATCH_MAX_BYTES;
-            next = if full { None } else { self.submissions.try_recv().ok() };
+            busy::spend(Work::Command, 1);
+            let full = batch.len() >= most || bytes >= most_bytes;
+            if full {
+                self.submissions.wait_all();
+            }
+            next = if full { None } else { self.submissions.next(most_bytes - bytes) };
         }
         if mutant::is(Mutant::ReorderBatch) {
             batch.reverse();
         }
         self.metrics.proposals_total.add(batch.len() as u64);
-        batch
+        held.0.extend((!batch.is_empty()).then_some(batch));
     }
 
     /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its
@@ -271,13 +347,17 @@ async fn next_event(route: &mut Route) -> ForwardEvent {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use rowlock_consensus::batching::weight;
     use rowlock_consensus::peer::{Identity, PeerError};
     use rowlock_env::task::TaskGroup;
-    use rowlock_proto::SessionId;
+    use rowlock_proto::request::SetData;
+    use rowlock_proto::{SessionId, Version};
     use rowlock_state::command::{Attachment, Command};
+    use rowlock_types::limits::PROPOSER_QUEUE_MAX;
 
     use super::*;
-    use crate::delivery::outbox::{self, Inbox, Message};
+    use crate::delivery::outbox::{self, Inbox, Message, Outbox};
 
     const LEADER: NodeId = NodeId(2);
 
@@ -285,7 +365,7 @@ mod tests {
         let us = Identity { cluster: "test".to_owned(), node: NodeId(1) };
         Router {
             me: us.node,
-            submissions: mpsc::channel(1).1,
+            submissions: Submissions::new(mpsc::channel(1).1),
             leadership: watch::channel(Leadership::default()).1,
             pending: Arc::new(Pending::new(us.node, 7)),
             batcher: mpsc::channel(1).0,
@@ -299,7 +379,7 @@ mod tests {
         let one = |number| {
             let (reply_to, inbox) = outbox::channel();
             let proposal = Proposal {
-                origin: router.pending.register(reply_to, number, time::now()),
+                origin: router.pending.register(reply_to, number, 100, time::now()),
                 session: SessionId(1),
                 attachment: Attachment(1),
                 identities: Default::default(),
@@ -376,5 +456,74 @@ mod tests {
         assert_eq!(requests(&held), [1, 2, 3, 4]);
         assert_eq!(heard(&mut waiting), [false, false]);
         assert_eq!(router.pending.len(), 4);
+    }
+
+    fn set(by: &Outbox, session: i64, data: &Bytes) -> Submission {
+        let data = Some(data.clone());
+        let set = SetData { path: "/x".to_owned(), data, version: Version::ANY };
+        Submission {
+            session: SessionId(session),
+            attachment: Attachment(1),
+            identities: Default::default(),
+            command: Command::SetData(set),
+            reply_to: by.clone(),
+            tag: 0,
+            received: time::now(),
+        }
+    }
+
+    /// In which batch, from 1 on, the write of a quiet client is that comes behind those of the others.
+    fn batch_of_the_quiet_one(others: i64, each: usize, bytes: usize) -> usize {
+        const QUIET: SessionId = SessionId(0);
+        let (submit, arriving) = mpsc::channel(PROPOSER_QUEUE_MAX);
+        let mut router = Router { submissions: Submissions::new(arriving), ..router() };
+        let (small, data) = (Bytes::from_static(&[0; 10]), Bytes::from(vec![0; bytes]));
+        let clients: Vec<_> = (0..=others).map(|_| outbox::channel()).collect();
+        for _ in 0..each {
+            for session in 1..=others {
+                let by = &clients[usize::try_from(session).expect("few")].0;
+                assert!(submit.try_send(set(by, session, &data)).is_ok());
+            }
+        }
+        assert!(submit.try_send(set(&clients[0].0, QUIET.0, &small)).is_ok());
+        for batch in 1.. {
+            let mut held = Held::default();
+            let first = router.submissions.arriving.try_recv().ok();
+            let room = router.pending.room_now().expect("all has been answered");
+            router.gather(first, room, &mut held);
+            let proposals = held.0.pop_front().expect("there is more");
+            let sum: usize = proposals.iter().map(weight).sum();
+            assert!(proposals.len() <= BATCH_MAX_COMMANDS && sum < BATCH_MAX_BYTES + bytes, "{sum}");
+            if proposals.iter().any(|proposal| proposal.session == QUIET) {
+                return batch;
+            }
+            router.pending.give_up_all();
+        }
+        unreachable!("it is in one of them")
+    }
+
+    #[test]
+    fn a_quiet_clients_write_is_in_the_next_batch_but_one_whatever_others_submit() {
+        assert_eq!(batch_of_the_quiet_one(30, 34, 10), 1, "behind 1,020 small ones");
+        assert_eq!(batch_of_the_quiet_one(8, 60, 900_000), 2, "behind 480 large ones");
+        assert_eq!(batch_of_the_quiet_one(1, 1_000, 100_000), 1, "behind one that sends much");
+    }
+
+    #[test]
+    fn writes_beyond_the_window_wait_until_others_are_answered() {
+        let (submit, arriving) = mpsc::channel(PROPOSER_QUEUE_MAX);
+        let mut router = Router { submissions: Submissions::new(arriving), ..router() };
+        let (outbox, _inbox) = outbox::channel();
+        for _ in 0..PROPOSER_QUEUE_MAX {
+            assert!(submit.try_send(set(&outbox, 1, &Bytes::new())).is_ok());
+        }
+        let mut held = Held::default();
+        while let Some(room) = router.pending.room_now() {
+            router.gather(None, room, &mut held);
+        }
+        assert_eq!(router.pending.len(), BATCH_MAX_COMMANDS, "the window at the beginning");
+        assert_eq!(router.submissions.waiting.len(), PROPOSER_QUEUE_MAX - BATCH_MAX_COMMANDS);
+        router.pending.give_up_all();
+        assert!(router.pending.room_now().is_some());
     }
 }

@@ -1,5 +1,8 @@
 //! What has happened to some locks since a change, for those who go on watching them.
 
+use std::sync::Arc;
+
+use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
 use rowlock_history::{Entry, Filter, Key, Unavailable};
 use rowlock_proto::Zxid;
@@ -12,6 +15,7 @@ use super::Reports;
 use super::access::Known;
 use super::history::item;
 use super::question::Scope;
+use crate::delivery::lock_feed::{Happened, Line};
 
 /// Entries of a page of the history.
 const PAGE: usize = 1_000;
@@ -46,7 +50,9 @@ impl Reports {
         let (mut found, missing) = self.read_back(scope, span, deadline).await;
         found.reverse();
         assert!(found.len() <= API_WATCH_PAST_MAX, "the past is bounded");
-        Past { entries: shown(found.iter(), frozen.machine(), scope, who), missing }
+        let mut may_see = visible(frozen.machine(), scope, who);
+        let shown = found.iter().filter(|(_, entry)| may_see(entry));
+        Past { entries: shown.map(|(key, entry)| item(*key, entry)).collect(), missing }
     }
 
     /// The newest first.
@@ -92,21 +98,29 @@ impl Reports {
     }
 }
 
-/// Those that `who` may see, by the permissions of their time and the present ones of the locks.
+/// Which entries `who` may see, by the permissions of their time and the present ones of the locks.
+fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl FnMut(&Entry<'_>) -> bool {
+    let mut known = Known::default();
+    move |entry| {
+        busy::spend(Work::Row, 1);
+        match entry {
+            Entry::Gap(_) => true,
+            Entry::Lock(record) => {
+                scope.has(&record.lock)
+                    && record.readers.include(who)
+                    && known.may_see(machine, &record.lock, who)
+            }
+        }
+    }
+}
+
+/// Those that `who` may see.
 pub(crate) fn shown<'a>(
-    entries: impl Iterator<Item = &'a (Key, Entry<'static>)>,
+    events: impl Iterator<Item = &'a Happened>,
     machine: &Machine,
     scope: &Scope,
     who: &[Id],
-) -> Vec<HistoryEntry> {
-    let mut known = Known::default();
-    let mut is_shown = |entry: &Entry<'_>| match entry {
-        Entry::Gap(_) => true,
-        Entry::Lock(record) => {
-            scope.has(&record.lock)
-                && record.readers.include(who)
-                && known.may_see(machine, &record.lock, who)
-        }
-    };
-    entries.filter(|(_, entry)| is_shown(entry)).map(|(key, entry)| item(*key, entry)).collect()
+) -> Vec<Arc<Line>> {
+    let mut may_see = visible(machine, scope, who);
+    events.filter(|event| may_see(&event.at.1)).map(|event| event.line(item)).collect()
 }

@@ -2,6 +2,9 @@
 //!
 //! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered,
 //! write all of it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
+//!
+//! Invariant: a turn of the task ends soon after `env::busy` says that it is over, whatever the client sends
+//! (`env::turnstile` says how long it is, and when the next one comes).
 
 use std::future::poll_fn;
 use std::io;
@@ -12,7 +15,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rowlock_env::busy;
 use rowlock_env::net::Stream;
+use rowlock_env::task;
 use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::{SessionId, frame};
 use rowlock_tls::Keeper;
@@ -128,6 +133,16 @@ struct Talk {
     conversation: Conversation,
 }
 
+/// What a round has come to.
+enum Round {
+    /// The client's next bytes, or the node, are to be waited for.
+    Done,
+    /// There is more to do in the next turn.
+    TurnOver,
+    /// The proposer has no room for this. When it has been submitted, the round is to be done again.
+    Full(Box<Submission>),
+}
+
 /// What a connection has waited for.
 enum Event {
     /// The time that it had set.
@@ -197,8 +212,14 @@ impl Talk {
         let mut timer = pin!(time::sleep_until(wake_at));
         let end = loop {
             match self.round(now) {
-                Ok(None) => {}
-                Ok(Some(submission)) => match Box::pin(self.wait_and_submit(submission)).await {
+                Ok(Round::Done) => {}
+                // What is left to do is bounded by what was read at once: the timer can wait.
+                Ok(Round::TurnOver) => {
+                    task::give_way().await;
+                    now = time::now();
+                    continue;
+                }
+                Ok(Round::Full(submission)) => match Box::pin(self.wait_and_submit(submission)).await {
                     Ok(()) => {
                         now = time::now();
                         continue;
@@ -356,37 +377,39 @@ impl Talk {
         }
     }
 
-    /// Does everything that can be done without waiting; all of it counts as done `now`. Gives what the
-    /// proposer has no room for: when it has been submitted, the round is to be done again.
-    fn round(&mut self, now: Instant) -> Result<Option<Box<Submission>>, EndReason> {
+    /// Does everything that can be done without waiting, within a turn; all of it counts as done `now`.
+    fn round(&mut self, now: Instant) -> Result<Round, EndReason> {
         let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
         loop {
             conversation.take_messages(inbox, now);
             let mut progress = 0;
-            while conversation.accepts() {
+            while conversation.accepts() && !busy::turn_is_over() {
                 let Some(frame) = frame::split(&mut wire.input, limits::CLIENT_FRAME_MAX_BYTES)? else {
                     break;
                 };
                 progress += 1;
                 conversation.receive(frame, now);
-                if let full @ Some(_) = submit_all(context, conversation)? {
-                    return Ok(full);
+                if let Some(full) = submit_all(context, conversation)? {
+                    return Ok(Round::Full(full));
                 }
             }
             progress += conversation.answer(inbox, now);
-            if let full @ Some(_) = submit_all(context, conversation)? {
-                return Ok(full);
+            if let Some(full) = submit_all(context, conversation)? {
+                return Ok(Round::Full(full));
             }
-            let was_full = conversation.is_full();
-            if progress == 0 || was_full {
+            let (was_full, is_over) = (conversation.is_full(), busy::turn_is_over());
+            if progress == 0 || was_full || is_over {
                 let written = wire.try_write(&mut conversation.output)?;
                 context.metrics.bytes_sent_total.add(written as u64);
                 if let Some(end) = conversation.take_end() {
                     return Err(end);
                 }
+                if is_over {
+                    return Ok(Round::TurnOver);
+                }
                 if !was_full || conversation.is_full() {
-                    return Ok(None);
+                    return Ok(Round::Done);
                 }
             }
         }
@@ -402,7 +425,9 @@ impl Talk {
                 biased;
                 sent = &mut sending => return sent.map_err(|_| EndReason::Stopping),
                 () = inbox.ready() => {
-                    conversation.take_messages(inbox, time::now());
+                    while !conversation.take_messages(inbox, time::now()) {
+                        task::give_way().await;
+                    }
                     if let Some(end) = conversation.take_broken_off() {
                         return Err(end);
                     }
@@ -429,6 +454,8 @@ fn submit_all(
 
 #[cfg(test)]
 mod tests {
+    use rowlock_env::turnstile::PASS_BYTES;
+
     use super::*;
 
     fn size_of_future<A, F>(_: fn(A) -> F) -> usize {
@@ -438,8 +465,9 @@ mod tests {
     #[test]
     fn a_connection_at_rest_fits_two_small_blocks_of_memory() {
         // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator gives blocks of 384 and
-        // 448.
-        assert!(size_of_future(Connection::serve) + 104 <= 384, "{}", size_of_future(Connection::serve));
+        // 448. What the turnstile needs has a block of 32 bytes.
+        let task = size_of_future(Connection::serve) + PASS_BYTES;
+        assert!(task + 104 <= 384, "{task}");
         assert!(size_of::<Talk>() <= 448, "{}", size_of::<Talk>());
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
@@ -169,6 +170,7 @@ impl Conversation {
         self.peer.stats.received.fetch_add(1, Relaxed);
         self.shared.stats.received.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_received_total.inc();
+        busy::spend(Work::Frame, 1);
         self.frame_bytes = frame.len();
         self.note_first_requests();
         let read = decode::request(frame);
@@ -340,17 +342,17 @@ impl Conversation {
     }
 
     /// Takes what is in the inbox, one message after another: events become output, and so do answers whose
-    /// turn has come. So events and the replies to writes go out in the order of their changes.
-    pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) {
-        let mut messages = std::mem::take(&mut self.messages);
-        if inbox.take(&mut messages).is_err() {
+    /// turn has come. So events and the replies to writes go out in the order of their changes. False: the
+    /// turn is over, and there may be more.
+    pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) -> bool {
+        if self.messages.is_empty() && inbox.take(&mut self.messages).is_err() {
             self.over(EndReason::Slow("too much waited"));
         }
         if mutant::is(Mutant::EventAfterReply) {
-            messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
+            self.messages.make_contiguous().sort_by_key(|message| matches!(message, Message::Event(_)));
         }
         let mut is_first = true;
-        for message in messages.drain(..) {
+        while let Some(message) = self.messages.pop_front() {
             match message {
                 Message::Event(frame) => self.put_event(&frame),
                 Message::Applied { tag, answer } => {
@@ -365,8 +367,11 @@ impl Conversation {
                 Message::Lost => self.over(EndReason::Lost),
                 Message::Close(reason) => self.told_to_close(reason),
             }
+            if busy::turn_is_over() {
+                return false;
+            }
         }
-        self.messages = messages;
+        true
     }
 
     fn touched(&mut self) {
@@ -384,15 +389,16 @@ impl Conversation {
         self.begin_reconfig();
         self.begin_operation();
         answered += self.begin_report(inbox, now);
-        if self.read_may_run() {
+        if self.read_may_run() && self.messages.is_empty() {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
-            if !mutant::is(Mutant::EventAfterReply) {
-                self.take_messages(inbox, now);
-            }
-            while answered < READS_PER_LOCK && self.read_may_run() {
+            let all_taken = mutant::is(Mutant::EventAfterReply) || self.take_messages(inbox, now);
+            while all_taken && answered < READS_PER_LOCK && self.read_may_run() {
                 self.answer_read(&state, now);
                 answered += 1 + self.answer_settled(now);
+                if busy::turn_is_over() {
+                    break;
+                }
             }
         }
         let outstanding = (self.queue.len() + self.pings.len()) as u64;
@@ -429,6 +435,7 @@ impl Conversation {
             identities: &self.identities,
             whereabouts: Whereabouts { status, config, door: self.peer.door },
         };
+        busy::spend(Work::Read, 1);
         self.note_slow_read(&pending, &request, now);
         let Answer { events, result, then } = reader.answer(request);
         for event in events {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::busy::{self, Work};
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
@@ -64,6 +65,7 @@ pub(super) fn authenticated(
 ) -> Result<Arc<[Id]>, AuthFailed> {
     let proven = match scheme {
         "digest" => {
+            busy::spend(Work::Hash, 1);
             let digest = digest_identity(&String::from_utf8_lossy(auth));
             let is_super = super_digest.is_some_and(|s| same_secret(s.as_bytes(), digest.id.as_bytes()));
             let superuser = is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() });
@@ -79,6 +81,7 @@ pub(super) fn authenticated(
 /// Whether the packet presents the superuser's name, and if so, whether its password is right.
 pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&str>) -> Option<bool> {
     let expected = super_digest.filter(|_| scheme == "digest" && auth.starts_with(b"super:"))?;
+    busy::spend(Work::Hash, 1);
     let digest = digest_identity(&String::from_utf8_lossy(auth));
     Some(same_secret(expected.as_bytes(), digest.id.as_bytes()))
 }

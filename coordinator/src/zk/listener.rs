@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::busy;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_env::turnstile::Class;
 use rowlock_tls::Keeper;
 use rowlock_types::limits;
 
@@ -128,7 +130,10 @@ impl Listener {
                 biased;
                 () = shutdown.wait() => return,
                 came = listener.accept() => match came {
-                    Ok((stream, _)) => accepted(stream),
+                    Ok((stream, _)) => {
+                        accepted(stream);
+                        busy::end_turn_if_over().await;
+                    }
                     Err(error) => {
                         if let Some(suppressed) = self.shared.may_complain() {
                             tracing::warn!(%error, suppressed, "cannot accept a client; raise the limit of open files if it is reached");
@@ -168,10 +173,15 @@ impl Listener {
             }
         };
         let shared = self.shared.clone();
+        let stile = &context.registry.turnstile;
         match keeper.cloned() {
-            None => tasks.spawn("client connection", connection::run(shared, stream, peer, inbox)),
+            None => {
+                let connection = connection::run(shared, stream, peer, inbox);
+                tasks.spawn("client connection", stile.turns(Class::Client, connection));
+            }
             Some(keeper) => {
-                tasks.spawn("client connection", connection::run_secured(shared, keeper, stream, peer, inbox))
+                let connection = connection::run_secured(shared, keeper, stream, peer, inbox);
+                tasks.spawn("client connection", stile.turns(Class::Client, connection));
             }
         }
     }

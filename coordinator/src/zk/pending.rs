@@ -13,6 +13,7 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
+use rowlock_types::limits::{WRITES_OF_CONNECTION_MAX, WRITES_OF_CONNECTION_MAX_BYTES};
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
@@ -88,6 +89,8 @@ pub(super) struct Queue {
     last_tag: u64,
     /// So many requests from the front on are neither held nor behind a read.
     released: usize,
+    /// Submitted and not answered: how many, and bytes of their frames.
+    submitted: (usize, usize),
 }
 
 impl Queue {
@@ -106,6 +109,10 @@ impl Queue {
 
     /// The next held write that may be submitted.
     pub(super) fn release(&mut self) -> Option<Released> {
+        let (writes, bytes) = self.submitted;
+        if writes >= WRITES_OF_CONNECTION_MAX || bytes >= WRITES_OF_CONNECTION_MAX_BYTES {
+            return None;
+        }
         while let Some(pending) = self.requests.get_mut(self.released) {
             match &mut pending.what {
                 What::Read(_)
@@ -122,6 +129,8 @@ impl Queue {
                     match std::mem::replace(&mut pending.what, waiting) {
                         What::Held { command, identities, .. } => {
                             let (tag, received) = (self.last_tag, pending.received);
+                            self.submitted.0 += 1;
+                            self.submitted.1 += pending.bytes;
                             return Some(Released { tag, command, identities, received });
                         }
                         _ => unreachable!("looked at above"),
@@ -163,6 +172,10 @@ impl Queue {
         self.released = self.released.saturating_sub(1);
         let pending = self.requests.pop_front()?;
         self.bytes -= pending.bytes;
+        if let What::Write { .. } = pending.what {
+            self.submitted.0 -= 1;
+            self.submitted.1 -= pending.bytes;
+        }
         Some(pending)
     }
 
@@ -264,7 +277,7 @@ impl Queue {
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.answers.clear();
-        (self.released, self.bytes) = (0, 0);
+        (self.released, self.bytes, self.submitted) = (0, 0, (0, 0));
     }
 
     pub(super) fn len(&self) -> usize {

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use md5::{Digest, Md5};
+use rowlock_env::busy::{self, Work};
 
 use super::identity::same_secret;
 
@@ -98,6 +99,7 @@ fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> R
 /// The response value of RFC 2831, 2.1.2.1: the client's with the method AUTHENTICATE, the server's without
 /// one.
 fn answer(given: &Directives, user: &str, password: &str, method: &str) -> String {
+    busy::spend(Work::Hash, 1);
     let of = |key: &str| given.get(key).map_or("", String::as_str);
     let mut secret = Md5::new();
     for (i, part) in [user, of("realm"), password].into_iter().enumerate() {

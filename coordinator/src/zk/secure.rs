@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rowlock_env::net::Stream;
 use rowlock_env::time::{self, Instant};
-use rowlock_tls::{Keeper, Secured, TlsError, looks_like_tls, refuse_plain};
+use rowlock_tls::{Hello, Keeper, Secured, TlsError, looks_like_tls, refuse_plain};
 
 use super::conversation::audit::record_tls;
 use super::end_reason::EndReason;
@@ -67,7 +67,6 @@ async fn accept(
     stream: Stream,
     deadline: Instant,
 ) -> Result<Secured, EndReason> {
-    // A handshake gets its turn only when its first byte is here: silent connections take none.
     match stream.first_byte().await? {
         None => return Err(EndReason::HungUp),
         Some(first) if looks_like_tls(first) => {}
@@ -76,13 +75,20 @@ async fn accept(
             return Err(EndReason::NoTls("it does not speak TLS".to_owned()));
         }
     }
+    // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half of
+    // it, take none.
+    let hello = match Hello::read(stream).await {
+        Ok(hello) => hello,
+        Err(TlsError::HungUp) => return Err(EndReason::HungUp),
+        Err(error) => return Err(EndReason::NoTls(error.to_string())),
+    };
     let now = time::now();
     let wait = shared.pace.lock().take_within(now, deadline.saturating_since(now));
     let Some(wait) = wait else {
         return Err(EndReason::NoTls("too many TLS handshakes at a time".to_owned()));
     };
     time::sleep(wait).await;
-    match keeper.material().clients.accept(stream).await {
+    match keeper.material().clients.answer(hello).await {
         Ok(secured) => Ok(secured),
         Err(TlsError::HungUp) => Err(EndReason::HungUp),
         Err(error) => Err(EndReason::NoTls(error.to_string())),

@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
 use rowlock_env::time::{self, Instant};
 use rowlock_types::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
@@ -89,6 +90,7 @@ impl Inbox {
     /// The next frame that is there already.
     pub(super) fn take(&mut self) -> Result<Option<Frame>, WireError> {
         let frame = self.frames.next_frame()?;
+        busy::spend(Work::Frame, u64::from(frame.is_some()));
         self.held.hold(self.frames.held_bytes());
         Ok(frame)
     }

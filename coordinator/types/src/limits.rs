@@ -51,15 +51,25 @@ pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
 pub const WATCH_BYTES_ALL: usize = 256 << 20;
 /// Bytes of one connection's watches while all of them have much. Beyond: as with more of them.
 pub const WATCH_BYTES_SMALL: usize = 16 << 10;
-/// Submissions waiting for the proposer, each of at most one client frame: a gigabyte at the very worst,
-/// while there is no leader and every client writes the largest znodes. Beyond: submitting waits, so reading
-/// from sockets stops.
+/// Submissions handed to the proposer and not looked at yet, each of at most one client frame: a gigabyte at
+/// the very worst, while there is no leader and every client writes the largest znodes. Beyond: submitting
+/// waits, so reading from sockets stops.
 pub const PROPOSER_QUEUE_MAX: usize = 1_024;
+/// Writes of one connection that are submitted and not answered. Beyond: its next ones wait with it.
+pub const WRITES_OF_CONNECTION_MAX: usize = 512;
+/// Bytes of the frames of these writes. Beyond: likewise. A single larger one still passes.
+pub const WRITES_OF_CONNECTION_MAX_BYTES: usize = 1 << 20;
+/// Submissions that wait for their turn in the proposer, as many as `WRITES_OF_CONNECTION_MAX` of 32
+/// connections. Beyond: none is taken from those handed to it, so all connections feel it.
+pub const FAIR_QUEUE_MAX: usize = 16_384;
+/// Writes of a node's clients that are on their way to the log, or in it and not applied, at most. The
+/// proposer has fewer on the way while answers take long. Beyond: they wait for their connection's turn.
+pub const WRITES_UNDER_WAY_MAX: usize = 2_048;
 /// Commands in one log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of the commands in one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
-/// Time that apply takes for itself at a stretch, but for what one entry takes more
+/// Time, or accounted work, that apply takes at a stretch, but for what one entry takes more
 /// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: other tasks of the thread come first.
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
 /// Log entries proposed and not yet committed. Beyond: the next entry waits, so batches grow.
@@ -72,14 +82,15 @@ pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
 /// How far ahead of this node's a term can be that comes from a node of its cluster. Beyond: the message is
 /// refused, since a term can never be taken back, and after the last one there is no leader.
 pub const TERM_AHEAD_MAX: u64 = 1 << 32;
-/// HTTP connections at once. Beyond: the oldest without a request gives way, else the oldest.
-pub const HTTP_CONNECTIONS_MAX: usize = 64;
+/// HTTP connections at once. Beyond: the oldest without a request gives way at once, else the oldest after
+/// `HTTP_YIELD_AFTER`; until then new ones are closed. So many, that a probe has time to send its request
+/// while thousands come in a second.
+pub const HTTP_CONNECTIONS_MAX: usize = 256;
 /// HTTP connections of one address, but loopback. Beyond: closed at once.
 pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 /// From the accept to the end of the head of an HTTP request. Beyond: the connection is closed.
 pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
-/// What an HTTP connection gets in any case before it gives way to others: a flood waits, not the requests
-/// that are here.
+/// What an HTTP connection whose request is here gets in any case before it gives way to others.
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -99,6 +110,9 @@ pub const API_WATCHES_MAX: usize = 1_000;
 pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
 /// Pause of such a stream before its client hears that it is still there.
 pub const API_WATCH_SIGN_EVERY: Duration = Duration::from_secs(15);
+/// Pause of a stream behind each piece, for each stream of the node: so all of them together are given 20,000
+/// pieces a second at most, which takes a fifth of a processor.
+pub const API_WATCH_PAUSE_PER_STREAM: Duration = Duration::from_micros(50);
 /// Lock events that a stream is given at once.
 pub const API_WATCH_BATCH: usize = 256;
 /// Past lock events that a stream begins with. Beyond: only the newest, and a gap.

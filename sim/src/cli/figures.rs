@@ -72,6 +72,9 @@ impl Figures {
             rows.push(("simulated", format!("{:.2} h, {speed:.0} simulated seconds a second", self.hours())));
             rows.push(("calls answered", counted(self.stats.acknowledged)));
             rows.push(("faults", faults(&self.stats.faults)));
+            if !self.stats.longest_wait.is_zero() {
+                rows.push(("longest wait", format!("{:.1?}, of a quiet client", self.stats.longest_wait)));
+            }
             rows.push(("rare branches", taken(&self.stats.rare)));
             rows.push(("never taken", never_taken(&self.stats.rare)));
         }

@@ -18,7 +18,7 @@ pub struct Common {
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
     /// What goes wrong: all, network, isolation, machines, power, clients, pauses, stalls, wiped, restored,
-    /// life, members, leaders, cuts, calm, over-budget [default: all; for mutants, the one that shows each
+    /// life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one that shows each
     /// soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,

@@ -72,6 +72,9 @@ fn facts(case: &Case, outcome: &Outcome) -> Vec<(String, String)> {
         facts.push(("calls answered".to_owned(), counted(stats.acknowledged)));
         facts.push(("simulated".to_owned(), format!("{:.1} s", outcome.end.0 as f64 / 1e9)));
         facts.push(("faults".to_owned(), faults(&stats.faults)));
+        if !stats.longest_wait.is_zero() {
+            facts.push(("longest wait".to_owned(), format!("{:.1?}, of a quiet client", stats.longest_wait)));
+        }
     }
     if let Some(mistake) = &case.mistake {
         facts.push(("mutant".to_owned(), mistake.to_string()));

@@ -83,7 +83,7 @@ impl Run {
     /// When all processes are gone, and the kernels have given up what they could not deliver, no connection
     /// is left.
     fn leave_no_connection(&self) -> Result<(), Stop> {
-        let everybody = self.nodes.iter().chain(&self.clients).chain([&self.operator]);
+        let everybody = self.nodes.iter().chain(&self.clients).chain([&self.operator]).chain(&self.bystander);
         everybody.copied().try_for_each(|host| self.sim.stop(host))?;
         self.sim.run_until(self.sim.now() + LAST_SEGMENTS)?;
         let open = self.sim.network().open_connections();

@@ -2,6 +2,7 @@
 
 mod data;
 mod disk;
+mod load;
 mod power;
 mod rebirth;
 mod regain;
@@ -40,6 +41,8 @@ pub struct Patients {
     pub clients: Vec<HostId>,
     /// The operator's host.
     pub operator: HostId,
+    /// Hosts that floods come from.
+    pub flooders: Vec<HostId>,
     /// The status of the nodes.
     pub statuses: NodeStatuses,
     /// Which nodes there are.
@@ -91,6 +94,9 @@ enum End {
     Rebuild(Rebirth),
     /// The log of a node that is cut off comes to rest.
     Rest(Rest),
+    /// The flood from this host is over.
+    Ebb(HostId),
+    FullSpeed(HostId),
 }
 
 /// The faults under way.
@@ -117,6 +123,8 @@ pub struct Injector {
     excused: BTreeSet<usize>,
     /// How many faults have begun or ended.
     deeds: u64,
+    /// How fast processors that are slow now were before.
+    speeds: BTreeMap<HostId, u32>,
 }
 
 /// More than any run fills.
@@ -150,6 +158,7 @@ impl Injector {
             rebirths,
             excused,
             deeds: 0,
+            speeds: BTreeMap::new(),
         }
     }
 
@@ -267,6 +276,8 @@ impl Injector {
             End::Resume(host) => self.resume(host),
             End::TrueRate(host) => self.sim.set_clock_rate(host, TRUE_RATE),
             End::FastDisk(host) => self.sim.disk(host).set_pace(1),
+            End::Ebb(host) => self.sim.kill(host)?,
+            End::FullSpeed(host) => self.speed_up(host),
             End::Room(host) => self.sim.disk(host).set_capacity(ROOM_BYTES),
             End::CutPower(place) => {
                 if let Some(armed) = self.armed.remove(&place) {
@@ -345,6 +356,7 @@ impl Injector {
             Fault::Disconnect { client } => {
                 network.reset_all(self.patients.clients[client - 1]);
             }
+            load @ (Fault::Flood { .. } | Fault::SlowProcessor { .. }) => self.begin_load(load),
             other => self.begin_on_machine(other)?,
         }
         Ok(())

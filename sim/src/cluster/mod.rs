@@ -4,7 +4,7 @@
 //! - `node`: the process of a node; `workload`: those of clients;
 //! - `witness`: turns what happens to the nodes' log into facts; `record`: collects all facts and judges
 //!   them;
-//! - `injector` (with `schedule`, `cuts`): applies the script of faults;
+//! - `injector` (with `schedule`, `cuts`, `flood`): applies the script of faults;
 //! - `rebirth`: an operator makes a new cluster from a backup, or from the last node; `revenant`: a node of
 //!   the old one;
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
@@ -21,6 +21,7 @@ mod cast;
 mod connected;
 mod contestant;
 mod cuts;
+mod flood;
 mod injector;
 mod membership;
 mod node;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_proto::{NodeId, Zxid};
@@ -34,6 +35,8 @@ struct Inner {
     watches: u64,
     acknowledged: u64,
     grants: u64,
+    /// Since when quiet clients wait for an answer, and the longest time that one has waited.
+    quiet: (BTreeMap<ClientId, Nanos>, Duration),
     /// The largest zxid that a client was answered.
     answered: Zxid,
     /// What nodes have applied: the digest behind each entry.
@@ -60,6 +63,13 @@ impl Inner {
             }
             Fact::Client { client, what: ClientFact::Ended, .. } => {
                 self.waiting.retain(|_, who| who != client);
+            }
+            Fact::Client { client, at, what: ClientFact::Waits { .. } } => {
+                self.quiet.0.insert(*client, *at);
+            }
+            Fact::Client { client, at, what: ClientFact::Served } => {
+                let since = self.quiet.0.remove(client).unwrap_or(*at);
+                self.quiet.1 = self.quiet.1.max(*at - since);
             }
             Fact::Entitled { .. } => self.grants += 1,
             Fact::Node { what: NodeFact::Applied { entry, digest, .. }, .. } => {
@@ -116,6 +126,7 @@ impl Record {
             watches,
             acknowledged,
             grants,
+            quiet: Default::default(),
             answered,
             applied,
             told,
@@ -208,6 +219,11 @@ impl Record {
     pub fn counts(&self) -> (u64, u64, u64) {
         let inner = self.inner.lock();
         (inner.facts, inner.acknowledged, inner.grants)
+    }
+
+    /// The longest time that a quiet client has waited for an answer.
+    pub fn longest_wait(&self) -> Duration {
+        self.inner.lock().quiet.1
     }
 
     /// For the client of this number.

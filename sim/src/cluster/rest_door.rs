@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use rowlock_coordinator::http::api::Direct;
+use rowlock_env::busy;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
@@ -51,12 +52,14 @@ async fn serve(listener: Listener, api: Direct) {
             continue;
         };
         visits.retain(|visit| !visit.0.is_finished());
-        let api = api.clone();
+        let answers = api.clone();
         let visit = async move {
             let mut wire = Wire::over(stream);
-            while answer_next(&mut wire, &api, address).await.is_ok() {}
+            while answer_next(&mut wire, &answers, address).await.is_ok() {
+                busy::end_turn_if_over().await;
+            }
         };
-        visits.push(Visit(task::spawn("rest-visit", visit)));
+        visits.push(Visit(task::spawn("rest-visit", api.turns(visit))));
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::Counts;
 use rowlock_env::sync::watch;
-use rowlock_world::executor::{Halt, Simulation};
+use rowlock_world::executor::{Halt, Simulation, USUAL_SPEED};
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::Happening;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connected::Watcher;
+use super::flood;
 use super::injector::{Birth, Injector, Patients};
 use super::membership::Membership;
 use super::node;
@@ -82,6 +83,26 @@ pub(super) const CLIENTS: usize = 4;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Floods of one time.
+const FLOODERS: u8 = 3;
+/// Quiet clients beside floods.
+const BYSTANDERS: usize = 3;
+
+/// The host of quiet clients, and those of floods, of a run that has any.
+fn beside_floods(sim: &Simulation, has_floods: bool) -> (Option<HostId>, Vec<HostId>) {
+    if !has_floods {
+        return (None, Vec::new());
+    }
+    let bystander = sim.add_host("bystander", "client", Ipv4Addr::new(10, 0, 4, 1));
+    let flooder = |n| {
+        let host = sim.add_host(&format!("flooder{n}"), "client", Ipv4Addr::new(10, 0, 3, n));
+        sim.network().set_window_of(host, flood::WINDOW_BYTES);
+        sim.set_speed(host, 4 * USUAL_SPEED);
+        host
+    };
+    (Some(bystander), (1..=FLOODERS).map(flooder).collect())
+}
+
 /// The clients' workload is drawn from its own random stream, so the script does not change it.
 pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
@@ -105,6 +126,7 @@ pub fn run(plan: &Plan) -> Outcome {
         facts,
         acknowledged,
         grants,
+        longest_wait: run.record.longest_wait(),
         rare: Counts::take(),
         ..Stats::default()
     };
@@ -143,6 +165,8 @@ pub(super) struct Run {
     pub(super) nodes: Vec<HostId>,
     pub(super) clients: Vec<HostId>,
     pub(super) operator: HostId,
+    /// Where quiet clients are, beside floods.
+    pub(super) bystander: Option<HostId>,
     profiles: Vec<Profile>,
     clients_live: Vec<bool>,
     pub(super) statuses: NodeStatuses,
@@ -180,11 +204,14 @@ impl Run {
         let statuses = NodeStatuses::new(nodes.len());
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
+        let has_floods = script.steps().iter().any(|step| step.fault.kind() == Kind::Flood);
+        let (bystander, flooders) = beside_floods(&sim, has_floods);
         let (desk, jobs) = Desk::new();
         let patients = Patients {
             nodes: nodes.clone(),
             clients: clients.clone(),
             operator,
+            flooders,
             statuses: statuses.clone(),
             membership: membership.clone(),
             desk: desk.clone(),
@@ -212,6 +239,7 @@ impl Run {
             nodes,
             clients,
             operator,
+            bystander,
             profiles,
             clients_live,
             statuses,
@@ -239,6 +267,7 @@ impl Run {
         (0..self.shape.nodes()).for_each(|place| self.start_node(place));
         (0..self.clients.len()).for_each(|place| self.start_client(place));
         self.start_operator();
+        self.start_bystanders();
         let faults_end = self.script.healed_at().max(self.load_ends);
         self.pass_until(faults_end)?;
         self.probes = None;
@@ -251,6 +280,7 @@ impl Run {
         self.closing.send(true);
         let mut people = self.clients.clone();
         people.push(self.operator);
+        people.extend(self.bystander);
         let sim = self.sim.clone();
         self.pass_until_or(self.sim.now() + CLOSING, move || {
             people.iter().all(|host| sim.tasks_of(*host).is_empty())
@@ -422,6 +452,17 @@ impl Run {
         let operator = Operator { sim: sim.clone(), host, membership, statuses, desk };
         sim.boot(host);
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
+    }
+
+    /// Quiet clients have the numbers after those of the others.
+    fn start_bystanders(&self) {
+        let Some(host) = self.bystander else { return };
+        self.sim.boot(host);
+        for number in 0..BYSTANDERS {
+            let journal = self.record.journal(ClientId(self.clients.len() + number));
+            let closing = self.closing.subscribe();
+            self.sim.spawn(host, "bystander", workload::stand_by(journal, self.membership.clone(), closing));
+        }
     }
 
     fn start_client(&mut self, place: usize) {

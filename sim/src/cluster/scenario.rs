@@ -42,6 +42,8 @@ pub enum Scenario {
     Leaders,
     /// Cuts of many shapes that last, most of which leave a connected quorum.
     Cuts,
+    /// Clients without measure, and processors that are slow.
+    Floods,
     /// Nothing.
     Calm,
     /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
@@ -70,6 +72,7 @@ impl Scenario {
         Scenario::Members,
         Scenario::Leaders,
         Scenario::Cuts,
+        Scenario::Floods,
         Scenario::Calm,
         Scenario::OverBudget,
     ];
@@ -91,6 +94,7 @@ impl Scenario {
             Scenario::Members => "members",
             Scenario::Leaders => "leaders",
             Scenario::Cuts => "cuts",
+            Scenario::Floods => "floods",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
         }
@@ -138,6 +142,7 @@ impl Scenario {
             M::RequestIdIgnored => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,
+            M::TurnsWithoutEnd | M::FirstComeFirstServed => Scenario::Floods,
         }
     }
 
@@ -157,6 +162,7 @@ impl Scenario {
             Scenario::Life => Mix::life(),
             Scenario::Members => Mix::members(),
             Scenario::Leaders => Mix::leaders(),
+            Scenario::Floods => Mix::floods(),
             Scenario::Cuts | Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
+use std::time::Duration;
 
 use rowlock_env::rare::Counts;
 use rowlock_world::time::Nanos;
@@ -23,6 +24,8 @@ pub struct Stats {
     pub acknowledged: u64,
     /// Locks granted by the log.
     pub grants: u64,
+    /// The longest time that a quiet client beside floods has waited for an answer.
+    pub longest_wait: Duration,
     /// Faults by kind.
     pub faults: BTreeMap<Kind, u64>,
     /// Rare branches of the code that were taken.
@@ -37,6 +40,7 @@ impl AddAssign<&Stats> for Stats {
         self.facts += other.facts;
         self.acknowledged += other.acknowledged;
         self.grants += other.grants;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.rare += &other.rare;
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use rowlock_world::time::Nanos;
+
 use crate::fault::{Fault, Kind, Script, Step, Target};
-use crate::invariants::Terms;
+use crate::invariants::{Disturbances, Terms};
 
 /// The documented bound: the rates of two clocks differ by no more (in millionths of the slower one).
 const DRIFT_MAX: i128 = 50_000;
@@ -23,6 +25,7 @@ pub(super) fn terms(script: &Script) -> Terms {
         has_faults: !script.steps().is_empty(),
         has_room: !script.steps().iter().any(|step| matches!(step.fault, Fault::DiskFull { .. })),
         hears_of_hang_ups: !script.steps().iter().any(|step| hides_hang_ups(&step.fault)),
+        disturbances: disturbances(script.steps()),
         ..Terms::default()
     };
     if script.is_over_budget() {
@@ -37,6 +40,34 @@ pub(super) fn terms(script: &Script) -> Terms {
 pub(super) fn owes_service(script: &Script) -> bool {
     let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
     !script.is_over_budget() && !script.steps().iter().any(is_reborn)
+}
+
+/// A cluster has come up by then.
+const UP: Nanos = Nanos::from_millis(3_000);
+/// A fault that has ended is felt for at most this long.
+const AFTERMATH: Duration = Duration::from_secs(8);
+
+/// When something other than load is wrong, from the cluster's beginning on.
+fn disturbances(steps: &[Step]) -> Disturbances {
+    let times = steps.iter().filter_map(|step| match step.fault {
+        Fault::Flood { .. } | Fault::SlowProcessor { .. } => None,
+        // Who comes when is open: operators do one thing after another, and nodes that have lost something
+        // wait for others.
+        Fault::AddLearner { .. }
+        | Fault::AddVoter { .. }
+        | Fault::Remove { .. }
+        | Fault::Replace { .. }
+        | Fault::Readdress { .. }
+        | Fault::Transfer { .. }
+        | Fault::Wipe { .. }
+        | Fault::RotTail { .. }
+        | Fault::Restore { .. }
+        | Fault::RestoreBackup { .. }
+        | Fault::Recover { .. }
+        | Fault::DieWaiting { .. } => Some((step.at, Nanos(u64::MAX))),
+        _ => Some((step.at, step.ends().map_or(Nanos(u64::MAX), |ends| ends + AFTERMATH))),
+    });
+    Disturbances::new([(Nanos(0), UP)].into_iter().chain(times).collect())
 }
 
 /// Whether no two clocks ever differ by more than the bound. A role may be any host, so every two changes of
@@ -119,6 +150,20 @@ mod tests {
         ] {
             assert_eq!(of(script).has_bounded_clocks, is_bounded, "{script}");
         }
+    }
+
+    #[test]
+    fn floods_and_slow_processors_disturb_no_quiet_client_and_all_other_faults_do() {
+        let is_spared = |script: &str, from, to| {
+            of(script).disturbances.spare(Nanos::from_millis(from), Nanos::from_millis(to))
+        };
+        let load = "4s flood leader by reads x1 for 5s\n4s slow-processor nodes x10 for 5s";
+        assert!(is_spared(load, 4_000, 9_000) && !is_spared(load, 2_999, 9_000));
+        let killed = "10s kill leader for 2s";
+        assert!(is_spared(killed, 4_000, 9_999) && !is_spared(killed, 9_000, 10_000));
+        assert!(!is_spared(killed, 19_000, 19_500) && is_spared(killed, 20_001, 30_000));
+        assert!(!is_spared("5s kill leader for good", 90_000, 91_000));
+        assert!(!is_spared("5s add-voter node4", 90_000, 91_000));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct Budget {
     cut_until: Vec<Nanos>,
     /// When the flush failure that is under way has been repaired.
     repaired_at: Nanos,
+    /// When the flood that is under way is over.
+    ebbs_at: Nanos,
 }
 
 impl Budget {
@@ -52,6 +54,7 @@ impl Budget {
             down_until: Vec::new(),
             cut_until: Vec::new(),
             repaired_at: Nanos(0),
+            ebbs_at: Nanos(0),
         }
     }
 
@@ -165,6 +168,15 @@ impl Budget {
     /// Links are cut for a while.
     pub(super) fn cut(&mut self, until: Nanos) {
         self.cut_until.push(until);
+    }
+
+    /// Lets a flood last from `at` to `until`, if there is none at that time: two cost a run much time.
+    pub(super) fn flood(&mut self, at: Nanos, until: Nanos) -> bool {
+        let allowed = at >= self.ebbs_at;
+        if allowed {
+            self.ebbs_at = until;
+        }
+        allowed
     }
 
     /// Lets a flush fail from `at` to `until`, if none does at that time: one after the other.

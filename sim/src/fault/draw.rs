@@ -9,6 +9,7 @@ use super::budget::Budget;
 use super::kind::Kind;
 use super::mix::Odds;
 use super::script::{CrashPoint, Down, Fault, Moment, Target};
+use super::torrent::Torrent;
 
 /// Two clocks of which one is this much faster and the other this much slower differ by less than the
 /// documented 5 %.
@@ -65,6 +66,8 @@ impl Draw {
                 Some(Fault::SlowDisk { target: self.node(), times, lasts: self.lasts(at) })
             }
             Kind::DiskFull => Some(self.disk_full(at)),
+            Kind::Flood => self.flood(at),
+            Kind::SlowProcessor => Some(self.slow_processor(at)),
             Kind::BitRot | Kind::LoseDisk | Kind::Wipe | Kind::RotTail => self.disk_loss(kind, at),
             // Its node may only be found out by the leader that has its word: nothing else may go wrong
             // meanwhile.
@@ -110,6 +113,24 @@ impl Draw {
         let target = if self.rng.chance(ALL_DISKS_PERCENT) { Target::AllNodes } else { self.node() };
         let leaves_kib = self.rng.pick(&LEFT_KIB);
         Fault::DiskFull { target, leaves_kib, lasts: self.lasts(at) }
+    }
+
+    fn slow_processor(&mut self, at: Nanos) -> Fault {
+        let times = self.rng.pick(&[2, 4, 10]);
+        Fault::SlowProcessor { target: self.node(), times, lasts: self.lasts(at) }
+    }
+
+    /// Long enough for several elections, and no longer, since a flood costs a run much time.
+    fn flood(&mut self, at: Nanos) -> Option<Fault> {
+        let lasts = self.between_ms(2_000, 5_000);
+        if !self.rng.chance(self.odds.flood) || at + lasts > self.quiet || !self.budget.flood(at, at + lasts)
+        {
+            return None;
+        }
+        let torrent = self.rng.pick(&Torrent::ALL);
+        let connections = self.rng.pick(torrent.connections());
+        let target = if self.rng.chance(30) { Target::AllNodes } else { self.node() };
+        Some(Fault::Flood { target, torrent, connections, lasts })
     }
 
     /// Another node takes the place of one whose disk is lost, if there may be one more.

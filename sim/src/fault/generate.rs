@@ -63,6 +63,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         let replacement = replacement(&mut draw, &kinds, at, &fault);
         steps.extend(breaks(&mut draw, ground, at, &fault));
         steps.extend(in_election(&mut draw, &kinds, at, &fault));
+        steps.extend(slow_in_flood(&mut draw, at, &fault));
         steps.extend(rot_found(&mut draw, at, &fault));
         steps.extend(wiped_alone(&mut draw, ground, at, &fault));
         steps.extend(away(&mut draw, mix, at, &fault));
@@ -237,6 +238,15 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
         CrashPoint::AtOnce => CrashPoint::AtOnce,
     };
     Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
+}
+
+/// What is too much for a processor depends on the processor.
+fn slow_in_flood(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
+    let Fault::Flood { lasts, .. } = *fault else { return None };
+    let times = draw.rng.pick(&[3, 10]);
+    draw.rng
+        .chance(draw.odds.slow_in_flood)
+        .then_some(Step { at, fault: Fault::SlowProcessor { target: Target::AllNodes, times, lasts } })
 }
 
 /// A disk that rots is read soon: its node is started again.

@@ -39,11 +39,13 @@ pub enum Kind {
     Disconnect,
     EndRuntime,
     ReturnFromMain,
+    Flood,
+    SlowProcessor,
 }
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 35] = [
+    pub const ALL: [Kind; 37] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -79,6 +81,8 @@ impl Kind {
         Kind::Disconnect,
         Kind::EndRuntime,
         Kind::ReturnFromMain,
+        Kind::Flood,
+        Kind::SlowProcessor,
     ];
 
     /// The word that stands for it in a script.
@@ -119,6 +123,8 @@ impl Kind {
             Kind::Disconnect => "disconnect",
             Kind::EndRuntime => "end-runtime",
             Kind::ReturnFromMain => "return-from-main",
+            Kind::Flood => "flood",
+            Kind::SlowProcessor => "slow-processor",
         }
     }
 
@@ -165,6 +171,8 @@ impl Kind {
             Kind::Disconnect => "3s disconnect client2",
             Kind::EndRuntime => "3s end-runtime client2",
             Kind::ReturnFromMain => "3s return-from-main client2 for 2s",
+            Kind::Flood => "3s flood leader by reads x60 for 4s",
+            Kind::SlowProcessor => "3s slow-processor nodes x10 for 4s",
         }
     }
 }

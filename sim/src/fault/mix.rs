@@ -47,6 +47,10 @@ pub(super) struct Odds {
     pub(super) founding: usize,
     /// One shape of cuts lasts, whatever else happens.
     pub(super) lasting: usize,
+    /// A flood that was drawn takes place. It costs much time.
+    pub(super) flood: usize,
+    /// Processors are slow while it lasts.
+    pub(super) slow_in_flood: usize,
 }
 
 impl Odds {
@@ -67,6 +71,8 @@ impl Odds {
         short_falls: 30,
         founding: 25,
         lasting: 0,
+        flood: 25,
+        slow_in_flood: 40,
     };
 }
 
@@ -236,6 +242,13 @@ impl Mix {
         ]);
         let odds = Odds { paused_client: 70, ..Odds::USUAL };
         Mix { odds, subset: true, ..mix }.at_pace(Pace::PerMinute(20))
+    }
+
+    /// Clients without measure flood nodes, whose processors are slow, and nothing else goes wrong.
+    pub fn floods() -> Self {
+        let odds = Odds { flood: 100, slow_in_flood: 60, ..Odds::USUAL };
+        let mix = Mix::only(&[Kind::Flood, Kind::Flood, Kind::Flood, Kind::SlowProcessor]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(15))
     }
 
     /// Nothing goes wrong.

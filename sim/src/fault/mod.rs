@@ -16,6 +16,7 @@ mod span;
 mod tests;
 #[cfg(test)]
 mod tests_of_generate;
+mod torrent;
 mod words;
 mod write;
 
@@ -26,3 +27,4 @@ pub use mix::{Mix, Pace};
 pub use read::ScriptError;
 pub use script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 pub use span::{read as read_span, show as show_span};
+pub use torrent::Torrent;

@@ -7,6 +7,7 @@ use rowlock_world::time::Nanos;
 use super::kind::Kind;
 use super::script::{CrashPoint, Fault, Moment, Script, Step};
 use super::span;
+use super::torrent::Torrent;
 use super::words::Words;
 use super::write::OVER_BUDGET;
 
@@ -71,6 +72,25 @@ fn disk_full(w: &mut Words<'_>) -> Result<Fault, String> {
     Ok(Fault::DiskFull { target, leaves_kib, lasts: w.lasts()? })
 }
 
+fn slow(kind: Kind, w: &mut Words<'_>) -> Result<Fault, String> {
+    let (target, times, lasts) = (w.target()?, w.number("x", "", "x20")?, w.lasts()?);
+    Ok(match kind {
+        Kind::SlowProcessor => Fault::SlowProcessor { target, times, lasts },
+        _ => Fault::SlowDisk { target, times, lasts },
+    })
+}
+
+fn flood(w: &mut Words<'_>) -> Result<Fault, String> {
+    let target = w.target()?;
+    w.expect("by")?;
+    let word = w.next("what it is made of")?;
+    let torrent = Torrent::named(word).ok_or_else(|| {
+        let words = Torrent::ALL.map(Torrent::word);
+        format!("`{word}` makes no flood; there are {}", words.join(", "))
+    })?;
+    Ok(Fault::Flood { target, torrent, connections: w.number("x", "", "x60")?, lasts: w.lasts()? })
+}
+
 fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
     let w = &mut words;
     let fault = match kind {
@@ -100,9 +120,8 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
             Fault::ClockRate { target, ppm, lasts: w.lasts()? }
         }
         Kind::ClockJump => Fault::ClockJump { target: w.target()?, by_ms: w.number("", "ms", "-30000ms")? },
-        Kind::SlowDisk => {
-            Fault::SlowDisk { target: w.target()?, times: w.number("x", "", "x20")?, lasts: w.lasts()? }
-        }
+        Kind::SlowDisk | Kind::SlowProcessor => slow(kind, w)?,
+        Kind::Flood => flood(w)?,
         Kind::SyncFailure => Fault::SyncFailure { target: w.target()?, down: w.down()? },
         Kind::DiskFull => disk_full(w)?,
         Kind::BitRot => Fault::BitRot { target: w.target()?, bits: w.number("", "bits", "3bits")? },

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 
 use super::kind::Kind;
+use super::torrent::Torrent;
 
 /// A new cluster elects a leader, and opens no session before that one has waited for the longest timeout.
 pub const NEW_CLUSTER: Duration = Duration::from_secs(14);
@@ -169,6 +170,10 @@ pub enum Fault {
     EndRuntime { client: usize },
     /// The client's program returns from `main`, whatever it is at.
     ReturnFromMain { client: usize, down: Down },
+    /// A client without measure sends this to each node that is meant, on so many connections.
+    Flood { target: Target, torrent: Torrent, connections: u16, lasts: Duration },
+    /// The processor is this many times slower, down to a tenth of the usual speed.
+    SlowProcessor { target: Target, times: u32, lasts: Duration },
 }
 
 impl Fault {
@@ -210,6 +215,8 @@ impl Fault {
             Fault::Disconnect { .. } => Kind::Disconnect,
             Fault::EndRuntime { .. } => Kind::EndRuntime,
             Fault::ReturnFromMain { .. } => Kind::ReturnFromMain,
+            Fault::Flood { .. } => Kind::Flood,
+            Fault::SlowProcessor { .. } => Kind::SlowProcessor,
         }
     }
 
@@ -232,6 +239,8 @@ impl Fault {
             | Fault::ClockRate { target, .. }
             | Fault::ClockJump { target, .. }
             | Fault::SlowDisk { target, .. }
+            | Fault::Flood { target, .. }
+            | Fault::SlowProcessor { target, .. }
             | Fault::SyncFailure { target, .. }
             | Fault::DiskFull { target, .. }
             | Fault::BitRot { target, .. }
@@ -281,6 +290,8 @@ impl Fault {
             | Fault::Pause { lasts, .. }
             | Fault::ClockRate { lasts, .. }
             | Fault::SlowDisk { lasts, .. }
+            | Fault::Flood { lasts, .. }
+            | Fault::SlowProcessor { lasts, .. }
             | Fault::DiskFull { lasts, .. }
             | Fault::Wipe { lasts, .. }
             | Fault::Readdress { lasts, .. }

@@ -42,6 +42,24 @@ fn all_faults_end_before_the_quiet_and_while_the_cluster_forms_few_begin() {
 }
 
 #[test]
+fn floods_of_all_kinds_come_one_after_another_and_most_with_slow_processors() {
+    let (mut seen, mut slow): (BTreeMap<Torrent, u32>, u32) = Default::default();
+    for seed in 0..100 {
+        let script = generate(seed, &ground(3), &Mix::floods());
+        let mut ebbs_at = Nanos(0);
+        for step in script.steps() {
+            let Fault::Flood { torrent, connections, .. } = step.fault else { continue };
+            assert!(step.at >= ebbs_at && (1..=100).contains(&connections), "seed {seed}: {step}");
+            ebbs_at = step.ends().expect("floods end");
+            *seen.entry(torrent).or_default() += 1;
+        }
+        slow += u32::from(script.steps().iter().any(|step| step.fault.kind() == Kind::SlowProcessor));
+    }
+    assert!(Torrent::ALL.iter().all(|torrent| seen[torrent] > 30), "{seen:?}");
+    assert!(slow > 90, "{slow}");
+}
+
+#[test]
 fn every_kind_appears_and_each_seed_has_some_of_them_only() {
     let mut seen: BTreeMap<Kind, u32> = BTreeMap::new();
     let mut distinct = BTreeSet::new();

@@ -75,7 +75,10 @@ impl fmt::Display for Fault {
                 write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))
             }
             Fault::ClockJump { target, by_ms } => write!(f, "{name} {target} {by_ms:+}ms"),
-            Fault::SlowDisk { target, times, lasts } => {
+            Fault::Flood { target, torrent, connections, lasts } => {
+                write!(f, "{name} {target} by {} x{connections} for {}", torrent.word(), show(*lasts))
+            }
+            Fault::SlowDisk { target, times, lasts } | Fault::SlowProcessor { target, times, lasts } => {
                 write!(f, "{name} {target} x{times} for {}", show(*lasts))
             }
             Fault::BitRot { target, bits } => write!(f, "{name} {target} {bits}bits"),

@@ -153,6 +153,10 @@ pub enum ClientFact {
     Holds { lock: Lock, token: FencingToken, mode: Mode },
     /// It no longer acts under the lock (it released it, or knows that it has lost it).
     LetGo { lock: Lock, token: FencingToken },
+    /// A quiet client has a small request, and waits for its answer.
+    Waits { request: &'static str },
+    /// It has the answer, or does not want it any more.
+    Served,
     /// A store answered a write that carried the token.
     Wrote { lock: Lock, token: FencingToken, store: Store },
     /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come

@@ -88,6 +88,8 @@ impl Lives {
             | ClientFact::Holds { .. }
             | ClientFact::LetGo { .. }
             | ClientFact::Wrote { .. }
+            | ClientFact::Waits { .. }
+            | ClientFact::Served
             | ClientFact::Ended => None,
         }
     }

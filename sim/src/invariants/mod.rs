@@ -20,6 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
+pub use self::cluster::disturbances::Disturbances;
 use self::lives::Lives;
 use crate::history::Fact;
 
@@ -75,7 +76,7 @@ impl Default for Invariants {
 }
 
 /// What a cluster's run may demand of time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe
     /// in what they have lost.
@@ -94,6 +95,10 @@ pub struct Terms {
     pub grant_within: Duration,
     /// Once everything is healed, every client's next call has its answer within this.
     pub answer_within: Duration,
+    /// Beside floods a quiet client's request is answered within this.
+    pub fair_within: Duration,
+    /// When something other than load is wrong.
+    pub disturbances: Disturbances,
 }
 
 impl Default for Terms {
@@ -107,6 +112,8 @@ impl Default for Terms {
             hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
+            fair_within: Duration::from_millis(500),
+            disturbances: Disturbances::default(),
         }
     }
 }
@@ -128,6 +135,11 @@ impl Invariants {
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
             Box::new(cluster::serves_while_a_quorum_is_connected::ServesWhileAQuorumIsConnected::default()),
+            Box::new(cluster::fair_service::FairService::within(
+                terms.fair_within,
+                terms.disturbances.clone(),
+            )),
+            Box::new(cluster::no_election_by_load::NoElectionByLoad::new(terms.disturbances.clone())),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
@@ -136,10 +148,10 @@ impl Invariants {
         if terms.has_bounded_clocks && terms.starts_with_right_clocks {
             lifelong.push(Box::new(cluster::log_time::LogTime::default()));
         }
-        Invariants { lifelong, lives: Lives::of(move || Self::of_a_life(terms)) }
+        Invariants { lifelong, lives: Lives::of(move || Self::of_a_life(&terms)) }
     }
 
-    fn of_a_life(terms: Terms) -> Vec<Box<dyn Invariant>> {
+    fn of_a_life(terms: &Terms) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),
             Box::new(fifo::Fifo::of_busy_sessions()),

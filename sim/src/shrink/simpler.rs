@@ -131,6 +131,13 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
             .filter(|by_ms| *by_ms != 0)
             .map(|by_ms| Fault::ClockJump { target: *target, by_ms })
             .collect(),
+        Fault::Flood { target, torrent, connections, lasts } if *connections > 1 => {
+            let (target, torrent, lasts) = (*target, *torrent, *lasts);
+            vec![Fault::Flood { target, torrent, connections: connections / 2, lasts }]
+        }
+        Fault::SlowProcessor { target, times, lasts } if *times > 2 => {
+            vec![Fault::SlowProcessor { target: *target, times: times / 2, lasts: *lasts }]
+        }
         Fault::SlowDisk { target, times, lasts } if *times > 2 => {
             vec![Fault::SlowDisk { target: *target, times: times / 2, lasts: *lasts }]
         }

@@ -12,6 +12,10 @@ pub type Event = Box<dyn FnOnce() + Send>;
 pub trait Heart: Send + Sync {
     /// True time.
     fn now(&self) -> Nanos;
+    /// When the work of the running turn that is done so far would be done: what it sends now leaves then.
+    fn turn_so_far(&self) -> Nanos {
+        self.now()
+    }
     /// Lets `event` happen at `when` (at once, but not within this call, if that has passed). Events of one
     /// time happen in the order in which they were asked for. They belong to no host: whatever a host does in
     /// the meantime, they happen.

@@ -20,6 +20,7 @@ use futures_util::{FutureExt, StreamExt};
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
@@ -255,6 +256,8 @@ impl Batcher {
         let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
         let bytes = batch.encode_as(self.replica.version());
         debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
+        busy::spend(Work::Command, batch.proposals.len() as u64);
+        busy::spend(Work::LogByte, bytes.len() as u64);
         self.replica.batch_cache.keep(bytes.clone(), batch);
         Payload(bytes)
     }
@@ -361,6 +364,11 @@ impl Batcher {
 
 /// About how many bytes a proposal takes in the log.
 pub fn weight(proposal: &Proposal) -> usize {
+    weight_of(&proposal.command, &proposal.identities)
+}
+
+/// The same of a command and those on whose behalf it is.
+pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
     use rowlock_proto::lock::Claim;
     use rowlock_proto::request::Op;
     const OVERHEAD: usize = 64;
@@ -371,7 +379,7 @@ pub fn weight(proposal: &Proposal) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(c.acl.as_deref())
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
-    let payload = match proposal.command.untagged() {
+    let payload = match command.untagged() {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),
@@ -416,5 +424,5 @@ pub fn weight(proposal: &Proposal) -> usize {
         | Command::HoldVersion { .. }
         | Command::ExpireSession { .. } => 0,
     };
-    OVERHEAD + proposal.identities.iter().map(of_id).sum::<usize>() + payload
+    OVERHEAD + identities.iter().map(of_id).sum::<usize>() + payload
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use rowlock_env::busy::{self, Work};
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
@@ -144,6 +145,7 @@ impl Request {
     pub fn encode(&self) -> Vec<u8> {
         let Request::Forward { term, batch } = self else {
             let out = codec::encode(self);
+            busy::spend(Work::LogByte, out.len() as u64);
             assert!(out.first() != Some(&FORWARD), "only forwarded proposals begin with that byte");
             return out;
         };
@@ -152,11 +154,13 @@ impl Request {
         let head = out.len();
         Proposal::encode_all(batch, &mut out);
         assert!(out.len() > head, "a batch has a length at least");
+        busy::spend(Work::LogByte, out.len() as u64);
         out
     }
 
     /// The request that all of these bytes are; `max` bounds them.
     pub fn decode(bytes: &Bytes, max: usize) -> Result<Request, CodecError> {
+        busy::spend(Work::LogByte, bytes.len() as u64);
         if bytes.first() != Some(&FORWARD) || bytes.len() > max {
             return codec::decode(bytes, max);
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
+use rowlock_env::busy::{self, Work};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -140,6 +141,7 @@ impl StateMachine {
                 if mutant::is(Mutant::SkipEntryAfterSnapshot) && self.is_at_snapshot() {
                     batch.proposals.clear();
                 }
+                busy::spend(Work::LogByte, bytes.len() as u64);
                 let stages = self.replica.entry_times.take(log_id.index, begun);
                 let mut machine = self.replica.state.write();
                 outcome = self.apply.apply(&mut machine, stages, batch);
@@ -275,7 +277,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
                 responder.send(outcome);
             }
             // Heartbeats, votes and questions about this node's health may share the thread with this.
-            if at_work >= APPLY_SLICE {
+            if at_work >= APPLY_SLICE || busy::turn_is_over() {
                 at_work = Duration::ZERO;
                 task::give_way().await;
             }

@@ -5,6 +5,7 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
+use crate::delivery::lock_feed::Line;
 use crate::report::question::{Scope, WatchQuestion};
 
 fn all(after: Option<Zxid>) -> WatchQuestion {
@@ -16,7 +17,7 @@ fn of(lock: &str) -> WatchQuestion {
 }
 
 /// What a stream tells until so many entries have come.
-async fn entries(watch: &mut Watch, count: usize) -> Vec<HistoryEntry> {
+async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<Line>> {
     let mut all = Vec::new();
     while all.len() < count {
         all.extend(watch.next().await.expect("the node serves").entries);
@@ -59,7 +60,7 @@ async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others
     let told = entries(&mut one, 6).await;
     let deploy = "/locks/ci/deploy";
     let wanted = ["requested", "granted", "released", "requested", "granted", "released"];
-    assert_eq!(told.iter().map(what).collect::<Vec<_>>(), wanted.map(|event| (event, deploy)));
+    assert_eq!(told.iter().map(|entry| what(entry)).collect::<Vec<_>>(), wanted.map(|event| (event, deploy)));
     assert!(told.is_sorted_by_key(|entry| entry.zxid));
     let told = entries(&mut both, 9).await;
     assert_eq!(told.iter().map(|entry| what(entry).1).filter(|lock| *lock == "/locks/other").count(), 3);
@@ -87,7 +88,7 @@ async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_
     // This node keeps no history.
     let mut late = api.watch(&caller(), all(Some(begin))).await.unwrap();
     let told = late.next().await.unwrap();
-    assert_eq!(told.entries.iter().map(what).collect::<Vec<_>>(), [("gap", "no-history")]);
+    assert_eq!(told.entries.iter().map(|entry| what(entry)).collect::<Vec<_>>(), [("gap", "no-history")]);
     let checkpoint = told.checkpoint.unwrap();
     assert_eq!(told.entries[0].zxid, checkpoint, "all of the past is missing");
     let mut same = api.watch(&caller(), all(Some(checkpoint))).await.unwrap();
@@ -95,5 +96,27 @@ async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_
     let ahead = Zxid(checkpoint.0 + 1_000);
     assert!(matches!(api.watch(&caller(), all(Some(ahead))).await.err(), Some(Refusal::Bad(_))));
     drop((slow, late, same, api));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_is_encoded_once_for_all_streams_and_many_streams_collect_events() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let secret = open(&api).await;
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        let mut stream = api.watch(&caller(), all(None)).await.unwrap();
+        stream.next().await.expect("its beginning");
+        streams.push(stream);
+    }
+    take_and_give_back(&api, &secret, &lock(), "1").await;
+    let first = entries(&mut streams[0], 3).await;
+    for stream in &mut streams[1..] {
+        let told = stream.next().await.expect("the node serves").entries;
+        assert_eq!(told.len(), 3, "all that has happened meanwhile comes at once");
+        assert!(told.iter().zip(&first).all(|(one, other)| one.json().as_ptr() == other.json().as_ptr()));
+    }
+    drop((streams, api));
     node.stop().await;
 }

@@ -1,5 +1,5 @@
-//! The routes of this listener without its connections. axum starts the tasks of connections past `env`, so
-//! the simulator brings requests here by connections of its own.
+//! The routes of this listener without its connections: the simulator brings requests here by connections of
+//! its own.
 
 use std::net::SocketAddr;
 
@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::{Request, header};
 use rowlock_env::task::Shutdown;
+use rowlock_env::turnstile::{Class, Turnstile};
 use tower_service::Service as _;
 
 use super::ApiContext;
@@ -20,12 +21,19 @@ const ANSWER_MAX_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Direct {
     routes: Router,
+    turnstile: Turnstile,
 }
 
 impl Direct {
     /// The routes that [`super::serve`] has. They end with `shutdown`.
     pub fn new(context: ApiContext, shutdown: Shutdown) -> Self {
-        Direct { routes: super::router(context, shutdown) }
+        let turnstile = context.http.turnstile.clone();
+        Direct { routes: super::router(context, shutdown), turnstile }
+    }
+
+    /// A connection's task, with the turns that those of the listener have.
+    pub fn turns<F: Future>(&self, connection: F) -> impl Future<Output = F::Output> + use<F> {
+        self.turnstile.turns(Class::Client, connection)
     }
 
     /// Answers a request from `address` for `host`: status and document. None: it is no request of HTTP, or

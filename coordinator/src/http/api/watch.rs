@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures_util::stream;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
@@ -88,6 +89,9 @@ async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)
         text.push_str(BEGIN);
     }
     write(&told, &mut text);
+    busy::spend(Work::Event, told.entries.len() as u64);
+    busy::spend(Work::LogByte, text.len() as u64);
+    busy::end_turn_if_over().await;
     assert!(!text.is_empty(), "a piece without bytes would end the body");
     Some((Ok(Bytes::from(text)), stream))
 }
@@ -105,8 +109,11 @@ fn write(told: &Told, out: &mut String) {
         if is_whole {
             id(entry.zxid, out);
         }
-        let data = serde_json::to_string(entry).expect("Invariant: an entry is structs, text and numbers");
-        let _ = write!(out, "event: {}\ndata: {data}\n\n", name(entry));
+        out.push_str("event: ");
+        out.push_str(name(entry));
+        out.push_str("\ndata: ");
+        out.push_str(std::str::from_utf8(entry.json()).expect("Invariant: JSON is text"));
+        out.push_str("\n\n");
     }
     // An id without data tells the client how far it is, and nothing else.
     if let Some(checkpoint) = checkpoint.filter(|last| entries.last().is_none_or(|entry| entry.zxid < *last))
@@ -135,14 +142,17 @@ fn name(entry: &HistoryEntry) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn gap(zxid: i64) -> HistoryEntry {
+    use super::*;
+    use crate::delivery::lock_feed::Line;
+
+    fn gap(zxid: i64) -> Arc<Line> {
         let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };
-        HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }
+        Arc::new(Line::from(HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }))
     }
 
-    fn text(entries: Vec<HistoryEntry>, checkpoint: Option<i64>) -> String {
+    fn text(entries: Vec<Arc<Line>>, checkpoint: Option<i64>) -> String {
         let mut out = String::new();
         write(&Told { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
         out

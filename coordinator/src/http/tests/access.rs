@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientAuth, ClientKeeper, ClientTls, Files, Pem};
-use rowlock_types::limits::GUESSES_PER_SECOND;
+use rowlock_types::limits::{GUESSES_PER_SECOND, HTTP_TLS_HANDSHAKES_PER_SECOND};
 use tempfile::TempDir;
 
 use super::*;
@@ -198,4 +198,26 @@ async fn silent_connections_do_not_keep_a_probe_by_tls_waiting() {
     let nobody = papers.client(None);
     let answer = timeout(HTTP_CONNECTION_MAX / 2, ask_by_tls(&server.addr, &nobody, "/livez")).await;
     assert_eq!(answer.expect("well before the idle ones are closed anyway"), Ok(200));
+}
+
+/// More in a second than handshakes may begin, all with half of a hello.
+#[tokio::test]
+async fn half_hellos_do_not_keep_a_client_by_tls_waiting() {
+    let papers = Papers::new();
+    let server = start_with(Access::new(true, None, Vec::new()), Some(papers.keeper())).await;
+    let mut half = Vec::new();
+    for _ in 0..HTTP_TLS_HANDSHAKES_PER_SECOND * 4 {
+        let mut stream = Stream::connect(&server.addr, PATIENCE).await.unwrap();
+        // A record of a handshake of 512 bytes, and only the first of them.
+        stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+        half.push(stream);
+        if half.len() > HTTP_CONNECTIONS_MAX / 2 {
+            half.remove(0);
+        }
+    }
+    let begun = Instant::now();
+    let nobody = papers.client(None);
+    assert_eq!(ask_by_tls(&server.addr, &nobody, "/livez").await, Ok(200));
+    // Their turns would take four seconds, less what it took to open them.
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }

@@ -8,16 +8,15 @@ use crate::http::api::take_turn;
 const HEAD: Duration = Duration::from_millis(300);
 const IDLE: Duration = Duration::from_millis(900);
 
-async fn start_kept(connections: usize) -> (String, rowlock_env::task::Task<std::io::Result<()>>) {
+async fn start_kept(connections: usize) -> (String, rowlock_env::task::Task<()>) {
     let inner = Listener::bind("127.0.0.1:0").await.unwrap();
     let addr = inner.local_addr().to_string();
     let bounds = Bounds { connections, head: HEAD, idle: Some(IDLE), ..Bounds::default() };
     let listener = BoundedListener::new(inner, Arc::default(), bounds, None);
     let routes = Router::new().route("/", post(async |body: String| body));
     let routes = routes.layer(axum::middleware::from_fn(take_turn));
-    let task = spawn("http", async move {
-        axum::serve(listener, routes.into_make_service_with_connect_info::<Visitor>()).await
-    });
+    let turns = (Turnstile::default(), Class::Client);
+    let task = spawn("http", serve_connections(listener, routes, turns, Shutdown::new()));
     (addr, task)
 }
 

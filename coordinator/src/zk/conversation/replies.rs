@@ -2,6 +2,7 @@
 //! do: decide what is written.
 
 use bytes::Bytes;
+use rowlock_env::busy::{self, Work};
 use rowlock_env::time::Instant;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, Zxid, encode};
@@ -58,7 +59,9 @@ impl Conversation {
             self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }
+        let before = self.output.len();
         encode::reply(header, body, &mut self.output);
+        busy::spend(encoding(body), (self.output.len() - before) as u64);
         self.count_sent();
     }
 
@@ -71,6 +74,7 @@ impl Conversation {
             self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }
+        busy::spend(Work::Event, 1);
         self.seen(zxid_of(frame));
         self.output.extend_from_slice(frame);
         self.count_sent();
@@ -80,6 +84,16 @@ impl Conversation {
         self.peer.stats.sent.fetch_add(1, Relaxed);
         self.shared.stats.sent.fetch_add(1, Relaxed);
         self.shared.context.metrics.packets_sent_total.inc();
+    }
+}
+
+/// What the bytes of a reply cost: names are collected one by one, data is copied.
+fn encoding(body: Option<&Response>) -> Work {
+    match body {
+        Some(Response::Children(_) | Response::Children2(..) | Response::Multi(_) | Response::Report(_)) => {
+            Work::EncodedByte
+        }
+        _ => Work::LogByte,
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_env::busy;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
@@ -147,10 +148,12 @@ impl Stage {
     }
 
     fn look(&mut self) {
+        busy::begin_turn();
         self.conversation.take_messages(&mut self.inbox, time::now());
     }
 
     fn answer(&mut self) {
+        busy::begin_turn();
         self.conversation.answer(&mut self.inbox, time::now());
     }
 

@@ -15,5 +15,6 @@ mod proof;
 mod read_only;
 mod reports;
 mod requests;
+mod turns;
 mod watches;
 mod words;

@@ -166,6 +166,8 @@ metrics! {
     commit_seconds: Histogram,
     /// The longest time that applying one log entry has taken since the start.
     apply_longest_seconds: LongestGauge,
+    /// The longest turn of a task since the start, by the work that is accounted for (not by the clock).
+    turn_longest_seconds: LongestGauge,
     /// Commands sent to the leader by this node.
     forwarded_total: Counter,
     /// Commands received from other nodes by this node as the leader.

@@ -23,9 +23,15 @@ pub mod wire;
 
 use rowlock_env::sync::watch;
 
+use super::membership::Membership;
 use super::record::Journal;
 
 pub use theme::{Profile, Theme};
+
+/// A quiet client beside floods, until `closing` says true.
+pub async fn stand_by(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
+    plain::bystander::live(journal, membership, closing).await;
+}
 
 /// One life of a client's process. Ends some time after `closing` says true, with everything given back and
 /// the session closed.

@@ -35,6 +35,11 @@ impl Wire {
         Wire { read, write, inbox: BytesMut::new() }
     }
 
+    /// Its two directions; what has come and was not taken is lost.
+    pub fn into_halves(self) -> (ReadHalf, WriteHalf) {
+        (self.read, self.write)
+    }
+
     /// Hands over all of it.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.write.write_all(bytes).await.map_err(|_| Broken)

@@ -6,8 +6,10 @@
 
 pub(super) mod beliefs;
 pub(super) mod committed_never_changes;
+pub(super) mod disturbances;
 pub(super) mod durable;
 pub(super) mod effects;
+pub(super) mod fair_service;
 pub(super) mod fenced_store;
 pub(super) mod fifo_in_real_time;
 pub(super) mod grant_in_time;
@@ -19,6 +21,7 @@ pub(super) mod log_time;
 pub(super) mod logs_never_go_back;
 mod matching;
 pub(super) mod monotonic_reads;
+pub(super) mod no_election_by_load;
 mod node_log;
 pub(super) mod one_leader_per_term;
 pub(super) mod persistent_watches;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rowlock_env::world::{Boxed, Conduit, Disk, Port, TaskId, TimerId, World};
 
 use super::host::{Host, Life};
+use super::processor::Processor;
 use super::tasks::{Tasks, Woken};
 use crate::clock::Clock;
 use crate::disk::HostDisk;
@@ -25,6 +26,8 @@ use crate::trace::{Trace, What};
 const WALL_BEGIN_MS: i64 = 1_700_000_000_000;
 /// Hosts' wall clocks differ by at most this much at the beginning.
 const WALL_SPREAD_MS: usize = 50;
+/// Mixed into the seed for the hosts' speeds.
+const SPEEDS: u64 = 0x7370_6565_6473;
 /// No host.
 const NOWHERE: usize = usize::MAX;
 
@@ -41,7 +44,6 @@ pub(super) struct Core {
 pub(super) struct State {
     pub(super) hosts: Vec<Host>,
     pub(super) tasks: Tasks,
-    pub(super) runnable: Vec<TaskId>,
     pub(super) events: BTreeMap<(Nanos, u64), Event>,
     /// Futures to be dropped as soon as the running code has come to its end.
     pub(super) graves: Vec<(HostId, Boxed<()>)>,
@@ -55,6 +57,8 @@ pub(super) struct State {
     pace: Rng,
     /// Seeds of everything that has a stream of its own.
     seeds: Rng,
+    /// How fast hosts are.
+    speeds: Rng,
 }
 
 impl State {
@@ -83,7 +87,6 @@ impl Core {
         let state = State {
             hosts: Vec::new(),
             tasks: Tasks::default(),
-            runnable: Vec::new(),
             events: BTreeMap::new(),
             graves: Vec::new(),
             doomed: Vec::new(),
@@ -92,6 +95,7 @@ impl Core {
             choice,
             pace,
             seeds,
+            speeds: Rng::new(seed ^ SPEEDS),
         };
         Arc::new_cyclic(|core: &Weak<Core>| {
             let heart: Weak<dyn Heart> = core.clone();
@@ -113,13 +117,14 @@ impl Core {
         let local = 3_600_000_000_000 + state.seeds.u64() % 1_000_000_000_000_000;
         let wall = WALL_BEGIN_MS + i64::try_from(state.seeds.below(WALL_SPREAD_MS + 1)).unwrap_or_default();
         let (disk, rng) = (Rng::new(state.seeds.u64()), Rng::new(state.seeds.u64()));
+        let processor = Processor::new(&mut state.speeds);
         state.hosts.push(Host {
             name: name.to_owned(),
             life: Life::Down,
             end: "never begun",
             clock: Clock::new(self.now(), local, wall),
             timers: BTreeMap::new(),
-            held_back: Vec::new(),
+            processor,
             disk: HostDisk::new(disk),
             rng,
         });
@@ -174,6 +179,11 @@ impl Core {
 impl Heart for Core {
     fn now(&self) -> Nanos {
         Nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    fn turn_so_far(&self) -> Nanos {
+        let (now, Some(host)) = (self.now(), self.here()) else { return self.now() };
+        self.state.lock().hosts[host.0].processor.done_at(now, rowlock_env::busy::spent())
     }
 
     fn at(&self, when: Nanos, event: Event) {

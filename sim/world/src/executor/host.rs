@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use rowlock_env::world::TaskId;
-
+use super::processor::Processor;
 use crate::clock::Clock;
 use crate::disk::HostDisk;
 use crate::rng::Rng;
@@ -31,24 +30,31 @@ pub(super) struct Host {
     pub(super) clock: Clock,
     /// By deadline on the host's clock, and serial number.
     pub(super) timers: BTreeMap<(u64, u64), Waker>,
-    /// Tasks that became runnable while the process stood still.
-    pub(super) held_back: Vec<TaskId>,
+    /// Its turns; those of a process that stands still come later.
+    pub(super) processor: Processor,
     pub(super) disk: Arc<HostDisk>,
     pub(super) rng: Rng,
 }
 
 impl Host {
-    /// When its next timer rings.
-    pub(super) fn next_timer(&self) -> Option<Nanos> {
+    /// How many of its tasks could have a turn now.
+    pub(super) fn ready(&self) -> usize {
+        if self.life == Life::Up { self.processor.ready() } else { 0 }
+    }
+
+    /// When it has something to do next, if that is not now.
+    pub(super) fn next_moment(&self) -> Option<Nanos> {
         if self.life != Life::Up {
             return None;
         }
-        self.timers.first_key_value().map(|((deadline, _), _)| self.clock.when(*deadline))
+        let timer = || self.timers.first_key_value().map(|((deadline, _), _)| self.clock.when(*deadline));
+        self.processor.busy_until().or_else(timer)
     }
 
     /// Takes out what rings by `now`.
     pub(super) fn due(&mut self, now: Nanos, rung: &mut Vec<Waker>) {
-        if self.life != Life::Up || self.timers.is_empty() {
+        self.processor.look(now);
+        if self.life != Life::Up || self.processor.busy_until().is_some() {
             return;
         }
         let local = self.clock.local(now);

@@ -140,7 +140,7 @@ impl Simulation {
             let mut state = core.state.lock();
             let futures = state.tasks.take_all_of(host);
             let it = &mut state.hosts[host.0];
-            it.held_back.clear();
+            it.processor.clear();
             (futures, std::mem::take(&mut it.timers))
         };
         drop(timers);
@@ -177,9 +177,7 @@ impl Simulation {
                 return;
             }
             it.life = Life::Up;
-            let mut held_back = std::mem::take(&mut it.held_back);
             it.due(core.now(), &mut rung);
-            state.runnable.append(&mut held_back);
         }
         rung.into_iter().for_each(Waker::wake);
         core.network().resume(host);

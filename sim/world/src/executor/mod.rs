@@ -3,7 +3,7 @@
 //!
 //! - `core`: the shared core, and the `World` that env asks;
 //! - `tasks`: the tasks and their wakers;
-//! - `host`: the data about each host;
+//! - `host`: the data about each host; `processor`: its turns;
 //! - `life`: hosts start, die, pause;
 //! - `run`: the loop.
 //!
@@ -13,10 +13,13 @@ mod core;
 mod host;
 mod life;
 mod panics;
+mod processor;
 mod run;
 mod tasks;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_processors;
 
 use std::fmt;
 use std::future::Future;
@@ -26,6 +29,7 @@ use std::sync::Arc;
 use rowlock_env::world;
 
 use self::core::Core;
+pub use self::processor::USUAL_SPEED;
 use crate::disk::HostDisk;
 use crate::heart::{Event, Heart};
 use crate::network::Network;
@@ -82,6 +86,16 @@ impl Simulation {
     /// A machine; it has power and no process.
     pub fn add_host(&self, name: &str, kind: &'static str, ip: Ipv4Addr) -> HostId {
         self.core.add_host(name, kind, ip)
+    }
+
+    /// How fast the host's processor is, in percent of [`USUAL_SPEED`]'s. The seed draws it.
+    pub fn speed(&self, host: HostId) -> u32 {
+        self.core.state.lock().hosts[host.0].processor.speed()
+    }
+
+    /// From its next turn on the host's processor is this fast.
+    pub fn set_speed(&self, host: HostId, percent: u32) {
+        self.core.state.lock().hosts[host.0].processor.set_speed(percent);
     }
 
     /// True time.

@@ -2,10 +2,11 @@
 
 use std::task::{Context, Poll};
 
+use rowlock_env::busy;
 use rowlock_env::world::{self, Boxed};
 
 use super::core::{Core, State};
-use super::host::Life;
+use super::host::Host;
 use super::tasks::Turn;
 use super::{Halt, POLLS_MAX, Simulation, panics};
 use crate::heart::Heart;
@@ -81,34 +82,43 @@ impl Simulation {
 }
 
 impl Core {
-    /// A seeded choice among all who are runnable.
+    /// A seeded choice among all who are runnable on processors that are free.
     fn next_turn(&self) -> Option<Turn> {
         let mut state = self.state.lock();
         self.collect(&mut state);
-        while !state.runnable.is_empty() {
-            let many = state.runnable.len();
-            let at = if many == 1 { 0 } else { state.choice.below(many) };
-            let task = state.runnable.swap_remove(at);
-            let Some(host) = state.tasks.host(task) else { continue };
-            if state.hosts[host.0].life == Life::Paused {
-                state.hosts[host.0].held_back.push(task);
-                continue;
-            }
+        loop {
+            let many: usize = state.hosts.iter().map(Host::ready).sum();
+            let mut at = match many {
+                0 => return None,
+                1 => 0,
+                many => state.choice.below(many),
+            };
+            let host = state.hosts.iter_mut().find(|host| {
+                let ready = host.ready();
+                let is_there = at < ready;
+                at -= if is_there { 0 } else { ready };
+                is_there
+            });
+            let Some(task) = host.and_then(|host| host.processor.take(at)) else { continue };
             if let Some(turn) = state.tasks.begin(task) {
                 state.polls += 1;
                 self.trace().print(&[self.now().0, task.0]);
                 return Some(turn);
             }
         }
-        None
     }
 
     fn collect(&self, state: &mut State) {
-        state.runnable.append(&mut self.woken.lock());
+        for task in self.woken.lock().drain(..) {
+            if let Some(host) = state.tasks.host(task) {
+                state.hosts[host.0].processor.is_ready(task);
+            }
+        }
     }
 
     fn poll(&self, mut turn: Turn) {
         let _place = self.enter_host(Some(turn.host));
+        busy::begin_turn();
         let polled = turn.future.as_mut().poll(&mut Context::from_waker(&turn.waker));
         let rest = match polled {
             Poll::Ready(()) => {
@@ -118,6 +128,11 @@ impl Core {
             Poll::Pending => self.state.lock().tasks.wait(turn.task, turn.future),
         };
         drop(rest); // as the host, and outside the lock
+        let work = busy::finish_turn();
+        if !work.is_zero() {
+            self.trace().print(&[work.as_nanos() as u64]);
+            self.state.lock().hosts[turn.host.0].processor.worked(self.now(), work);
+        }
     }
 
     /// Drops a future of a host, as that host.
@@ -130,7 +145,7 @@ impl Core {
     fn next_moment(&self) -> Option<Nanos> {
         let state = self.state.lock();
         let event = state.events.first_key_value().map(|((when, _), _)| *when);
-        let next = state.hosts.iter().filter_map(super::host::Host::next_timer).chain(event).min()?;
+        let next = state.hosts.iter().filter_map(Host::next_moment).chain(event).min()?;
         Some(next.max(self.now())) // timers of a host that stood still may be overdue
     }
 

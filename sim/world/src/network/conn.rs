@@ -143,7 +143,7 @@ impl Conn {
     /// Puts a segment under way.
     pub fn send(&mut self, way: Side, load: Load, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
-        let (due, resent) = wire.due(from, to, fx.now);
+        let (due, resent) = wire.due(from, to, fx.leaves);
         let cut = wire.links.is_cut(from, to);
         let flow = self.flow(way);
         let due = due.max(flow.not_before);
@@ -202,7 +202,7 @@ impl Conn {
             }
         }
         flow.settle();
-        if flow.outstanding >= wire.window && self.end(way.other()).broken.is_some() {
+        if flow.outstanding >= wire.window((from, to)) && self.end(way.other()).broken.is_some() {
             self.send_reset(way.other(), wire, fx); // the answer to a probe of the window
         }
         self.set_alarm(way, fx);

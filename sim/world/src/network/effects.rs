@@ -32,6 +32,8 @@ pub(super) enum Deed {
 pub(super) struct Effects<'a> {
     /// True time.
     pub now: Nanos,
+    /// When what is sent leaves.
+    pub leaves: Nanos,
     /// What happened.
     pub trace: &'a Trace,
     woken: Vec<Waker>,
@@ -43,6 +45,7 @@ impl<'a> Effects<'a> {
     pub fn new(heart: &'a dyn Heart) -> Self {
         Effects {
             now: heart.now(),
+            leaves: heart.turn_so_far(),
             trace: heart.trace(),
             woken: Vec::new(),
             dropped: Vec::new(),

@@ -245,6 +245,12 @@ impl Network {
         self.shared.state.lock().wire.window = bytes;
     }
 
+    /// The same for all connections of one host.
+    pub fn set_window_of(&self, host: HostId, bytes: usize) {
+        assert!(bytes > 0, "nothing could ever be written");
+        self.shared.state.lock().wire.windows.insert(host, bytes);
+    }
+
     /// Who names messages in the record.
     pub fn set_labeler(&self, labeler: Labeler) {
         self.shared.state.lock().wire.labeler = Some(labeler);

@@ -69,7 +69,7 @@ impl Conn {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let room = wire.window.saturating_sub(self.flow(side).outstanding);
+        let room = wire.window(self.hosts(side)).saturating_sub(self.flow(side).outstanding);
         if room == 0 {
             if let Some(cx) = cx {
                 fx.wait(&mut self.flow(side).writer, cx);

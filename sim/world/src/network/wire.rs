@@ -30,6 +30,8 @@ pub(super) struct Wire {
     pub labeler: Option<Labeler>,
     /// Bytes of one direction that may be under way or unread.
     pub window: usize,
+    /// The same for hosts of their own kind, in both directions.
+    pub windows: BTreeMap<HostId, usize>,
     /// What to do after this many more messages of a host.
     pub planned: BTreeMap<HostId, (u64, Call)>,
     /// What is to be done now, as soon as the lock is free.
@@ -44,7 +46,8 @@ impl Wire {
     pub fn new(rng: Rng) -> Self {
         let (links, stats) = (Links::new(), NetworkStats::default());
         let (planned, due_calls) = (BTreeMap::new(), Vec::new());
-        Wire { links, rng, stats, labeler: None, window: 256 * 1024, planned, due_calls, messages: 0 }
+        let (window, windows) = (256 * 1024, BTreeMap::new());
+        Wire { links, rng, stats, labeler: None, window, windows, planned, due_calls, messages: 0 }
     }
 
     /// Whether the handshake of a connection between the two fails.
@@ -62,6 +65,11 @@ impl Wire {
         }
         self.stats.lost_on_the_way += 1;
         (due + within(RESEND_AFTER.0, RESEND_AFTER.1, &mut self.rng), true)
+    }
+
+    /// How many bytes may be under way or unread between these.
+    pub fn window(&self, (a, b): (HostId, HostId)) -> usize {
+        [a, b].iter().filter_map(|host| self.windows.get(host).copied()).max().unwrap_or(self.window)
     }
 
     /// How long after a link is whole again TCP notices, if it failed for `stuck`: the pauses between its

@@ -1,0 +1,117 @@
+//! Places that requests take for long (long polls, streams): so many for all clients of a node, and a share of
+//! them for each.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Caller;
+
+/// A client may have one place in so many.
+const SHARE: usize = 4;
+
+/// See the module. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Places {
+    most: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    /// Of each client that has a share. Bounded by the places.
+    by_client: BTreeMap<String, usize>,
+}
+
+/// A place. Dropping it gives it back.
+pub(super) struct Place {
+    places: Places,
+    client: Option<String>,
+}
+
+impl Places {
+    pub(super) fn new(most: usize) -> Places {
+        Places { most, taken: Arc::default() }
+    }
+
+    /// A place for this caller, if all clients and this one have fewer than they may have.
+    pub(super) fn take(&self, caller: &Caller) -> Option<Place> {
+        let client = client(caller);
+        let mut taken = self.taken.lock();
+        let own = client.as_ref().and_then(|client| taken.by_client.get(client)).copied().unwrap_or_default();
+        if taken.all >= self.most || (client.is_some() && own >= self.most / SHARE) {
+            return None;
+        }
+        taken.all += 1;
+        if let Some(client) = &client {
+            taken.by_client.insert(client.clone(), own + 1);
+        }
+        Some(Place { places: self.clone(), client })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        taken.all -= 1;
+        let Some(client) = self.client.take() else { return };
+        match taken.by_client.get_mut(&client) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(taken.by_client.remove(&client)),
+        }
+    }
+}
+
+/// Whose share a request counts for: that of what is proven, else that of its address (of IPv6 its /64). The
+/// machine itself has all: a proxy there serves many clients.
+fn client(caller: &Caller) -> Option<String> {
+    if let Some(proven) = caller.identities.iter().find(|id| id.scheme != "ip") {
+        return Some(format!("{}:{}", proven.scheme, proven.id));
+    }
+    match caller.address.ip().to_canonical() {
+        ip if ip.is_loopback() => None,
+        IpAddr::V6(ip) => Some(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).to_string()),
+        ip => Some(ip.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use rowlock_proto::acl::Id;
+
+    use super::*;
+
+    fn caller(ip: &str, proven: Option<&str>) -> Caller {
+        let id = |scheme: &str, id: &str| Id { scheme: scheme.to_owned(), id: id.to_owned() };
+        let identities = [id("ip", ip)].into_iter().chain(proven.map(|name| id("token", name))).collect();
+        Caller { address: SocketAddr::new(ip.parse().unwrap(), 1), identities, trace: None }
+    }
+
+    #[test]
+    fn one_client_takes_a_quarter_of_the_places_and_all_clients_take_all() {
+        let places = Places::new(8);
+        let take = |ip, proven| places.take(&caller(ip, proven));
+        let mut one: Vec<_> = (0..8).map_while(|_| take("10.0.0.1", None)).collect();
+        assert_eq!(one.len(), 2);
+        let token: Vec<_> = (0..8).map_while(|_| take("10.0.0.1", Some("ci"))).collect();
+        assert_eq!(token.len(), 2, "what is proven has a share of its own");
+        assert!(take("10.0.0.2", Some("ci")).is_none(), "wherever it is shown");
+        one.pop();
+        assert!(
+            take("10.0.0.1", None)
+                .is_some_and(|again| take("10.0.0.1", None).is_none() && again.client.is_some())
+        );
+        let rest: Vec<_> = (0..8).map_while(|_| take("127.0.0.1", None)).collect();
+        assert_eq!(rest.len(), 5);
+        assert!(take("10.0.0.3", None).is_none());
+        drop((one, token, rest));
+        assert!(places.taken.lock().by_client.is_empty() && places.taken.lock().all == 0);
+        let host: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|ip| take(ip, None)).into();
+        assert_eq!(host.iter().flatten().count(), 2, "a /64 is one host");
+    }
+}

@@ -1,0 +1,108 @@
+//! How much of this node's writes may be under way to the log at once. Pure.
+//!
+//! What is under way stands in one line, at this node, at the leader and in the log: whoever comes next waits
+//! for all of it. So a node has no more under way than what is answered within [`AIM`], or within twice the
+//! time that an answer takes without others: far members, or slow disks, need more for the same throughput.
+//! All else waits in the fair queue, where each connection has its turn.
+
+use std::time::Duration;
+
+use rowlock_env::time::Instant;
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, WRITES_UNDER_WAY_MAX};
+
+/// An answer takes no longer for what is under way before it.
+const AIM: Duration = Duration::from_millis(10);
+/// The window changes no more often.
+const ADJUST_EVERY: Duration = Duration::from_millis(10);
+const LEAST: usize = BATCH_MAX_COMMANDS / 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Window {
+    commands: usize,
+    /// The shortest time to an answer since this leader leads.
+    shortest: Option<Duration>,
+    adjust_at: Option<Instant>,
+}
+
+/// What may go: some commands, of so many bytes together. A single larger one may go, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) commands: usize,
+    pub(super) bytes: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { commands: BATCH_MAX_COMMANDS, shortest: None, adjust_at: None }
+    }
+}
+
+impl Window {
+    /// What may go beside so many commands that are under way.
+    pub(super) fn room(&self, commands: usize, bytes: usize) -> Option<Room> {
+        let commands = self.commands.saturating_sub(commands);
+        let bytes = (self.commands * (BATCH_MAX_BYTES / BATCH_MAX_COMMANDS)).saturating_sub(bytes);
+        (commands > 0 && bytes > 0).then_some(Room { commands, bytes })
+    }
+
+    /// An answer took so long. `is_short`: other writes wait for room.
+    pub(super) fn answered(&mut self, took: Duration, is_short: bool, now: Instant) {
+        let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
+        self.shortest = Some(shortest);
+        if self.adjust_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.adjust_at = Some(now + ADJUST_EVERY);
+        if took > AIM.max(2 * shortest) {
+            self.commands = (self.commands - self.commands / 8).max(LEAST);
+        } else if is_short {
+            self.commands = (self.commands + self.commands / 8).min(WRITES_UNDER_WAY_MAX);
+        }
+    }
+
+    /// Another leader: it may be nearer, or farther.
+    pub(super) fn leader_changed(&mut self) {
+        *self = Window::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_env::time;
+
+    use super::*;
+
+    /// The window after a minute with answers that take `base`, and longer the more is under way.
+    fn settled(base: Duration, per_second: u32) -> usize {
+        let (mut window, mut now) = (Window::default(), time::now());
+        window.answered(base, false, now);
+        for _ in 0..6_000 {
+            now += ADJUST_EVERY;
+            let commands = u32::try_from(window.commands).expect("a window in memory");
+            window.answered(base.max(Duration::from_secs(1) * commands / per_second), true, now);
+        }
+        window.commands
+    }
+
+    #[test]
+    fn what_is_under_way_is_answered_in_time_and_far_members_get_more_of_it() {
+        let near = settled(Duration::from_millis(2), 30_000);
+        assert!((200..=350).contains(&near), "{near} commands at 30,000 a second");
+        assert_eq!(settled(Duration::from_millis(2), 5_000), LEAST, "a slow node");
+        assert_eq!(settled(Duration::from_millis(100), 100_000), WRITES_UNDER_WAY_MAX, "far members");
+    }
+
+    #[test]
+    fn a_window_without_need_does_not_grow_and_bytes_count_too() {
+        let (mut window, now) = (Window::default(), time::now());
+        for lap in 0..100 {
+            window.answered(Duration::from_millis(1), false, now + ADJUST_EVERY * lap);
+        }
+        assert_eq!(window.commands, BATCH_MAX_COMMANDS);
+        let room = |commands, bytes| Some(Room { commands, bytes });
+        assert_eq!(window.room(0, 0), room(BATCH_MAX_COMMANDS, BATCH_MAX_BYTES));
+        assert_eq!(window.room(BATCH_MAX_COMMANDS - 1, BATCH_MAX_BYTES - 1), room(1, 1));
+        assert_eq!((window.room(1, BATCH_MAX_BYTES), window.room(BATCH_MAX_COMMANDS, 1)), (None, None));
+    }
+}

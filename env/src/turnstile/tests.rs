@@ -1,0 +1,124 @@
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::busy::{Work, spend};
+use crate::task::{give_way, spawn};
+
+/// Does so much work in all, in turns.
+async fn work(total: Duration) {
+    let step = Work::Read.cost(10);
+    let mut done = Duration::ZERO;
+    while done < total {
+        spend(Work::Read, 10);
+        done += step;
+        if busy::turn_is_over() {
+            give_way().await;
+        }
+    }
+}
+
+/// What clients' tasks have done between two turns of the node's own task, the longest.
+async fn longest_lap(stile: &Turnstile, clients: usize, ms: u64) -> Duration {
+    let done = Arc::new(Mutex::new(Duration::ZERO));
+    let running = Arc::new(AtomicUsize::new(clients));
+    for _ in 0..clients {
+        let (done, running) = (done.clone(), running.clone());
+        let mut client = Box::pin(work(Duration::from_millis(ms)));
+        let counted = std::future::poll_fn(move |cx| {
+            let before = busy::spent();
+            let polled = client.as_mut().poll(cx);
+            *done.lock() += busy::spent() - before;
+            if polled.is_ready() {
+                running.fetch_sub(1, Relaxed);
+            }
+            polled
+        });
+        spawn("client", stile.turns(Class::Client, counted));
+    }
+    let mut longest = Duration::ZERO;
+    while running.load(Relaxed) > 0 {
+        give_way().await;
+        longest = longest.max(std::mem::take(&mut *done.lock()));
+    }
+    longest
+}
+
+#[tokio::test]
+async fn sixty_clients_that_flood_take_two_milliseconds_of_a_lap() {
+    let longest = longest_lap(&Turnstile::default(), 60, 5).await;
+    // All of the light class, one long turn, and by how much the last ones overshoot.
+    assert!(longest <= 2 * TURN_MAX + 3 * LIGHT_MAX, "{longest:?}");
+    assert!(longest >= TURN_MAX / 2, "nothing was measured: {longest:?}");
+}
+
+#[tokio::test]
+async fn a_quiet_client_passes_those_that_flood() {
+    let stile = Turnstile::default();
+    let flood: Vec<_> = (0..60)
+        .map(|_| spawn("flood", stile.turns(Class::Client, work(Duration::from_millis(20)))))
+        .collect();
+    while stile.waiting() < 50 {
+        give_way().await;
+    }
+    let quiet = spawn("quiet", stile.turns(Class::Client, work(Work::Read.cost(10))));
+    let mut laps = 0;
+    while !quiet.is_finished() {
+        laps += 1;
+        give_way().await;
+    }
+    assert!(laps <= 4, "it waited for {laps} laps");
+    assert!(flood.iter().filter(|task| task.is_finished()).count() < 5);
+    for task in flood {
+        task.await.expect("it runs to its end");
+    }
+    assert_eq!(stile.waiting(), 0);
+}
+
+#[tokio::test]
+async fn ten_thousand_light_turns_leave_laps_to_the_node() {
+    let stile = Turnstile::default();
+    let light: Vec<_> =
+        (0..10_000).map(|_| spawn("light", stile.turns(Class::Client, work(Work::Read.cost(10))))).collect();
+    let mut laps = 0;
+    for task in light {
+        while !task.is_finished() {
+            laps += 1;
+            give_way().await;
+        }
+    }
+    let alone = Work::Read.cost(100_000).as_millis();
+    assert!(laps >= alone / 2, "{laps} laps in {alone} ms of work");
+}
+
+#[tokio::test]
+async fn a_task_that_ends_in_line_keeps_no_other_from_its_turn() {
+    let stile = Turnstile::default();
+    let tasks: Vec<_> =
+        (0..40).map(|_| spawn("flood", stile.turns(Class::Client, work(Duration::from_millis(5))))).collect();
+    while stile.waiting() < 30 {
+        give_way().await;
+    }
+    for (nth, task) in tasks.into_iter().enumerate() {
+        if nth % 2 == 0 {
+            task.abort();
+        } else {
+            task.await.expect("it runs to its end");
+        }
+    }
+    while stile.waiting() > 0 {
+        give_way().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn turns_on_several_threads_lose_no_task() {
+    let stile = Turnstile::default();
+    let tasks: Vec<_> = (0..200)
+        .map(|nth| spawn("flood", stile.turns(Class::Client, work(Duration::from_micros(37 * nth)))))
+        .collect();
+    for task in tasks {
+        task.await.expect("it runs to its end");
+    }
+}

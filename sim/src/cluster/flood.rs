@@ -1,0 +1,209 @@
+//! Floods: what a client sends that knows no measure, from a host of its own to one node. It lasts until its
+//! host is killed, or until it has sent as much as a run has time for.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::net::{ReadHalf, WriteHalf};
+use rowlock_env::{task, time};
+use rowlock_proto::request::{ConnectRequest, Create, PathWatch, SetData};
+use rowlock_proto::{Acl, CreateMode, Request, SessionId, Version, Xid, Zxid, decode, encode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::node::address;
+use super::rest_door::{self, frame};
+use super::workload::wire::{Broken, Wire};
+use crate::fault::Torrent;
+
+/// As much of one direction of its connections may be under way: reading and sending go on while a node
+/// works, so a node that takes what there is takes a great deal.
+pub const WINDOW_BYTES: usize = 4 << 20;
+/// Requests of one flood, at most.
+const READS_MAX: u64 = 1_200_000;
+const WRITES_MAX: u64 = 30_000;
+const LARGE_MAX: u64 = 60;
+const OTHERS_MAX: u64 = 3_000;
+/// Pipelined requests that are sent by one call.
+const CHUNK: u64 = 512;
+/// Data of a large write.
+const LARGE_BYTES: usize = 900 << 10;
+const SMALL_BYTES: usize = 100;
+/// Of its sessions.
+const TIMEOUT_MS: i32 = 4_000;
+const DIAL: Duration = Duration::from_millis(500);
+/// Between two connections that broke.
+const AGAIN: Duration = Duration::from_millis(20);
+/// The znode that watchers of [`Torrent::Events`] watch.
+const WATCHED: &str = "/flood";
+
+/// Floods the node at a place.
+pub async fn pour(torrent: Torrent, place: usize, connections: u16) {
+    let most = match torrent {
+        Torrent::Reads => READS_MAX,
+        Torrent::Writes | Torrent::Events => WRITES_MAX,
+        Torrent::LargeWrites => LARGE_MAX,
+        _ => OTHERS_MAX,
+    };
+    let left = Arc::new(AtomicU64::new(most));
+    let all: Vec<_> = (0..connections)
+        .map(|number| {
+            let source = Source { torrent, place, number, left: left.clone() };
+            task::spawn("flood", source.flow())
+        })
+        .collect();
+    for one in all {
+        let _ = one.await;
+    }
+}
+
+/// One connection after another.
+struct Source {
+    torrent: Torrent,
+    place: usize,
+    number: u16,
+    left: Arc<AtomicU64>,
+}
+
+impl Source {
+    async fn flow(self) {
+        while self.left.load(Relaxed) > 0 {
+            let _ = match self.torrent {
+                Torrent::Reads => self.read().await,
+                Torrent::Writes => self.write(WATCHED, SMALL_BYTES).await,
+                Torrent::LargeWrites => self.write(WATCHED, LARGE_BYTES).await,
+                Torrent::Connections => self.connect().await,
+                Torrent::Handshakes => self.shake_hands().await,
+                Torrent::Events if self.number == 0 => self.write(WATCHED, SMALL_BYTES).await,
+                Torrent::Events => self.watch().await,
+                Torrent::Documents => self.ask("GET /v1/openapi.json\n").await,
+                Torrent::Streams => self.ask("GET /v1/watch\n").await,
+            };
+            let is_pause = !matches!(self.torrent, Torrent::Connections | Torrent::Handshakes);
+            time::sleep(if is_pause { AGAIN } else { Duration::from_micros(500) }).await;
+        }
+    }
+
+    /// So many requests may still be sent; fewer if not all of them may.
+    fn take(&self, many: u64) -> u64 {
+        let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(many)));
+        before.unwrap_or(0).min(many)
+    }
+
+    async fn open(&self) -> Result<Wire, Broken> {
+        let mut wire = Wire::dial(&format!("{}:2181", address(self.place)), DIAL).await?;
+        wire.send(&hello()).await?;
+        let answer = decode::connect_response(wire.frame().await?).map_err(|_| Broken)?;
+        if answer.session_id == SessionId::NONE { Err(Broken) } else { Ok(wire) }
+    }
+
+    /// Sends one request and waits for its answer.
+    async fn once(wire: &mut Wire, request: &Request) -> Result<(), Broken> {
+        let mut out = BytesMut::new();
+        encode::request_of(Xid(1), request, &mut out);
+        wire.send(&out).await?;
+        wire.frame().await.map(drop)
+    }
+
+    /// Sends `request` again and again, and throws the answers away.
+    async fn pipeline(&self, wire: Wire, request: &Request, chunk: u64) -> Result<(), Broken> {
+        let (read, mut write) = wire.into_halves();
+        let reading = task::spawn("flood", discard(read));
+        let mut one = BytesMut::new();
+        encode::request_of(Xid(2), request, &mut one);
+        let sent = self.send_again_and_again(&mut write, &one, chunk).await;
+        // What is left is answered before the connection ends.
+        if sent.is_ok() {
+            let _ = reading.await;
+        }
+        sent
+    }
+
+    async fn send_again_and_again(
+        &self,
+        write: &mut WriteHalf,
+        one: &[u8],
+        chunk: u64,
+    ) -> Result<(), Broken> {
+        loop {
+            let many = self.take(chunk);
+            if many == 0 {
+                return Ok(());
+            }
+            let bytes = one.repeat(usize::try_from(many).expect("a chunk is small"));
+            write.write_all(&bytes).await.map_err(|_| Broken)?;
+        }
+    }
+
+    async fn read(&self) -> Result<(), Broken> {
+        let wire = self.open().await?;
+        let request = Request::GetData(PathWatch { path: WATCHED.to_owned(), watch: false });
+        self.pipeline(wire, &request, CHUNK).await
+    }
+
+    async fn write(&self, below: &str, bytes: usize) -> Result<(), Broken> {
+        let mut wire = self.open().await?;
+        let path = if self.torrent == Torrent::Events {
+            below.to_owned()
+        } else {
+            format!("{below}-{}", self.number)
+        };
+        let (acl, flags) = (Some(Acl::shared_open()), CreateMode::Ephemeral.flags());
+        let create = Create { path: path.clone(), data: None, acl, flags };
+        Self::once(&mut wire, &Request::Create(create)).await?;
+        let data = Some(Bytes::from(vec![7; bytes]));
+        let set = Request::SetData(SetData { path, data, version: Version::ANY });
+        self.pipeline(wire, &set, if bytes > SMALL_BYTES { 1 } else { 64 }).await
+    }
+
+    async fn watch(&self) -> Result<(), Broken> {
+        let mut wire = self.open().await?;
+        let watch = Request::AddWatch { path: WATCHED.to_owned(), mode: 0 };
+        Self::once(&mut wire, &watch).await?;
+        loop {
+            wire.frame().await?;
+        }
+    }
+
+    async fn connect(&self) -> Result<(), Broken> {
+        self.take(1);
+        Wire::dial(&format!("{}:2181", address(self.place)), DIAL).await.map(drop)
+    }
+
+    async fn shake_hands(&self) -> Result<(), Broken> {
+        self.take(1);
+        self.open().await.map(drop)
+    }
+
+    /// By HTTP.
+    async fn ask(&self, request: &str) -> Result<(), Broken> {
+        let door = format!("{}:{}", address(self.place), rest_door::PORT);
+        let mut wire = Wire::dial(&door, DIAL).await?;
+        while self.take(1) > 0 {
+            wire.send(&frame(request)).await?;
+            wire.frame().await?;
+        }
+        Ok(())
+    }
+}
+
+fn hello() -> BytesMut {
+    let hello = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: Zxid(0),
+        timeout_ms: TIMEOUT_MS,
+        session_id: SessionId::NONE,
+        password: Bytes::from_static(&[0; 16]),
+        read_only: Some(false),
+    };
+    let mut out = BytesMut::new();
+    encode::connect_request(&hello, &mut out);
+    out
+}
+
+async fn discard(mut read: ReadHalf) {
+    let mut buf = vec![0; 64 << 10];
+    while read.read(&mut buf).await.is_ok_and(|bytes| bytes > 0) {}
+}

@@ -1,0 +1,67 @@
+//! What floods are made of.
+
+/// Requests that a client sends without end, on as many connections as the fault says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Torrent {
+    /// getData of 23 bytes, pipelined.
+    Reads,
+    /// setData of some bytes, pipelined.
+    Writes,
+    /// setData of 900 KB, pipelined.
+    LargeWrites,
+    /// Connections that are opened and closed.
+    Connections,
+    /// Sessions that are opened and left.
+    Handshakes,
+    /// Watch events: one connection writes, all others watch the znode.
+    Events,
+    /// The longest document by HTTP.
+    Documents,
+    /// Streams of lock events by HTTP.
+    Streams,
+}
+
+impl Torrent {
+    /// All of them.
+    pub const ALL: [Torrent; 8] = [
+        Torrent::Reads,
+        Torrent::Writes,
+        Torrent::LargeWrites,
+        Torrent::Connections,
+        Torrent::Handshakes,
+        Torrent::Events,
+        Torrent::Documents,
+        Torrent::Streams,
+    ];
+
+    /// The word for it in a script.
+    pub fn word(self) -> &'static str {
+        match self {
+            Torrent::Reads => "reads",
+            Torrent::Writes => "writes",
+            Torrent::LargeWrites => "large-writes",
+            Torrent::Connections => "connections",
+            Torrent::Handshakes => "handshakes",
+            Torrent::Events => "events",
+            Torrent::Documents => "documents",
+            Torrent::Streams => "streams",
+        }
+    }
+
+    /// The one of this word.
+    pub fn named(word: &str) -> Option<Torrent> {
+        Torrent::ALL.into_iter().find(|torrent| torrent.word() == word)
+    }
+
+    /// On how many connections it is worth sending.
+    pub(super) fn connections(self) -> &'static [u16] {
+        match self {
+            Torrent::Reads => &[1, 1, 8, 60],
+            Torrent::Writes => &[1, 8, 30],
+            Torrent::LargeWrites => &[2, 8],
+            Torrent::Connections | Torrent::Handshakes | Torrent::Documents => &[20, 50],
+            Torrent::Events => &[20, 60],
+            Torrent::Streams => &[40, 100],
+        }
+    }
+}
