@@ -47,7 +47,9 @@ impl Job {
         let children = hear(SignalKind::child())?;
         let mut command = Command::new(OURSELVES);
         command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
-        kept_back.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in kept_back {
+            command.env_remove(name);
+        }
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let child = command.kill_on_drop(true).process_group(0).spawn().map_err(failed)?;
         let raw = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
