@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_guesses_locks_out_itself_and_nobody_who_was_right_there_before() {
+    fn a_host_that_guesses_locks_out_itself_but_no_user_who_was_right_there_before() {
         let (guesses, now) = (Guesses::default(), Instant::now());
         let [here, there] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         assert_eq!(guesses.judge(here, "super", true, now), Verdict::Right);

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_and_nobody_waits_for_its_other_side() {
+    fn what_is_no_regular_file_is_refused_without_waiting_for_its_other_side() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::create(&temp.path().join("a")).expect("creates it");
         let made = std::process::Command::new("mkfifo").arg(temp.path().join("a/pipe")).status();

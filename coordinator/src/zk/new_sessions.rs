@@ -15,12 +15,11 @@ use rowlock_types::limits::STATE_LOCKS_MAX;
 use super::ClientContext;
 use crate::rate::{Bucket, PerHost};
 
-/// A node that was idle opens as many sessions at once as in so many seconds otherwise: all clients of a
-/// restarted application.
+/// Seconds of the rate that an idle node gives at once: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;
-/// One part in so many of `limits.sessions` more is for operators.
+/// Operators have `limits.sessions` divided by this in addition.
 const RESERVE_PART: u64 = 16;
-/// But no fewer than so many.
+/// Sessions of that reserve at least.
 const RESERVE_MIN: u64 = 16;
 
 /// For whom a session is opened.
