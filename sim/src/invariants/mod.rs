@@ -19,8 +19,8 @@ mod session_order;
 use std::fmt;
 use std::time::Duration;
 
-pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
 pub use self::cluster::disturbances::Disturbances;
+pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
 use self::lives::Lives;
 use crate::history::Fact;
 
