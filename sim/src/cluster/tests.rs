@@ -399,3 +399,21 @@ fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
         assert_eq!(rare.of(Rare::HandedOverForRoom) > 0, target == "leader", "seed {seed}");
     }
 }
+
+/// With round trips of 200 ms the default timers elect no leader, or keep none. Each node says which timers
+/// fit.
+#[test]
+fn nodes_that_are_too_far_apart_for_their_timers_say_which_fit() {
+    let script = "0s clog nodes -> nodes by 100ms..101ms for 30s".parse().expect("a script");
+    let plan = Plan {
+        seed: 1,
+        seconds: 32,
+        scenario: Scenario::Calm,
+        script: Some(script),
+        mutant: None,
+        record: false,
+    };
+    let outcome = run(&plan);
+    assert_eq!(outcome.violation, None);
+    assert!(outcome.stats.rare.of(Rare::SlowLinkTold) > 0, "no node has warned");
+}
