@@ -1,8 +1,8 @@
 //! The way of a node's log lines to stderr: a bounded queue, and a thread that writes.
 //!
-//! A reader of stderr that stops (a full pipe, a hung collector) stops this thread and nothing else. Lines that
-//! find the queue full are dropped and counted; the count is logged as soon as there is room, and is a metric.
-//! Invariant: logging never waits for stderr. Only the end of the process does, up to a deadline.
+//! A reader of stderr that stops (a full pipe, a hung collector) stops this thread and nothing else. Lines
+//! that find the queue full are dropped and counted; the count is logged as soon as there is room, and is a
+//! metric. Invariant: logging never waits for stderr. Only the end of the process does, up to a deadline.
 //!
 //! Not `tracing-appender`: it bounds lines instead of bytes (a line may be as long as a client's path), and a
 //! panic cannot pass its queue.
@@ -160,7 +160,8 @@ impl Shared {
             let (mut lines, dropped) = (take(&mut queue.lines), take(&mut queue.dropped));
             drop(queue);
             if dropped > 0 {
-                // The queue has just been emptied: this line finds room, behind those that stood before the gap.
+                // The queue has just been emptied: this line finds room, behind those that stood before the
+                // gap.
                 tracing::warn!(dropped, "log lines were dropped: the reader of stderr was too slow");
             }
             let lost = write_lines(&mut write, &lines);

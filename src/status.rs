@@ -86,7 +86,13 @@ impl Status {
 }
 
 fn line(addr: &str, report: Report) -> Line {
-    let role = if report.serving { report.role } else { format!("{} (not serving)", report.role) };
+    let troubles = [
+        (report.raw["disk_hangs"] == true, "disk hangs"),
+        (report.raw["commits_stalled"] == true, "no commits"),
+        (!report.serving, "not serving"),
+    ];
+    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, what)| *what);
+    let role = trouble.map_or(report.role.clone(), |what| format!("{} ({what})", report.role));
     let cells = [
         report.node.to_string(),
         addr.to_owned(),
@@ -97,7 +103,7 @@ fn line(addr: &str, report: Report) -> Line {
         report.sessions.to_string(),
         report.connections.to_string(),
     ];
-    Line { cells, json: report.raw, answered: report.serving }
+    Line { cells, json: report.raw, answered: trouble.is_none() }
 }
 
 fn silent(addr: &str, e: &std::io::Error) -> Line {

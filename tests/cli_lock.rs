@@ -1,8 +1,11 @@
 //! `rowlock lock` as users of flock(1), consul lock and etcdctl lock know it: flags and exit codes.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::cli_under_lock::{Running, queue_of, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli_under_lock::{Running, STUBBORN, look_for, queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::Said;
 
@@ -169,4 +172,24 @@ async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_othe
     let nested = "\"$0\" lock b \"$0\" lock a true; echo $? > code";
     assert_eq!(ask(&cluster, &["lock", "a", "sh", "-c", nested, binary]).await.code, 0);
     assert_eq!(std::fs::read_to_string(cluster.folder.join("code")).unwrap(), format!("{DEADLOCK}\n"));
+}
+
+/// `killall -STOP rowlock`. The kernel continues the warden at the deadline.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_alive() {
+    let it = Cluster::start(1, FAST).await;
+    let running = start(&it.folder, &["lock", "--ttl", "2", "l", "-c", STUBBORN]);
+    let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
+    let ours = running.child.id();
+    let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children")).unwrap();
+    let is_warden = |pid: &&str| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("__warden"))
+    };
+    let warden = children.split(' ').find(is_warden).expect("it has a warden").parse().unwrap();
+    running.signal(Signal::STOP);
+    kill_process(Pid::from_raw(warden).unwrap(), Signal::STOP).unwrap();
+    let next = start(&it.folder, &["lock", "l", "-c", &look_for(command, grandchild)]).end().await;
+    assert_eq!(next.out, "free\n", "the command ran on under the next holder's lock: {}", next.err);
+    running.signal(Signal::CONT);
+    assert_eq!(running.end().await.code, LOST);
 }

@@ -60,7 +60,7 @@ impl Running {
         wrote(&self.folder, file).await
     }
 
-    async fn pid(&self, file: &str) -> u32 {
+    pub async fn pid(&self, file: &str) -> u32 {
         self.wrote(file).await.trim().parse().unwrap()
     }
 
@@ -163,12 +163,12 @@ async fn signals_reach_the_command_and_all_that_it_started() {
 
 /// A command whose child outlives what is sent to the command alone: both write their numbers and ignore
 /// SIGTERM.
-const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
+pub const STUBBORN: &str = "trap '' TERM; sh -c 'echo $$ > grandchild; while :; do sleep 0.05; done' & \
                         echo $$ > command; while :; do sleep 0.05; done";
 
 /// Prints `free` if neither process runs any more. (A killed process without a waiting parent is in the list
 /// of processes as a zombie.)
-fn look_for(command: u32, grandchild: u32) -> String {
+pub fn look_for(command: u32, grandchild: u32) -> String {
     format!(
         "runs() {{ grep -qs '^State:.[^Z]' /proc/$1/status; }}; runs {command} || runs {grandchild} || echo free"
     )

@@ -3,7 +3,7 @@
 //!
 //! In the flow: [`Room`](rowlock_consensus::room::Room) is told here; the node's reports to the leader carry
 //! it on. A leader that is short while another voter has room hands over to that one: a log that stops for
-//! want of room does less harm on a follower.
+//! want of room does less harm on a follower. A disk that does not answer counts as one without room.
 
 use std::io;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use crate::replica::Replica;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(500);
+/// How long a look may take before the rest is done without it.
+const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 /// A leader that is short for so long hands over, if it can.
 const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
 /// Between two attempts to.
@@ -58,25 +60,39 @@ enum Level {
 impl DiskWatch {
     /// Runs until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
-        let (mut level, mut short_since, mut handed_over) = (Level::default(), None, None);
+        let (mut level, mut unfit_since, mut handed_over) = (Level::default(), None, None);
+        let mut looking = Box::pin(look(self.reserve.clone(), self.limits));
         loop {
+            // A disk that does not answer does not answer this either.
             let found = tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                found = look(self.reserve.clone(), self.limits) => found,
+                found = &mut looking => Some(found),
+                () = time::sleep(LOOK_PATIENCE) => None,
             };
-            match found {
-                Ok(free) => level = self.judge(level, free),
-                Err(error) => tracing::debug!(%error, "cannot see how much room is on the disk"),
+            if found.is_some() {
+                looking = Box::pin(look(self.reserve.clone(), self.limits));
             }
+            match found {
+                Some(Ok(free)) => level = self.judge(level, free),
+                Some(Err(error)) => tracing::debug!(%error, "cannot see how much room is on the disk"),
+                None => {}
+            }
+            let hangs = self.metrics.disk_hangs.get() == 1;
+            let is_unfit = level == Level::Short || hangs;
+            self.replica.room.we_are_short(is_unfit);
             assert!(level != Level::Short || self.replica.room.are_we_short(), "the leader is told");
-            short_since = (level == Level::Short).then(|| short_since.unwrap_or_else(time::now));
-            let is_due = short_since.is_some_and(|since: Instant| since.elapsed() >= HAND_OVER_AFTER)
+            unfit_since = is_unfit.then(|| unfit_since.unwrap_or_else(time::now));
+            let is_due = unfit_since
+                .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)
                 && handed_over.is_none_or(|at: Instant| at.elapsed() >= HAND_OVER_PAUSE);
             if let Some(next) = is_due.then(|| self.roomier_voter()).flatten() {
                 handed_over = Some(time::now());
                 rare::taken(Rare::HandedOverForRoom);
-                tracing::warn!(to = %next, "this leader's disk is short of room, and another voter has some");
+                tracing::warn!(
+                    to = %next,
+                    "this leader's disk has no room or does not answer, and another voter's is fit: handing over"
+                );
                 tokio::select! {
                     biased;
                     () = shutdown.wait() => return,
@@ -112,7 +128,6 @@ impl DiskWatch {
         self.metrics.disk_free_bytes.set(free);
         self.metrics.disk_low.set(u64::from(level >= Level::Low));
         self.metrics.disk_short.set(u64::from(level == Level::Short));
-        self.replica.room.we_are_short(level == Level::Short);
         let LimitsConfig { warn_free_bytes, min_free_bytes, .. } = self.limits;
         match (before, level) {
             (Level::Plenty | Level::Low, Level::Short) => tracing::error!(

@@ -86,6 +86,7 @@ pub mod replica;
 pub mod report;
 pub mod service;
 pub mod slow;
+mod slow_links;
 pub mod status_publisher;
 pub mod sweep;
 pub mod tokens;

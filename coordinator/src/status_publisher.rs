@@ -35,6 +35,9 @@ const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A node whose log waits for room for so long serves nobody, if the others go on.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// A disk that has not finished a write for so long does not answer. Flushes of some seconds are slow, and
+/// the node serves.
+pub const DISK_HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// How often a node that serves no clients says so again.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -59,6 +62,45 @@ impl Outage {
             self.said = u32::try_from(lasts.as_secs() / SAY_EVERY.as_secs()).unwrap_or(u32::MAX - 1);
         }
         due.then_some(lasts)
+    }
+}
+
+/// A disk that has stopped to answer.
+#[derive(Debug, Default)]
+struct Hang {
+    /// The write that has waited longest, and what was committed when it was first seen.
+    oldest: Option<(Instant, u64)>,
+}
+
+impl Hang {
+    /// Whether the write of `unflushed_since` hangs, and whether the cluster goes on without it.
+    fn note(&mut self, unflushed_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
+        self.oldest = unflushed_since.map(|since| match self.oldest {
+            Some((known, committed)) if known == since => (known, committed),
+            _ => (since, committed),
+        });
+        let Some((since, then)) = self.oldest else { return (false, false) };
+        let hangs = now.saturating_since(since) >= DISK_HANGS_AFTER;
+        assert!(committed >= then, "what is committed stays so");
+        (hangs, hangs && committed > then)
+    }
+}
+
+/// Entries that wait for their commit: a majority of the disks may hang while this one does not.
+#[derive(Debug, Default)]
+struct Stall {
+    /// What was committed, and since when no more is.
+    since: Option<(u64, Instant)>,
+}
+
+impl Stall {
+    /// Whether nothing was committed for as long as a disk may take, although an entry waits.
+    fn note(&mut self, last: u64, committed: u64, now: Instant) -> bool {
+        self.since = (last > committed).then(|| match self.since {
+            Some((known, since)) if known == committed => (known, since),
+            _ => (committed, now),
+        });
+        self.since.is_some_and(|(_, since)| now.saturating_since(since) >= DISK_HANGS_AFTER)
     }
 }
 
@@ -103,18 +145,19 @@ impl StatusPublisher {
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut caught_up = false;
         let (mut membership, mut outage, mut stuck_since) = (None, Outage::default(), None);
+        let (mut hang, mut stall) = (Hang::default(), Stall::default());
         loop {
             self.follow_membership(&mut membership);
             let view = *self.leadership.borrow_and_update();
             let contact = self.contact.within(self.contact_max);
-            let is_stuck = self.is_stuck(&mut stuck_since);
+            let is_stuck = self.is_stuck(&mut stuck_since) | self.hangs(&mut hang, &mut stall);
             if !contact || is_stuck {
                 caught_up = false;
             } else if !caught_up {
                 caught_up = self.catch_up(view).await;
             }
             let goes = *self.leaving.borrow_and_update() | *self.drained.borrow_and_update();
-            let serving = contact && caught_up && !goes;
+            let serving = contact && !is_stuck && caught_up && !goes;
             self.publish(view, serving);
             if let Some(lasts) = outage.note(serving || goes, Instant::now()) {
                 let (seconds, leader) = (lasts.as_secs(), view.leader.map_or(0, |node| node.0));
@@ -145,6 +188,30 @@ impl StatusPublisher {
             self.metrics.wal_waits_for_room.get() == 1 && raft.applied_index < raft.committed_index;
         *since = is_behind.then(|| since.unwrap_or_else(Instant::now));
         since.is_some_and(|since| since.elapsed() >= STUCK_AFTER)
+    }
+
+    /// Whether the disk does not answer, and the cluster goes on without it: what this node cannot store it
+    /// piles up in memory. While the cluster stands still, its clients stay: their heartbeats are answered.
+    fn hangs(&self, hang: &mut Hang, stall: &mut Stall) -> bool {
+        let raft = facts::facts(&self.raft);
+        let (last, committed) = (raft.last_index.unwrap_or(0), raft.committed_index);
+        self.metrics.commits_stalled.set(u64::from(stall.note(last, committed, Instant::now())));
+        let (hangs, is_left_behind) = hang.note(self.log.unflushed_since(), committed, Instant::now());
+        let did = self.metrics.disk_hangs.get() == 1;
+        self.metrics.disk_hangs.set(u64::from(hangs));
+        match (did, hangs) {
+            (false, true) => {
+                rare::taken(Rare::DiskHangs);
+                tracing::error!(
+                    seconds = DISK_HANGS_AFTER.as_secs(),
+                    "the disk of the data folder does not answer: a write of the log has not ended. Check the disk and the \
+                     kernel's log; end the node by SIGKILL if it does not come back"
+                );
+            }
+            (true, false) => tracing::info!("the disk answers again"),
+            _ => {}
+        }
+        is_left_behind
     }
 
     /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
@@ -191,7 +258,11 @@ impl StatusPublisher {
                 self.registry.close_all(CloseReason::Leaving);
             } else {
                 rare::taken(Rare::StoppedServing);
-                tracing::warn!("no contact to a quorum: closing all client connections");
+                let why = match self.metrics.disk_hangs.get() {
+                    1 => "the disk does not answer",
+                    _ => "no contact to a quorum, or no room on the disk",
+                };
+                tracing::warn!(why, "closing all client connections");
                 self.registry.close_all(CloseReason::NotServing);
             }
         }
@@ -288,6 +359,29 @@ impl StatusPublisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_hangs_when_one_write_does_not_end_and_its_node_is_left_behind_when_others_commit() {
+        let (mut hang, begin) = (Hang::default(), Instant::now());
+        let at = |s| begin + Duration::from_secs(s);
+        assert_eq!(hang.note(None, 5, at(0)), (false, false));
+        assert_eq!(hang.note(Some(at(1)), 5, at(1)), (false, false));
+        assert_eq!(hang.note(Some(at(9)), 7, at(12)), (false, false), "slow, and each write ends");
+        assert_eq!(hang.note(Some(at(9)), 7, at(19)), (true, false), "the cluster stands still");
+        assert_eq!(hang.note(Some(at(9)), 8, at(20)), (true, true));
+        assert_eq!(hang.note(Some(at(20)), 9, at(21)), (false, false), "it has ended");
+    }
+
+    #[test]
+    fn commits_stall_when_an_entry_waits_and_none_is_committed() {
+        let (mut stall, begin) = (Stall::default(), Instant::now());
+        let mut note = |s, last, committed| stall.note(last, committed, begin + Duration::from_secs(s));
+        assert!(!note(0, 7, 7) && !note(60, 7, 7), "nothing waits");
+        assert!(!note(61, 8, 7) && !note(70, 9, 7));
+        assert!(note(71, 9, 7));
+        assert!(!note(72, 9, 8), "slow is not stalled");
+        assert!(!note(81, 9, 8) && note(82, 9, 8));
+    }
 
     #[test]
     fn a_time_without_service_is_said_again_every_ten_seconds() {

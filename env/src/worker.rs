@@ -21,18 +21,32 @@ struct Queue<J> {
     is_urgent: bool,
     /// The thread sleeps until something comes.
     is_asleep: bool,
+    /// When the oldest of `jobs` was submitted.
+    waits_since: Option<time::Instant>,
+    /// When the oldest job was submitted that is being done.
+    works_since: Option<time::Instant>,
 }
 
 impl<J> Queue<J> {
     fn new(capacity: usize) -> Queue<J> {
         let jobs = Vec::new();
-        Queue { jobs, capacity, handles: 1, stopped: false, is_urgent: false, is_asleep: false }
+        Queue {
+            jobs,
+            capacity,
+            handles: 1,
+            stopped: false,
+            is_urgent: false,
+            is_asleep: false,
+            waits_since: None,
+            works_since: None,
+        }
     }
 
     fn push(&mut self, job: J) -> Result<(), J> {
         if self.stopped || self.jobs.len() >= self.capacity {
             return Err(job);
         }
+        self.waits_since.get_or_insert_with(time::now);
         self.jobs.push(job);
         Ok(())
     }
@@ -41,6 +55,7 @@ impl<J> Queue<J> {
     fn take(&mut self, batch: &mut Vec<J>) {
         std::mem::swap(batch, &mut self.jobs);
         self.is_urgent = false;
+        self.works_since = self.waits_since.take();
     }
 }
 
@@ -131,6 +146,13 @@ impl<J> Worker<J> {
             self.shared.ring();
         }
         Ok(())
+    }
+
+    /// When the oldest job was submitted that is not done. The handler may have put jobs aside: these count
+    /// as done.
+    pub fn busy_since(&self) -> Option<time::Instant> {
+        let queue = self.shared.queue.lock();
+        queue.works_since.or(queue.waits_since)
     }
 
     /// As [`Worker::submit`], for jobs that may wait: a thread that has just worked handles them when its
@@ -231,6 +253,7 @@ fn start<J: Send + 'static>(
             }
             rest = handler(&mut batch);
             batch.clear();
+            theirs.0.queue.lock().works_since = None;
         }
     };
     std::thread::Builder::new()
@@ -285,6 +308,7 @@ fn start_in<J: Send + 'static>(
             theirs.0.queue.lock().take(&mut batch);
             let rest = handler(&mut batch);
             batch.clear();
+            theirs.0.queue.lock().works_since = None;
             patient_until = time::now() + delay_max;
             rest_at = rest.map(|rest| time::now() + rest);
         }
@@ -374,6 +398,28 @@ mod tests {
         }
         drop(worker);
         assert!(calls.recv().is_err(), "it is not called again while it rests");
+    }
+
+    #[test]
+    fn a_worker_is_busy_since_its_oldest_job_was_submitted_until_it_is_done() {
+        let (block, blocked) = std::sync::mpsc::channel::<()>();
+        let (told, done) = std::sync::mpsc::channel();
+        let worker = spawn("test", 9, move |jobs: &mut Vec<u32>| {
+            let _ = (blocked.recv(), told.send(jobs.len()));
+        });
+        assert_eq!(worker.busy_since(), None);
+        worker.submit(1).expect("there is room");
+        let first = worker.busy_since().expect("a job waits");
+        worker.submit(2).expect("there is room");
+        assert_eq!(worker.busy_since(), Some(first));
+        let mut count = 0;
+        while count < 2 {
+            block.send(()).expect("it works");
+            count += done.recv().expect("it works");
+        }
+        while worker.busy_since().is_some() {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use rowlock_backup::file;
-use rowlock_backup::folder::{Member, NewCluster, Restored};
+use rowlock_backup::folder::{self, Begun, Member, NewCluster, Restored};
 use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
 use rowlock_env::{rng, time};
 use rowlock_proto::{ClusterId, NodeId};
@@ -87,10 +87,11 @@ impl Restore {
         let restored = Restored::new(machine, NewCluster { id, grace_ms }, at_ms)
             .map_err(|e| Failure::new(REFUSED, e))?;
         let members: BTreeMap<NodeId, Member> = voters.iter().map(|node| (node.id, member(node))).collect();
-        for node in &chosen {
-            let identity = Identity { cluster: config.name.clone(), node: node.id };
-            let made = restored.make_folder(&node.data_dir, &identity, &members);
-            made.map_err(|e| not_made(&e))?;
+        let identity = |node: &NodeEntry| Identity { cluster: config.name.clone(), node: node.id };
+        let folders: Vec<_> = chosen.iter().map(|node| (node.data_dir.as_path(), identity(node))).collect();
+        let made = folder::make_folders(&restored, &folders, &members).map_err(|e| not_made(&e))?;
+        if let Begun::Before(id) = made {
+            return self.tell_of_earlier(&config.name, id);
         }
         match self.output {
             Output::Simple => {
@@ -129,6 +130,20 @@ impl Restore {
                     "folders": folders,
                 }))?;
             }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Restore {
+    /// All folders were made before, by a command that was interrupted behind that.
+    fn tell_of_earlier(&self, cluster: &str, id: ClusterId) -> Result<ExitCode, Failure> {
+        let text = format!(
+            "new cluster {cluster} ({id}): an earlier restore had made all folders and was interrupted; they are complete now\n"
+        );
+        match self.output {
+            Output::Simple => print(text.as_bytes())?,
+            Output::Json => print_json(&json!({ "cluster": cluster, "cluster_id": id.to_string() }))?,
         }
         Ok(ExitCode::SUCCESS)
     }

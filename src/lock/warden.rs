@@ -11,17 +11,27 @@
 //! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which continues during
 //! suspend. So a line that is written before a pause and read after it is still right. Invariant: the warden
 //! never extends a deadline itself, and releases nothing before the command is gone.
+//!
+//! The warden may be stopped, too (`killall -STOP rowlock`). So a timer of the kernel continues it (SIGCONT)
+//! at the deadline.
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{SigEvent, SigevNotify};
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use rowlock_env::time::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
 
 use super::processes::{OURSELVES, runs_any};
 use crate::cluster::Cluster;
@@ -195,10 +205,12 @@ enum Verdict {
 
 fn watch(orders: &mut Orders) -> Verdict {
     let mut partial = Vec::new();
+    let mut alarm = Alarm::new();
     while !orders.done {
+        alarm.set(orders.until);
         // Orders that wait are read before the clock decides: there may be a later deadline among them.
         let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
-        if !readable(left.map(|left| left.min(LOOK_AGAIN))) {
+        if !readable(left.map(|left| left.min(LOOK_AGAIN)), &alarm) {
             if orders.until.is_some_and(|until| system_clock() >= until) {
                 return Verdict::DeadlinePassed;
             }
@@ -220,12 +232,47 @@ fn watch(orders: &mut Orders) -> Verdict {
     Verdict::Ended
 }
 
-/// Waits for orders, at most for `wait_max`.
-fn readable(wait_max: Option<Duration>) -> bool {
+/// Timers of the kernel for the deadline: one continues this process if it is stopped then, and one ends its
+/// wait, which would go on with the time that was left when it was stopped. A system that has none leaves a
+/// stopped warden stopped.
+struct Alarm {
+    cont: Option<Timer>,
+    wake: Option<OwnedFd>,
+    at: Option<u64>,
+}
+
+impl Alarm {
+    fn new() -> Alarm {
+        let event =
+            SigEvent::new(SigevNotify::SigevSignal { signal: nix::sys::signal::SIGCONT, si_value: 0 });
+        let cont = Timer::new(nix::time::ClockId::CLOCK_BOOTTIME, event).ok();
+        let wake = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).ok();
+        Alarm { cont, wake, at: None }
+    }
+
+    fn set(&mut self, until: Option<u64>) {
+        let Some(at) = until.filter(|_| until != self.at) else { return };
+        self.at = until;
+        // Without them the clock is looked at again soon.
+        let after_boot = Duration::from_nanos(at.max(1));
+        if let Some(cont) = &mut self.cont {
+            let at = Expiration::OneShot(TimeSpec::from_duration(after_boot));
+            let _ = cont.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        }
+        if let (Some(wake), Ok(at)) = (&self.wake, Timespec::try_from(after_boot)) {
+            let once = Itimerspec { it_interval: Timespec::default(), it_value: at };
+            let _ = timerfd_settime(wake, TimerfdTimerFlags::ABSTIME, &once);
+        }
+    }
+}
+
+/// Waits for orders, at most for `wait_max`, or until the alarm goes off.
+fn readable(wait_max: Option<Duration>, alarm: &Alarm) -> bool {
     let stdin = rustix::stdio::stdin();
-    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let mut fds = vec![PollFd::new(&stdin, PollFlags::IN)];
+    fds.extend(alarm.wake.iter().map(|wake| PollFd::new(wake, PollFlags::IN)));
     let wait_max = wait_max.and_then(|p| Timespec::try_from(p).ok());
-    poll(&mut fds, wait_max.as_ref()).is_ok_and(|ready| ready > 0)
+    poll(&mut fds, wait_max.as_ref()).is_ok_and(|_| !fds[0].revents().is_empty())
 }
 
 fn kill(orders: &Orders) {

@@ -10,8 +10,8 @@ use rowlock_proto::{ClusterId, NodeId};
 pub use rowlock_state::{Ended, NewCluster, ZxidsUsedUp};
 use rowlock_state::{Machine, Rule};
 pub use rowlock_types::member::Member;
-pub use rowlock_wal::Identity;
-use rowlock_wal::{Membership, StorageError, begin_with_state};
+pub use rowlock_wal::{Begun, Identity};
+use rowlock_wal::{Membership, StorageError, begin_all, begin_with_state};
 
 /// A state that a new cluster begins with.
 #[derive(Debug)]
@@ -68,6 +68,24 @@ impl Restored {
         let frozen = self.machine.freeze();
         begin_with_state(path, identity, self.cluster, membership, |out| frozen.encode(&mut &mut *out))
     }
+}
+
+/// Makes the data folders of several voters on this machine, see [`rowlock_wal::begin_all`]. Blocks on the
+/// disk.
+///
+/// # Errors
+/// As [`Restored::make_folder`].
+pub fn make_folders(
+    restored: &Restored,
+    folders: &[(&Path, Identity)],
+    voters: &BTreeMap<NodeId, Member>,
+) -> Result<Begun, StorageError> {
+    let paths: Vec<&Path> = folders.iter().map(|(path, _)| *path).collect();
+    let fill = |number: usize| {
+        let (path, identity) = &folders[number];
+        restored.make_folder(path, identity, voters)
+    };
+    begin_all(&paths, fill)
 }
 
 /// Where the folder is made that takes the place of this one.

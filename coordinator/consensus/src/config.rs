@@ -1,5 +1,7 @@
 //! `[raft]` of `cluster.toml`.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 /// See the module.
@@ -43,6 +45,17 @@ impl SpareFlushes {
             SpareFlushes::Always => "always",
             SpareFlushes::Never => "never",
         }
+    }
+}
+
+impl RaftConfig {
+    /// `heartbeat_ms`, `election_timeout_min_ms` and `election_timeout_max_ms` that fit round trips of this
+    /// length (docs/operations.md, "How long a leader may be silent").
+    pub fn fitting(round_trip: Duration) -> [u64; 3] {
+        let trip = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX / 16);
+        let heartbeat = (trip + trip / 4).next_multiple_of(10);
+        assert!(heartbeat >= trip, "an answer comes before the next heartbeat");
+        [heartbeat, 3 * heartbeat, 6 * heartbeat]
     }
 }
 

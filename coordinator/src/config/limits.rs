@@ -12,6 +12,10 @@ use super::check::Source;
 /// The log of a large state alone may have so much in memory.
 const MEMORY_MIN_BYTES: u64 = 256 << 20;
 
+/// Of the memory, what a node may hold by default. A snapshot needs the state once more while it is checked,
+/// and the program, its threads and the allocator need the last part.
+const MEMORY_PART: u64 = 3;
+
 /// `[limits]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -21,9 +25,8 @@ pub struct LimitsConfig {
     /// this many times the sessions that are still free: 4 leaves four fifths of them to one host, and four
     /// ninths to each of two. 0: no shares.
     pub sessions_share: u64,
-    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: half of what the
-    /// machine (or the cgroup) has, since a snapshot needs the state once more while it is checked, and the
-    /// system some, too.
+    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: a
+    /// third of what the machine (or the cgroup) has.
     pub memory_bytes: Option<u64>,
     /// With less free on the file system of the data folder the node warns. 0: never.
     pub warn_free_bytes: u64,
@@ -51,7 +54,7 @@ impl Default for LimitsConfig {
 impl LimitsConfig {
     /// What a node may hold in memory; 0: no bound.
     pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / 2)
+        self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / MEMORY_PART)
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
     let mut checks = checks(&status);
     checks.extend(drained(&context.metrics));
     checks.push(memory(&context.metrics));
-    checks.push(disk(&context.metrics));
+    checks.extend(of_disks(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
     match not_ready(&checks) {
@@ -42,7 +42,9 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
 /// As `readyz`, in JSON, with who leads.
 pub(super) async fn health(State(context): State<HttpContext>) -> Response {
     let status = context.status.borrow().clone();
-    if let Some(reason) = not_ready(&checks(&status)) {
+    let mut checks = checks(&status);
+    checks.extend(of_disks(&context.metrics));
+    if let Some(reason) = not_ready(&checks) {
         return unavailable(reason).with("node", status.node.0).with("term", status.term).into_response();
     }
     let leader = status.leader.map(|node| node.0);
@@ -114,10 +116,22 @@ fn memory(metrics: &Metrics) -> Check {
     Check { name: "memory", passed: true, found }
 }
 
-/// Room on the disk. A node that has none still serves.
+/// This node's disk, and those of a majority.
+fn of_disks(metrics: &Metrics) -> Vec<Check> {
+    let stalled = "no write was committed for ten seconds: the disks of a majority do not answer".to_owned();
+    let stalled = Check { name: "commits", passed: false, found: stalled };
+    let mut checks = vec![disk(metrics)];
+    checks.extend((metrics.commits_stalled.get() == 1).then_some(stalled));
+    checks
+}
+
+/// Room on the disk. A node that has none still serves; one whose disk does not answer is not ready.
 fn disk(metrics: &Metrics) -> Check {
     let free = metrics.disk_free_bytes.get() >> 20;
-    let found = if metrics.wal_waits_for_room.get() == 1 {
+    let hangs = metrics.disk_hangs.get() == 1;
+    let found = if hangs {
+        "the disk does not answer: a write of the log has not ended for ten seconds".to_owned()
+    } else if metrics.wal_waits_for_room.get() == 1 {
         format!("{free} MiB are free: the log waits for room, and nothing is acknowledged")
     } else if metrics.disk_short.get() == 1 {
         format!(
@@ -128,7 +142,7 @@ fn disk(metrics: &Metrics) -> Check {
     } else {
         format!("{free} MiB are free")
     };
-    Check { name: "disk", passed: true, found }
+    Check { name: "disk", passed: !hangs, found }
 }
 
 fn not_ready(checks: &[Check]) -> Option<String> {

@@ -85,6 +85,8 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_ms": u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         "serving": raft.serving,
+        "disk_hangs": context.metrics.disk_hangs.get() == 1,
+        "commits_stalled": context.metrics.commits_stalled.get() == 1,
         "raft": {
             "role": role_name(raft.role),
             "term": raft.term,

@@ -137,6 +137,17 @@ async fn a_serving_node_is_live_and_ready() {
     let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
     let line = "[+] memory: 10 of 10 MiB are held: new sessions and what grows are refused\n";
     assert!(code == 200 && body.contains(line), "{body}");
+    for (gauge, what) in [
+        (&server.metrics.disk_hangs, "the disk does not answer"),
+        (&server.metrics.commits_stalled, "no write was committed for ten seconds"),
+    ] {
+        gauge.set(1);
+        for path in ["GET /readyz", "GET /health"] {
+            let (code, _, body) = ask(&server.addr, path).await;
+            assert!(code == 503 && body.contains(what), "{path}: {body}");
+        }
+        gauge.set(0);
+    }
     let (code, _, body) = ask(&server.addr, "GET /health").await;
     let health: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &health["leader"], &health["role"]), (200, &2.into(), &"leader".into()));

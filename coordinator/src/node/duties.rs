@@ -1,5 +1,6 @@
 //! Starts what a leader does without being asked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::parts::{Parts, fail};
@@ -8,6 +9,7 @@ use crate::autopilot::Autopilot;
 use crate::bootstrap::BootstrapError;
 use crate::disk_watch::DiskWatch;
 use crate::leader_duties::{Backups, LeaderDuties};
+use crate::slow_links::SlowLinks;
 
 impl Parts {
     pub(super) fn start_leader_duties(&self, wires: &Wires) {
@@ -24,6 +26,8 @@ impl Parts {
         self.start_backups(wires);
         self.start_disk_watch(wires);
         self.start_autopilot(wires);
+        let links = SlowLinks { peers: self.peers.clone(), raft: wires.config.raft, told: BTreeSet::new() };
+        self.tasks.spawn("slow-links", links.run(self.tasks.shutdown().clone()));
         let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
         self.tasks.spawn("leader-duties", async move {
             if let Err(error) = duties.run(shutdown).await {

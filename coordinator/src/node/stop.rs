@@ -1,7 +1,7 @@
 //! Stops the parts of a node in order.
 //!
-//! Must never wait for a disk without a deadline: a node whose disk does not answer ends as if it were killed,
-//! which its next start is made for.
+//! Must never wait for a disk without a deadline: a node whose disk does not answer ends as if it were
+//! killed, which its next start is made for.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::task::Shutdown;
-use rowlock_env::time::{self, Sleep};
+use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_types::limits::PEER_IN_FLIGHT_MAX;
 use rowlock_types::memory::Share;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::dial::Dialer;
 use super::error::PeerError;
 use super::frame::RequestId;
+use super::round_trips::RoundTrips;
 use super::wire::{self, Inbox, Outbox, WireError};
 
 /// A request on its way to the connection.
@@ -78,6 +79,7 @@ pub(super) async fn run(
     dialer: Dialer,
     mut queue: mpsc::Receiver<Call>,
     health: Arc<Mutex<Health>>,
+    trips: Option<Arc<RoundTrips>>,
     shutdown: Shutdown,
 ) {
     let work = async {
@@ -85,12 +87,12 @@ pub(super) async fn run(
             match dialer.dial().await {
                 Ok((inbox, outbox)) => {
                     *health.lock() = Health::Connected;
-                    let ended = Connection::new(inbox, outbox, first).run(&mut queue).await;
+                    let ended = Connection::new(inbox, outbox, first, trips.clone()).run(&mut queue).await;
                     *health.lock() = Health::Idle;
                     let Some((error, waiting)) = ended else { return };
                     tracing::info!(node = %dialer.to, lane = %dialer.lane, %error, "connection to node ended");
                     let lost = PeerError::Lost { node: dialer.to, reason: error.to_string() };
-                    fail(waiting.into_values(), &lost);
+                    fail(waiting.into_values().map(|(reply, _)| reply), &lost);
                 }
                 Err(error) => {
                     *health.lock() = Health::Failing(error.clone());
@@ -115,18 +117,21 @@ fn fail(replies: impl IntoIterator<Item = oneshot::Sender<Result<Bytes, PeerErro
     }
 }
 
-type Waiting = BTreeMap<RequestId, oneshot::Sender<Result<Bytes, PeerError>>>;
+/// Whom to answer, and when the request was sent.
+type Waiting = BTreeMap<RequestId, (oneshot::Sender<Result<Bytes, PeerError>>, Instant)>;
 
 struct Connection {
     inbox: Inbox,
     outbox: Outbox,
     waiting: Waiting,
     last_id: RequestId,
+    trips: Option<Arc<RoundTrips>>,
 }
 
 impl Connection {
-    fn new(inbox: Inbox, outbox: Outbox, first: Call) -> Self {
-        let mut connection = Connection { inbox, outbox, waiting: Waiting::new(), last_id: RequestId::NONE };
+    fn new(inbox: Inbox, outbox: Outbox, first: Call, trips: Option<Arc<RoundTrips>>) -> Self {
+        let (waiting, last_id) = (Waiting::new(), RequestId::NONE);
+        let mut connection = Connection { inbox, outbox, waiting, last_id, trips };
         connection.send(first);
         connection
     }
@@ -166,7 +171,7 @@ impl Connection {
             }
             () = tick.as_mut() => {
                 wire::check_silence(&mut self.inbox, &mut self.outbox)?;
-                self.waiting.retain(|_, reply| !reply.is_closed());
+                self.waiting.retain(|_, (reply, _)| !reply.is_closed());
                 tick.set(time::sleep_about(wire::TICK));
             }
         }
@@ -183,13 +188,15 @@ impl Connection {
         }
         self.last_id.0 += 1;
         self.outbox.push(self.last_id, &call.body);
-        self.waiting.insert(self.last_id, call.reply);
+        self.waiting.insert(self.last_id, (call.reply, time::now()));
     }
 
     fn receive(&mut self) -> Result<(), WireError> {
         while let Some(frame) = self.inbox.take()? {
             // Nobody waits for a ping's answer, nor for one whose deadline has passed.
-            if let Some(reply) = self.waiting.remove(&frame.id) {
+            if let Some((reply, sent)) = self.waiting.remove(&frame.id) {
+                // Those count, too, that are too late for the one who asked.
+                self.trips.iter().for_each(|trips| trips.note(sent.elapsed()));
                 let _ = reply.send(Ok(frame.body));
             }
         }

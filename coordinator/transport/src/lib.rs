@@ -43,6 +43,7 @@ pub mod handshake;
 mod known_incarnations;
 mod lane;
 mod pool;
+mod round_trips;
 mod security;
 mod server;
 mod service;

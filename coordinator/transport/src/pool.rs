@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,6 +21,7 @@ use super::error::PeerError;
 use super::handshake::{Identity, Lane};
 use super::known_incarnations::KnownIncarnations;
 use super::lane::{self, Call, Health, Stage};
+use super::round_trips::RoundTrips;
 use super::security::Security;
 use super::stream::{self, Judge, Stream};
 
@@ -116,6 +118,7 @@ struct Inner {
     address: Address,
     lanes: Mutex<BTreeMap<Lane, LaneHandle>>,
     forward_backoff: Arc<Mutex<Backoff>>,
+    trips: Arc<RoundTrips>,
 }
 
 #[derive(Clone)]
@@ -137,6 +140,7 @@ impl Peer {
             address: Address::default(),
             lanes: Mutex::default(),
             forward_backoff: Arc::default(),
+            trips: Arc::default(),
         };
         Peer { inner: Arc::new(inner) }
     }
@@ -153,6 +157,11 @@ impl Peer {
             .lock()
             .get(&lane)
             .is_some_and(|lane| matches!(*lane.health.lock(), Health::Connected))
+    }
+
+    /// How long it takes this node to answer, over the network and back: the least of the latest answers.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.inner.trips.shortest()
     }
 
     /// Asks and waits for the answer until the deadline.
@@ -205,7 +214,10 @@ impl Peer {
         let handle = LaneHandle { queue, health: Arc::default() };
         let tasks = &self.inner.tasks;
         let dialer = self.dialer(lane, Arc::default());
-        tasks.spawn("peer-lane", lane::run(dialer, calls, handle.health.clone(), tasks.shutdown().clone()));
+        // On the others requests wait for disks, or are large.
+        let trips = (lane == Lane::Heartbeat).then(|| self.inner.trips.clone());
+        let (health, shutdown) = (handle.health.clone(), tasks.shutdown().clone());
+        tasks.spawn("peer-lane", lane::run(dialer, calls, health, trips, shutdown));
         lanes.insert(lane, handle.clone());
         handle
     }

@@ -1,4 +1,4 @@
-//! A data folder that begins with a state: of a member of a cluster that is restored.
+//! Data folders that begin with a state: of the members of a cluster that is restored.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,13 +15,120 @@ use super::{SNAPSHOT_DIR, WAL_DIR};
 /// Where the log of such a cluster begins: before its first term, behind what the state holds.
 const BEGINNING: LogId = LogId { leader_id: LeaderId { term: 0, node_id: 0 }, index: 1 };
 
+/// File that marks a folder which a restore is to fill, or has filled while others are not filled yet. A node
+/// refuses to start on it: with only some folders filled, voters without one would form an empty cluster.
+const MARK: &str = "restoring";
+/// What an interruption leaves of a mark.
+const PART_OF_MARK: &str = "restoring.tmp";
+const MARK_TEXT: &[u8] =
+    b"A restore from a backup has not been finished. Run it again: it replaces this folder.\n";
+
+/// How the folders of a restore were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// All were filled now.
+    Anew,
+    /// An earlier restore had filled all of them with a state of this cluster, and was interrupted behind
+    /// that.
+    Before(ClusterId),
+}
+
+/// Makes the folders of several voters on one machine: all are marked before `fill` fills the first of them,
+/// by [`begin_with_state`], and the marks go when the last one is filled. So an interruption anywhere leaves
+/// folders on which no node starts, or whole ones; the next call puts everything right. Blocks on the disk.
+///
+/// # Errors
+/// [`StorageError::NotEmpty`] if a folder has content of no restore: no folder is changed then.
+pub fn begin_all(
+    paths: &[&Path],
+    fill: impl Fn(usize) -> Result<(), StorageError>,
+) -> Result<Begun, StorageError> {
+    assert!(!paths.is_empty(), "a restore has folders to make");
+    let found = paths.iter().map(|path| look(path)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(Found::Whole(Some(cluster))) = found.iter().find(|found| matches!(found, Found::Whole(_)))
+        && found.contains(&Found::Marked(Some(*cluster)))
+        && found.iter().all(|it| [Found::Whole(Some(*cluster)), Found::Marked(Some(*cluster))].contains(it))
+    {
+        let marked = paths.iter().zip(&found).filter(|(_, found)| matches!(found, Found::Marked(_)));
+        marked.map(|(path, _)| path).try_for_each(|path| unmark(path))?;
+        return Ok(Begun::Before(*cluster));
+    }
+    if let Some((path, _)) = paths.iter().zip(&found).find(|(_, found)| matches!(found, Found::Whole(_))) {
+        return Err(StorageError::NotEmpty(path.to_path_buf()));
+    }
+    assert!(
+        !found.iter().any(|found| matches!(found, Found::Whole(_))),
+        "no content is replaced but a restore's"
+    );
+    paths.iter().try_for_each(|path| mark(path))?;
+    (0..paths.len()).try_for_each(fill)?;
+    paths.iter().try_for_each(|path| unmark(path))?;
+    Ok(Begun::Anew)
+}
+
+/// A folder that may have been part of a restore.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Empty,
+    /// And of which cluster, if it is filled.
+    Marked(Option<ClusterId>),
+    /// It has content and no mark.
+    Whole(Option<ClusterId>),
+}
+
+fn look(path: &Path) -> Result<Found, StorageError> {
+    let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
+    let names = dir.list().map_err(StorageError::io("listing", path))?;
+    let cluster = || identity::read(&dir).ok().and_then(|(_, claim)| claim.cluster);
+    Ok(match names.iter().any(|name| name == MARK) {
+        true => Found::Marked(cluster()),
+        false if names.iter().all(|name| name == PART_OF_MARK) => Found::Empty,
+        false => Found::Whole(cluster()),
+    })
+}
+
+fn mark(path: &Path) -> Result<(), StorageError> {
+    let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
+    dir.write_atomic(MARK, MARK_TEXT).map_err(StorageError::io("marking", path))
+}
+
+fn unmark(path: &Path) -> Result<(), StorageError> {
+    let removed = Dir::open(path).and_then(|dir| {
+        dir.remove(MARK)?;
+        dir.sync()
+    });
+    removed.map_err(StorageError::io("removing the mark of a restore from", path))
+}
+
+/// Refuses a folder with a mark.
+pub(super) fn refuse_marked(dir: &Dir) -> Result<(), StorageError> {
+    if dir.exists(MARK) { Err(StorageError::HalfRestored(dir.path().to_owned())) } else { Ok(()) }
+}
+
+/// Removes what an interrupted restore has left in a marked folder.
+fn clear(dir: &Dir) -> Result<(), StorageError> {
+    assert!(dir.exists(MARK), "only a restore's content is removed");
+    let removed = dir.list().and_then(|names| {
+        for name in names.iter().filter(|name| *name != MARK) {
+            if [WAL_DIR, SNAPSHOT_DIR].contains(&name.as_str()) {
+                dir.sub(name)?.remove_all()?;
+            } else {
+                dir.remove(name)?;
+            }
+        }
+        dir.sync()
+    });
+    removed.map_err(StorageError::io("clearing", dir.path()))
+}
+
 /// Makes the data folder of one member of a cluster that begins with the state which `body` writes. Every
 /// member of `membership` needs a folder with the same state. Blocks on the disk.
 ///
-/// The file `identity` is written last: a folder whose making was interrupted is refused.
+/// The file `identity` is written last: a folder whose making was interrupted is refused. The content of a
+/// folder that [`begin_all`] has marked is replaced, and the mark stays.
 ///
 /// # Errors
-/// [`StorageError::NotEmpty`] if the folder has content; that is not touched.
+/// [`StorageError::NotEmpty`] if the folder has content and no mark; that is not touched.
 pub fn begin_with_state(
     path: &Path,
     identity: &Identity,
@@ -36,7 +143,9 @@ pub fn begin_with_state(
         "every voter has addresses"
     );
     let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
-    if !dir.list().map_err(StorageError::io("listing", path))?.is_empty() {
+    if dir.exists(MARK) {
+        clear(&dir)?;
+    } else if !dir.list().map_err(StorageError::io("listing", path))?.is_empty() {
         return Err(StorageError::NotEmpty(path.to_owned()));
     }
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", path))?;

@@ -75,6 +75,14 @@ pub enum StorageError {
         .0.display()
     )]
     NotEmpty(PathBuf),
+    /// A restore has not come to its end.
+    #[error(
+        "the data folder {} is half restored: `rowlock backup restore` was interrupted. Nothing was changed. Run it again \
+         with the same arguments: it fills the folders of all voters that it was to fill. Do not empty this folder \
+         instead: voters with empty folders form an empty cluster, whose fencing tokens begin at 1.",
+        .0.display()
+    )]
+    HalfRestored(PathBuf),
     /// It belongs to somebody else.
     #[error(
         "the data folder {} belongs to {found}, but this is {expected}. Nothing was changed. Correct the node id, the \

@@ -105,12 +105,12 @@ impl Folder {
 
     /// What its node has become so far.
     pub fn state(&self) -> FolderState {
-        *self.inner.state.lock()
+        self.inner.state()
     }
 
     /// Of which cluster it is. `None`: the node has not heard of it yet.
     pub fn cluster(&self) -> Option<ClusterId> {
-        *self.inner.cluster.lock()
+        self.inner.cluster()
     }
 
     /// Notes durably of which cluster it is, if this is the first time. Waits while the disk is full.
@@ -206,9 +206,8 @@ impl Inner {
         if *self.state.lock() >= state {
             return Ok(());
         }
-        if let Some((dir, identity)) = &self.place {
-            identity::write(dir, identity, &self.claim(state, *self.cluster.lock(), self.version()))?;
-        }
+        let claim = self.claim(state, self.cluster(), self.version());
+        self.write_identity(&claim)?;
         let before = std::mem::replace(&mut *self.state.lock(), state);
         assert!(before < state, "a folder's state only rises");
         Ok(())
@@ -222,9 +221,8 @@ impl Inner {
             let other = StorageError::OtherCluster { path, known, found: id };
             return if known == id { Ok(()) } else { Err(other) };
         }
-        if let Some((dir, identity)) = &self.place {
-            identity::write(dir, identity, &self.claim(*self.state.lock(), Some(id), self.version()))?;
-        }
+        let claim = self.claim(self.state(), Some(id), self.version());
+        self.write_identity(&claim)?;
         let before = self.cluster.lock().replace(id);
         assert!(before.is_none(), "the cluster of a folder is noted once");
         Ok(())
@@ -234,15 +232,28 @@ impl Inner {
         self.version.lock().clone()
     }
 
+    fn state(&self) -> FolderState {
+        *self.state.lock()
+    }
+
+    fn cluster(&self) -> Option<ClusterId> {
+        *self.cluster.lock()
+    }
+
+    /// Invariant: no lock but `writing` is held meanwhile. The tasks of the node take the others, and a slow disk
+    /// would stop all of them.
+    fn write_identity(&self, claim: &Claim) -> Result<(), StorageError> {
+        let Some((dir, identity)) = &self.place else { return Ok(()) };
+        identity::write(dir, identity, claim)
+    }
+
     fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
         if self.version().is_some_and(|known| known.number >= version.number) {
             return Ok(());
         }
-        if let Some((dir, identity)) = &self.place {
-            let (state, cluster) = (*self.state.lock(), *self.cluster.lock());
-            identity::write(dir, identity, &self.claim(state, cluster, Some(version.clone())))?;
-        }
+        let claim = self.claim(self.state(), self.cluster(), Some(version.clone()));
+        self.write_identity(&claim)?;
         let before = self.version.lock().replace(version.clone());
         assert!(before.is_none_or(|before| before.number < version.number), "a version only rises");
         Ok(())
@@ -348,6 +359,44 @@ mod tests {
             identity,
             Claim { log: LogState::New, incarnation, state, cluster: None, version: None },
         )
+    }
+
+    /// A pipe that is not read stands for a disk that does not answer. The runtime of a node stood still for as
+    /// long as `rise_to` wrote.
+    #[test]
+    fn what_a_folder_says_is_read_while_its_disk_does_not_answer() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let folder = open(temp.path()).expect("is new");
+        let pipe = temp.path().join("identity.tmp");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+        assert!(made.success());
+        let writes: [fn(&Inner); 3] = [
+            |inner| assert!(inner.rise_to(FolderState::Member).is_err(), "a pipe is no file"),
+            |inner| assert!(inner.note_cluster(ClusterId(7)).is_err(), "a pipe is no file"),
+            |inner| {
+                let version = ClusterVersion { number: 9, release: "9".to_owned() };
+                assert!(inner.note_version(version).is_err(), "a pipe is no file");
+            },
+        ];
+        for write in writes {
+            let inner = folder.inner.clone();
+            let writing = std::thread::Builder::new().spawn(move || write(&inner)).expect("starts");
+            while !folder.inner.writing.is_locked() {
+                std::thread::yield_now();
+            }
+            let (told, read) = std::sync::mpsc::channel();
+            let reader = folder.clone();
+            let asked = std::thread::Builder::new().spawn(move || {
+                let _ = told.send((reader.state(), reader.cluster(), reader.version(), reader.known()));
+            });
+            let found = read.recv_timeout(Duration::from_secs(10));
+            // Opens the other end, so that the writer goes on.
+            let end = std::process::Command::new("timeout").args(["5", "cat"]).arg(&pipe).status();
+            end.expect("cat is there");
+            writing.join().expect("it ends");
+            asked.expect("starts").join().expect("it ends");
+            assert!(found.is_ok(), "a reader waited for the disk");
+        }
     }
 
     #[tokio::test]

@@ -58,7 +58,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use begin::begin_with_state;
+pub use begin::{Begun, begin_all, begin_with_state};
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 pub use error::{DiskFailure, StorageError};
 pub use folder::{Folder, NotRecorded};

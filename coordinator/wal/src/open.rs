@@ -11,6 +11,7 @@ use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::versions::Versions;
 
+use super::begin::refuse_marked;
 use super::error::StorageError;
 use super::folder::Folder;
 use super::identity::{self, Claim, Identity, LogState};
@@ -163,6 +164,7 @@ pub fn verify(path: &Path) -> Result<Stopped, StorageError> {
     let begun = time::now();
     check_release(path, &Versions::of_this_release())?;
     let dir = Dir::open(path).map_err(StorageError::io("opening", path))?;
+    refuse_marked(&dir)?;
     let (identity, claim) = identity::read(&dir)?;
     let lock = lock(&dir)?;
     let open = |name: &str| {
@@ -216,6 +218,7 @@ fn read(
     let make_private = |dir: &Dir| {
         dir.make_private().map_err(|source| StorageError::Exposed { path: dir.path().to_owned(), source })
     };
+    refuse_marked(&dir)?;
     let mut exposed = make_private(&dir)?;
     let lock = lock(&dir)?;
     let reserve = Reserve::of(dir.clone()).or_room_for(segment_bytes);

@@ -368,8 +368,8 @@ fn full_disks_stop_no_node_and_cost_no_promise() {
     assert!(refused > 0, "nothing was refused on full disks");
 }
 
-/// The leader's quorum answers its heartbeats without waiting for the disk. So with flushes of 1 to 3 s on both
-/// followers writes are slow, and clients stay: they were cut off every 1.2 s.
+/// The leader's quorum answers its heartbeats without waiting for the disk. So with flushes of 1 to 3 s on
+/// both followers writes are slow, and clients stay: they were cut off every 1.2 s.
 #[test]
 fn no_node_stops_serving_while_both_followers_flush_slowly() {
     let script = "2s slow-disk follower1 x10000 for 20s\n2s slow-disk follower2 x10000 for 20s";
@@ -382,4 +382,38 @@ fn no_node_stops_serving_while_both_followers_flush_slowly() {
         assert_eq!(rare.of(Rare::StoppedServing), 0, "seed {seed}: clients were cut off");
         assert!(rare.of(Rare::HeartbeatBeforeFlush) > 0, "seed {seed}: the disks were slow");
     }
+}
+
+/// A disk that does not answer for 10 to 30 s: its node lets its clients go while the others go on, a leader
+/// hands over, and nothing is lost.
+#[test]
+fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
+    for (seed, target) in [(1, "leader"), (2, "follower1")] {
+        let script = format!("2s slow-disk {target} x100000 for 20s");
+        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
+        let plan = Plan { seed, seconds: 34, scenario, script, mutant: None, record: false };
+        let outcome = run(&plan);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let rare = &outcome.stats.rare;
+        assert!(rare.of(Rare::DiskHangs) > 0 && rare.of(Rare::StoppedServing) > 0, "seed {seed}");
+        assert_eq!(rare.of(Rare::HandedOverForRoom) > 0, target == "leader", "seed {seed}");
+    }
+}
+
+/// With round trips of 200 ms the default timers elect no leader, or keep none. Each node says which timers
+/// fit.
+#[test]
+fn nodes_that_are_too_far_apart_for_their_timers_say_which_fit() {
+    let script = "0s clog nodes -> nodes by 100ms..101ms for 30s".parse().expect("a script");
+    let plan = Plan {
+        seed: 1,
+        seconds: 32,
+        scenario: Scenario::Calm,
+        script: Some(script),
+        mutant: None,
+        record: false,
+    };
+    let outcome = run(&plan);
+    assert_eq!(outcome.violation, None);
+    assert!(outcome.stats.rare.of(Rare::SlowLinkTold) > 0, "no node has warned");
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::Instant;
@@ -95,6 +96,12 @@ impl PeerPool {
     /// All known nodes.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.pool.nodes()
+    }
+
+    /// How long each node takes to answer, as far as that is known.
+    pub fn round_trips(&self) -> Vec<(NodeId, Duration)> {
+        let trip = |node: NodeId| Some((node, self.pool.peer(node)?.round_trip()?));
+        self.pool.nodes().into_iter().filter_map(trip).collect()
     }
 
     /// As [`Peer::call`].

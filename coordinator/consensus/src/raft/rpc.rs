@@ -292,14 +292,15 @@ fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
 /// Answers a heartbeat as soon as Raft has taken it. openraft answers only after all flushes before it, and
 /// with a slow disk the leader would take this node for silent (docs/decisions/heartbeats.md).
 ///
-/// Invariant: success says that this node's vote was the sender's after the request had come, so that no later
-/// leader has its vote yet. It says nothing about the log: the leader's heartbeats name no entry that this node
-/// has not acknowledged before.
+/// Invariant: success says that this node's vote was the sender's after the request had come, so that no
+/// later leader has its vote yet. It says nothing about the log: the leader's heartbeats name no entry that
+/// this node has not acknowledged before.
 async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
     metrics: Arc<Metrics>,
 ) -> RaftResponse {
+    assert!(request.entries.is_empty(), "entries are answered when they are flushed");
     let vote = request.vote;
     let mut flushed = pin!(raft.append_entries(request));
     // The first poll hands it on, and the question behind it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::Worker;
 use tokio::sync::oneshot;
 
@@ -47,6 +47,12 @@ impl Log {
     /// Bytes of the log that are held in memory.
     pub fn bytes(&self) -> usize {
         self.memory.lock().bytes()
+    }
+
+    /// Since when the oldest write waits for the disk, while one does. A write that found no room is not
+    /// counted.
+    pub fn unflushed_since(&self) -> Option<Instant> {
+        self.worker.busy_since()
     }
 
     /// Up to which index to purge so that `keep_bytes` stay. Walks what stays: ask only when there is too

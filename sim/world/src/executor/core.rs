@@ -268,8 +268,8 @@ impl World for Core {
             let mut state = self.state.lock();
             let pace = u64::from(state.hosts[host.0].disk.pace());
             let is_log = name == "rowlock-wal";
-            // A flush takes 0.1 to 0.3 ms, now and then far longer, unless the disk is as slow as that anyway;
-            // other work reads and writes more.
+            // A flush takes 0.1 to 0.3 ms, now and then far longer, unless the disk is as slow as that
+            // anyway; other work reads and writes more.
             let (least, spread) = match (is_log, state.pace.below(500)) {
                 (true, 0) if pace <= 200 => (5_000, 20_000),
                 (true, _) => (100, 200),
