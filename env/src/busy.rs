@@ -52,8 +52,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// Cost of one unit in picoseconds on the machine that `just instructions` was last run on: a processor of
-    /// 3 GHz at two instructions per cycle, system calls from traces.
+    /// Cost of one unit in picoseconds on the machine that `just instructions` was last run on: a processor
+    /// of 3 GHz at two instructions per cycle, system calls from traces.
     const fn picoseconds(self) -> u64 {
         match self {
             Work::SocketCall => 3_000_000,

@@ -17,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use rowlock_env::net::Stream;
 use rowlock_env::world::Conduit;
-use rustls::{Connection, ServerConfig, server};
 use rustls::pki_types::CertificateDer;
+use rustls::{Connection, ServerConfig, server};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use crate::frames::Frames;
