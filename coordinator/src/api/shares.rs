@@ -1,5 +1,5 @@
-//! Places that requests take for long (long polls, streams): so many for all clients of a node, and a share of
-//! them for each.
+//! Places that requests take for long (long polls, streams): so many for all clients of a node, and a share
+//! of them for each.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -56,6 +56,7 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
+        assert!(taken.all > 0, "a place that is given back was taken");
         taken.all -= 1;
         let Some(client) = self.client.take() else { return };
         match taken.by_client.get_mut(&client) {

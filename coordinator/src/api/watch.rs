@@ -1,8 +1,8 @@
 //! Streams of lock events.
 //!
 //! A stream begins with what the history has of the past, if its client says up to where it knows that, and
-//! goes on with the feed. Both are taken at one moment of the state, so nothing falls between them. Events are
-//! encoded once for all streams, and streams that are many collect them for a moment.
+//! goes on with the feed. Both are taken at one moment of the state, so nothing falls between them. Events
+//! are encoded once for all streams, and streams that are many collect them for a moment.
 //!
 //! Invariant: a client that is given a checkpoint, and all entries before it, has missed nothing up to there
 //! that it may see, except where an entry says that there is a gap.

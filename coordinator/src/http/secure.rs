@@ -76,8 +76,8 @@ impl Shared {
             }
             Ok(None) | Err(_) => return Err(TlsError::HungUp),
         }
-        // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half
-        // of it, take none.
+        // A handshake gets its turn only when all of the hello is here: silent clients, and those that say
+        // half of it, take none.
         let hello = Hello::read(stream).await?;
         let now = time::now();
         let wait = self.pace.lock().take_within(now, deadline.saturating_since(now));

@@ -339,6 +339,7 @@ async fn requests_for_a_host_that_is_not_this_one_are_misdirected() {
 }
 
 /// Some 1,700 in a second, which ask for nothing, or for a probe's page.
+#[allow(clippy::disallowed_methods)] // they come from a thread of their own
 #[tokio::test]
 async fn a_probe_is_answered_beside_connections_that_come_without_end() {
     for request in ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
@@ -360,7 +361,7 @@ async fn a_probe_is_answered_beside_connections_that_come_without_end() {
             }
         });
         while server.metrics.http_connections_total.get() < 2_000 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            rowlock_env::time::sleep(Duration::from_millis(1)).await;
         }
         for _ in 0..20 {
             let answer = timeout(Duration::from_secs(1), ask(&server.addr, "GET /livez")).await;

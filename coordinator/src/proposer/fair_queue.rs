@@ -69,6 +69,7 @@ impl<T> FairQueue<T> {
                 if *bytes > most {
                     return None;
                 }
+                assert!(self.len > 0, "what is taken was counted");
                 line.credit -= bytes;
                 let (_, item) = line.waiting.pop_front().expect("looked at above");
                 self.len -= 1;

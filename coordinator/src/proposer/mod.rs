@@ -3,6 +3,7 @@
 mod fair_queue;
 pub mod pending;
 pub mod router;
+pub mod submissions;
 mod window;
 mod yield_to_ready;
 

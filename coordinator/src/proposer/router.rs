@@ -25,13 +25,13 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, FAIR_QUEUE_MAX};
+use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 use rowlock_types::metrics::{Metrics, Stage};
 use tokio::sync::mpsc;
 
 use super::Submission;
-use super::fair_queue::FairQueue;
 use super::pending::Pending;
+use super::submissions::Submissions;
 use super::window::Room;
 use super::yield_to_ready::yield_to_ready;
 
@@ -57,57 +57,6 @@ pub struct Router {
     pub peers: PeerPool,
     /// Counters.
     pub metrics: Arc<Metrics>,
-}
-
-/// What connections have submitted.
-pub struct Submissions {
-    arriving: mpsc::Receiver<Submission>,
-    waiting: FairQueue<Submission>,
-}
-
-impl Submissions {
-    /// Those that come out of this channel.
-    pub fn new(arriving: mpsc::Receiver<Submission>) -> Submissions {
-        Submissions { arriving, waiting: FairQueue::default() }
-    }
-
-    /// Waits for one that arrives, if another one may be taken. `None`: there will be none. Cancel safe.
-    async fn arrival(&mut self) -> Option<Submission> {
-        if self.waiting.len() >= FAIR_QUEUE_MAX {
-            return std::future::pending().await;
-        }
-        self.arriving.recv().await
-    }
-
-    fn wait(&mut self, submission: Submission) {
-        let bytes = weight_of(&submission.command, &submission.identities);
-        self.waiting.push(submission.reply_to.key(), bytes, submission);
-    }
-
-    /// Has all that have arrived wait for their turns.
-    fn wait_all(&mut self) {
-        while self.waiting.len() < FAIR_QUEUE_MAX
-            && let Ok(next) = self.arriving.try_recv()
-        {
-            self.wait(next);
-        }
-    }
-
-    /// The first one of a batch of so many commands. In it are all that have arrived, or those whose turns
-    /// come.
-    fn first(&mut self, arrived: Option<Submission>, most: usize) -> Option<Submission> {
-        if self.waiting.is_empty() && self.arriving.len() < most {
-            return arrived;
-        }
-        arrived.into_iter().for_each(|arrived| self.wait(arrived));
-        self.wait_all();
-        self.waiting.pop_within(usize::MAX)
-    }
-
-    /// The next one of a batch that has room for so many bytes.
-    fn next(&mut self, room: usize) -> Option<Submission> {
-        if self.waiting.is_empty() { self.arriving.try_recv().ok() } else { self.waiting.pop_within(room) }
-    }
 }
 
 /// Where proposals go at the moment.
@@ -153,7 +102,7 @@ impl Router {
                 wait = !self.send_held(&mut route, &mut held).await;
             }
             let takes = !blocked && held.0.is_empty();
-            let waiting = takes && !self.submissions.waiting.is_empty();
+            let waiting = takes && !self.submissions.is_settled();
             if waiting && let Some(room) = self.pending.room_now() {
                 self.gather(None, room, &mut held);
                 busy::end_turn_if_over().await;
@@ -226,13 +175,13 @@ impl Router {
         }
     }
 
-    /// Takes what is waiting, within the bounds of a batch and of the window, and registers it for its answer.
-    /// Holds the batch.
+    /// Takes what is waiting, within the bounds of a batch and of the window, and registers it for its
+    /// answer. Holds the batch.
     fn gather(&mut self, arrived: Option<Submission>, room: Room, held: &mut Held) {
         let (most, most_bytes) = (room.commands.min(BATCH_MAX_COMMANDS), room.bytes.min(BATCH_MAX_BYTES));
+        assert!(most > 0 && most_bytes > 0, "a batch is made where there is room");
         let mut next = self.submissions.first(arrived, most);
-        let waiting = self.submissions.waiting.len() + self.submissions.arriving.len();
-        let mut batch = Vec::with_capacity(most.min(1 + waiting));
+        let mut batch = Vec::with_capacity(most.min(1 + self.submissions.len()));
         let (mut bytes, now) = (0, time::now());
         if let Some(first) = &next {
             self.metrics.stage_seconds.record(Stage::Queue, now.saturating_since(first.received));
@@ -261,6 +210,7 @@ impl Router {
             }
             next = if full { None } else { self.submissions.next(most_bytes - bytes) };
         }
+        assert!(batch.len() <= most, "no more than there is room for");
         if mutant::is(Mutant::ReorderBatch) {
             batch.reverse();
         }

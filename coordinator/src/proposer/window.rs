@@ -59,6 +59,7 @@ impl Window {
         } else if is_short {
             self.commands = (self.commands + self.commands / 8).min(WRITES_UNDER_WAY_MAX);
         }
+        assert!((LEAST..=WRITES_UNDER_WAY_MAX).contains(&self.commands), "a window within its bounds");
     }
 
     /// Another leader: it may be nearer, or farther.

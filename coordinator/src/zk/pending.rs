@@ -13,7 +13,9 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
-use rowlock_types::limits::{WRITES_OF_CONNECTION_MAX, WRITES_OF_CONNECTION_MAX_BYTES};
+use rowlock_types::limits::{
+    CLIENT_FRAME_MAX_BYTES, PIPELINE_MAX_BYTES, WRITES_OF_CONNECTION_MAX, WRITES_OF_CONNECTION_MAX_BYTES,
+};
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
@@ -78,24 +80,33 @@ impl What {
     }
 }
 
+fn frame_bytes(pending: &Pending) -> u32 {
+    u32::try_from(pending.bytes).expect("a frame is bounded")
+}
+
 /// Requests and the answers that came so far.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     requests: VecDeque<Pending>,
-    /// Of the frames of `requests`.
-    bytes: usize,
+    /// Of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
+    bytes: u32,
     /// By tag, in the order in which they came: mostly that of `requests`.
     answers: VecDeque<(u64, Box<Answer>)>,
     last_tag: u64,
     /// So many requests from the front on are neither held nor behind a read.
-    released: usize,
-    /// Submitted and not answered: how many, and bytes of their frames.
-    submitted: (usize, usize),
+    released: u32,
+    /// Submitted and not answered.
+    submitted: u32,
+    /// Of their frames.
+    submitted_bytes: u32,
 }
+
+// What waits is bounded, so that small numbers do, and a connection stays small.
+const _: () = assert!(PIPELINE_MAX_BYTES + CLIENT_FRAME_MAX_BYTES < u32::MAX as usize);
 
 impl Queue {
     pub(super) fn push(&mut self, pending: Pending) {
-        self.bytes += pending.bytes;
+        self.bytes += frame_bytes(&pending);
         self.requests.push_back(pending);
     }
 
@@ -109,11 +120,12 @@ impl Queue {
 
     /// The next held write that may be submitted.
     pub(super) fn release(&mut self) -> Option<Released> {
-        let (writes, bytes) = self.submitted;
-        if writes >= WRITES_OF_CONNECTION_MAX || bytes >= WRITES_OF_CONNECTION_MAX_BYTES {
+        if self.submitted as usize >= WRITES_OF_CONNECTION_MAX
+            || self.submitted_bytes as usize >= WRITES_OF_CONNECTION_MAX_BYTES
+        {
             return None;
         }
-        while let Some(pending) = self.requests.get_mut(self.released) {
+        while let Some(pending) = self.requests.get_mut(self.released as usize) {
             match &mut pending.what {
                 What::Read(_)
                 | What::Reconfig(_)
@@ -129,8 +141,8 @@ impl Queue {
                     match std::mem::replace(&mut pending.what, waiting) {
                         What::Held { command, identities, .. } => {
                             let (tag, received) = (self.last_tag, pending.received);
-                            self.submitted.0 += 1;
-                            self.submitted.1 += pending.bytes;
+                            self.submitted += 1;
+                            self.submitted_bytes += frame_bytes(pending);
                             return Some(Released { tag, command, identities, received });
                         }
                         _ => unreachable!("looked at above"),
@@ -171,10 +183,10 @@ impl Queue {
     fn pop(&mut self) -> Option<Pending> {
         self.released = self.released.saturating_sub(1);
         let pending = self.requests.pop_front()?;
-        self.bytes -= pending.bytes;
+        self.bytes -= frame_bytes(&pending);
         if let What::Write { .. } = pending.what {
-            self.submitted.0 -= 1;
-            self.submitted.1 -= pending.bytes;
+            self.submitted -= 1;
+            self.submitted_bytes -= frame_bytes(&pending);
         }
         Some(pending)
     }
@@ -277,7 +289,7 @@ impl Queue {
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.answers.clear();
-        (self.released, self.bytes, self.submitted) = (0, 0, (0, 0));
+        (self.released, self.bytes, self.submitted, self.submitted_bytes) = (0, 0, 0, 0);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -286,7 +298,7 @@ impl Queue {
 
     /// Of the frames that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes as usize
     }
 
     pub(super) fn is_empty(&self) -> bool {

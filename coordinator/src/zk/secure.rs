@@ -75,8 +75,8 @@ async fn accept(
             return Err(EndReason::NoTls("it does not speak TLS".to_owned()));
         }
     }
-    // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half of
-    // it, take none.
+    // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half
+    // of it, take none.
     let hello = match Hello::read(stream).await {
         Ok(hello) => hello,
         Err(TlsError::HungUp) => return Err(EndReason::HungUp),
