@@ -96,7 +96,7 @@ struct Stall {
 impl Stall {
     /// Whether nothing was committed for as long as a disk may take, although an entry waits.
     fn note(&mut self, last: u64, committed: u64, now: Instant) -> bool {
-        self.since = (last > committed).then(|| match self.since {
+        self.since = (last > committed).then_some(match self.since {
             Some((known, since)) if known == committed => (known, since),
             _ => (committed, now),
         });

@@ -92,6 +92,7 @@ mod tests {
         assert!(open > 0 && open <= super::max_open_files().unwrap());
     }
 
+    #[expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
     /// A machine with 8 GiB: its cgroups and mounts, and the limit of each cgroup.
     fn memory(groups: &str, mounts: &str, limits: &[(&str, &str)]) -> u64 {
         let temp = tempfile::tempdir().unwrap();

@@ -427,7 +427,7 @@ impl Machine {
         let session = session_id(by.origin.node, zxid);
         assert!(session.0 > 0, "the id of a session is a positive number");
         let attachment = Attachment(1);
-        let opened = Session::new(proof, timeout_ms, attachment).from_host(Host::among(&by.identities));
+        let opened = Session::new(proof, timeout_ms, attachment).opened_from(Host::among(&by.identities));
         self.sessions.open(session, opened);
         sink.session_opened(session, attachment, timeout_ms);
         Outcome::Session { session, attachment, timeout_ms }

@@ -108,7 +108,7 @@ impl Hosts {
 
 impl Session {
     /// The same, opened from this host.
-    pub(crate) fn from_host(self, host: Host) -> Self {
+    pub(crate) fn opened_from(self, host: Host) -> Self {
         Session { host, ..self }
     }
 

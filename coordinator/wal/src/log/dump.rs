@@ -221,6 +221,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test makes files behind env's back")]
     fn a_pipe_and_a_segment_without_end_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join(crate::WAL_DIR);
