@@ -43,6 +43,8 @@ fn every_mutant_and_every_rare_branch_stands_somewhere_in_nodes_and_clients() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut code = String::new();
     collect(&root.join("client/src"), &mut code);
+    // Where turns are counted, for both.
+    code.push_str(&fs::read_to_string(root.join("env/src/busy.rs")).unwrap());
     // The node, and the crates below it.
     collect(&root.join("coordinator/src"), &mut code);
     for below in fs::read_dir(root.join("coordinator")).unwrap() {

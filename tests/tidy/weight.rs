@@ -36,7 +36,7 @@ const CEILINGS: [(&str, usize); 7] = [
     ("names of types defined more than three times", 45),
     ("riddle words in Rust", 800),
     ("riddle words in pages", 60),
-    ("words in pages", 58_000),
+    ("words in pages", 59_300),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

@@ -53,5 +53,5 @@ pub async fn client_of(
 /// A name that no other run uses, so that examples can be run again and beside each other.
 pub fn unique(name: &str) -> String {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    format!("{name}-{}-{}", std::process::id(), since.subsec_nanos())
+    format!("{name}-{}-{}ns", std::process::id(), since.subsec_nanos())
 }

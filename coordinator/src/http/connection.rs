@@ -97,6 +97,8 @@ pub(super) struct Connection {
 enum Io {
     Shaking(Shaking),
     Open(Stream),
+    /// The handshake failed. HTTP may still flush and read.
+    Failed,
 }
 
 impl Connection {
@@ -122,11 +124,18 @@ impl Connection {
     /// The stream, once its handshake is done.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Stream>> {
         if let Io::Shaking(shaking) = &mut self.io {
-            self.io = Io::Open(ready!(shaking.as_mut().poll(cx))?);
+            match ready!(shaking.as_mut().poll(cx)) {
+                Ok(stream) => self.io = Io::Open(stream),
+                Err(error) => {
+                    self.io = Io::Failed;
+                    return Poll::Ready(Err(error));
+                }
+            }
         }
         match &mut self.io {
             Io::Open(stream) => Poll::Ready(Ok(stream)),
             Io::Shaking(_) => Poll::Pending,
+            Io::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
@@ -226,7 +235,7 @@ impl AsyncWrite for Connection {
         match &mut self.io {
             Io::Open(stream) => Pin::new(stream).poll_shutdown(cx),
             // Nothing was said that could be ended.
-            Io::Shaking(_) => Poll::Ready(Ok(())),
+            Io::Shaking(_) | Io::Failed => Poll::Ready(Ok(())),
         }
     }
 }

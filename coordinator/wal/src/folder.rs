@@ -240,8 +240,8 @@ impl Inner {
         *self.cluster.lock()
     }
 
-    /// Invariant: no lock but `writing` is held meanwhile. The tasks of the node take the others, and a slow disk
-    /// would stop all of them.
+    /// Invariant: no lock but `writing` is held meanwhile. The tasks of the node take the others, and a
+    /// slow disk would stop all of them.
     fn write_identity(&self, claim: &Claim) -> Result<(), StorageError> {
         let Some((dir, identity)) = &self.place else { return Ok(()) };
         identity::write(dir, identity, claim)
@@ -361,8 +361,8 @@ mod tests {
         )
     }
 
-    /// A pipe that is not read stands for a disk that does not answer. The runtime of a node stood still for as
-    /// long as `rise_to` wrote.
+    /// A pipe that is not read stands for a disk that does not answer. The runtime of a node stood still
+    /// for as long as `rise_to` wrote.
     #[test]
     fn what_a_folder_says_is_read_while_its_disk_does_not_answer() {
         let temp = tempfile::tempdir().expect("a temporary folder");

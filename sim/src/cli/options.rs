@@ -18,8 +18,8 @@ pub struct Common {
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
     /// What goes wrong: all, network, isolation, machines, power, clients, pauses, stalls, wiped, restored,
-    /// life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one that shows each
-    /// soonest]
+    /// life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one that
+    /// shows each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
     /// How much is real

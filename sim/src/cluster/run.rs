@@ -229,7 +229,6 @@ impl Run {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
         };
-        let closing = watch::channel(false).0;
         let (clients_live, jobs) = (vec![false; clients.len()], Some(jobs));
         Run {
             sim,
@@ -250,7 +249,7 @@ impl Run {
             injector,
             watcher,
             probes,
-            closing,
+            closing: watch::channel(false).0,
             load_ends,
         }
     }
