@@ -134,6 +134,8 @@ pub enum ClientFact {
     /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no
     /// place but by creating one.
     Plain { session: SessionId },
+    /// The session that it has opened is a lease by HTTP, which may fall silent on purpose.
+    Lease { session: SessionId },
     /// One of the largest allowed requests has ended: refused or not, or without an answer.
     Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
     /// Something about the connections of a plain session.

@@ -81,6 +81,7 @@ impl Lives {
             ClientFact::Event { watch, .. } => self.watches.get(watch).copied(),
             ClientFact::Session { session, .. }
             | ClientFact::Plain { session }
+            | ClientFact::Lease { session }
             | ClientFact::Connects { session, .. }
             | ClientFact::Follows { session, .. }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),

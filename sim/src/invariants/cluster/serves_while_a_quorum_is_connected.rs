@@ -90,6 +90,10 @@ impl ServesWhileAQuorumIsConnected {
             ClientFact::Session { session, timeout_ms, .. } => {
                 self.timeouts.insert(*session, Duration::from_millis(u64::from(*timeout_ms)));
             }
+            // It asks nodes in turn, cut off ones as well, and may be silent.
+            ClientFact::Lease { session } => {
+                self.timeouts.remove(session);
+            }
             ClientFact::Alive { session, for_ms } => return self.lives(client, *session, *for_ms),
             ClientFact::Invoked { call, session, op } => {
                 let (session, since, op) = (*session, self.now, op.clone());
@@ -230,6 +234,8 @@ mod tests {
         let begin = [leads(500, 2, 1), connected(1_000), client_at(0, 1, session)];
         assert_eq!(opinion(&[&begin[..], &[alive(7_000, 100)]].concat()), Ok(()), "it may have been away");
         assert!(opinion(&[&begin[..], &[alive(7_001, 199)]].concat()).unwrap_err().contains("left"));
+        let lease = client_at(0, 1, ClientFact::Lease { session: SessionId(9) });
+        assert_eq!(opinion(&[&begin[..], &[lease, alive(7_001, 199)]].concat()), Ok(()));
         assert_eq!(opinion(&[&begin[..], &[alive(7_001, 200)]].concat()), Ok(()));
     }
 

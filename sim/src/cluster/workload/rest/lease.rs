@@ -46,6 +46,7 @@ impl Lease {
         let ttl = Duration::from_millis(timeout_ms.into());
         let deadline = Mutex::new(Some(sent + ttl * COUNTED_PERCENT / 100));
         journal.tell(ClientFact::Session { session, timeout_ms, grace_ms: None });
+        journal.tell(ClientFact::Lease { session });
         Some(Lease { journal, membership, session, id, secret, ttl, deadline })
     }
 
