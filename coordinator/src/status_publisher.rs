@@ -37,7 +37,7 @@ const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// A disk that has not finished a write for so long does not answer. Flushes of some seconds are slow, and
 /// the node serves.
-pub const DISK_HANGS_AFTER: Duration = Duration::from_secs(10);
+pub const DISK_HANGS_AFTER: Duration = Duration::from_secs(5);
 
 /// How often a node that serves no clients says so again.
 const SAY_EVERY: Duration = Duration::from_secs(10);

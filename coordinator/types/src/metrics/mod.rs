@@ -191,9 +191,9 @@ metrics! {
     disk_short: Gauge,
     /// 1 while the write-ahead log waits for room on a full disk.
     wal_waits_for_room: Gauge,
-    /// 1 while a write of the write-ahead log has not ended for ten seconds.
+    /// 1 while a write of the write-ahead log has not ended for five seconds.
     disk_hangs: Gauge,
-    /// 1 while log entries wait for their commit and none was committed for ten seconds.
+    /// 1 while log entries wait for their commit and none was committed for five seconds.
     commits_stalled: Gauge,
     /// Growing commands that this node as the leader has refused since too few disks had room.
     growth_refused_for_room_total: Counter,

@@ -21,8 +21,8 @@ use crate::history::{Connected, Fact};
 /// Within this a connected quorum has a leader that serves, at default timers.
 pub(crate) const WITHIN: Duration = Duration::from_secs(3);
 /// A client that has lost its node without a word needs its session's timeout to find another one, and this
-/// for the rest.
-const CALL: Duration = Duration::from_secs(1);
+/// for the rest. One whose node has a disk that hangs is sent away after five seconds.
+const CALL: Duration = Duration::from_secs(4);
 /// A served session never has less than a tenth of its timeout left: a client that is answered renews it
 /// three times as early.
 const LEFT: u32 = 10;
@@ -219,12 +219,12 @@ mod tests {
             client_at(2_000, who, ClientFact::Invoked { call, session: SessionId(9), op })
         };
         let of = |who| [&leader[..], &[session(who), asks(who)]].concat();
-        assert_eq!(opinion(&[&of(1)[..], &[passed(8_000)]].concat()), Ok(()));
-        assert!(opinion(&[&of(1)[..], &[passed(8_001)]].concat()).unwrap_err().contains("no answer"));
-        assert_eq!(opinion(&[&of(2)[..], &[passed(8_001)]].concat()), Ok(()), "it reaches no node");
+        assert_eq!(opinion(&[&of(1)[..], &[passed(11_000)]].concat()), Ok(()));
+        assert!(opinion(&[&of(1)[..], &[passed(11_001)]].concat()).unwrap_err().contains("no answer"));
+        assert_eq!(opinion(&[&of(2)[..], &[passed(11_001)]].concat()), Ok(()), "it reaches no node");
         let result: Result<Answer, Failure> = Err(Failure::Unknown);
         let answered = client_at(7_000, 1, ClientFact::Returned { call: CallId(1), result });
-        assert_eq!(opinion(&[&of(1)[..], &[answered, passed(8_001)]].concat()), Ok(()));
+        assert_eq!(opinion(&[&of(1)[..], &[answered, passed(11_001)]].concat()), Ok(()));
     }
 
     #[test]
@@ -232,11 +232,11 @@ mod tests {
         let session = ClientFact::Session { session: SessionId(9), timeout_ms: 2_000, grace_ms: None };
         let alive = |ms, for_ms| client_at(ms, 1, ClientFact::Alive { session: SessionId(9), for_ms });
         let begin = [leads(500, 2, 1), connected(1_000), client_at(0, 1, session)];
-        assert_eq!(opinion(&[&begin[..], &[alive(7_000, 100)]].concat()), Ok(()), "it may have been away");
-        assert!(opinion(&[&begin[..], &[alive(7_001, 199)]].concat()).unwrap_err().contains("left"));
+        assert_eq!(opinion(&[&begin[..], &[alive(10_000, 100)]].concat()), Ok(()), "it may have been away");
+        assert!(opinion(&[&begin[..], &[alive(10_001, 199)]].concat()).unwrap_err().contains("left"));
         let lease = client_at(0, 1, ClientFact::Lease { session: SessionId(9) });
-        assert_eq!(opinion(&[&begin[..], &[lease, alive(7_001, 199)]].concat()), Ok(()));
-        assert_eq!(opinion(&[&begin[..], &[alive(7_001, 200)]].concat()), Ok(()));
+        assert_eq!(opinion(&[&begin[..], &[lease, alive(10_001, 199)]].concat()), Ok(()));
+        assert_eq!(opinion(&[&begin[..], &[alive(10_001, 200)]].concat()), Ok(()));
     }
 
     #[test]
