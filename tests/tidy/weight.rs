@@ -30,13 +30,13 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 210_000),
-    ("lines of Rust that ship, without tests", 98_000),
-    ("doc comments of three words or fewer", 2_000),
-    ("names of types defined more than three times", 45),
-    ("riddle words in Rust", 800),
-    ("riddle words in pages", 60),
-    ("words in pages", 59_300),
+    ("lines of Rust, all", 208_100),
+    ("lines of Rust that ship, without tests", 95_300),
+    ("doc comments of three words or fewer", 1_940),
+    ("names of types defined more than three times", 44),
+    ("riddle words in Rust", 740),
+    ("riddle words in pages", 40),
+    ("words in pages", 59_200),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

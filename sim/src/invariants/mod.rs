@@ -112,7 +112,7 @@ impl Default for Terms {
             hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
-            fair_within: Duration::from_millis(750),
+            fair_within: Duration::from_millis(600),
             disturbances: Disturbances::default(),
         }
     }

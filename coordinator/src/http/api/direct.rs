@@ -25,7 +25,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// The routes that [`super::serve`] has. They end with `shutdown`.
+    /// The routes that [`serve`](super::serve()) has. They end with `shutdown`.
     pub fn new(context: ApiContext, shutdown: Shutdown) -> Self {
         let turnstile = context.http.turnstile.clone();
         Direct { routes: super::router(context, shutdown), turnstile }
