@@ -377,10 +377,10 @@ mod tests {
         let (mut stall, begin) = (Stall::default(), Instant::now());
         let mut note = |s, last, committed| stall.note(last, committed, begin + Duration::from_secs(s));
         assert!(!note(0, 7, 7) && !note(60, 7, 7), "nothing waits");
-        assert!(!note(61, 8, 7) && !note(70, 9, 7));
-        assert!(note(71, 9, 7));
-        assert!(!note(72, 9, 8), "slow is not stalled");
-        assert!(!note(81, 9, 8) && note(82, 9, 8));
+        assert!(!note(61, 8, 7) && !note(65, 9, 7));
+        assert!(note(66, 9, 7));
+        assert!(!note(67, 9, 8), "slow is not stalled");
+        assert!(!note(71, 9, 8) && note(72, 9, 8));
     }
 
     #[test]
