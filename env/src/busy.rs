@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// The cost of so many units.
+    /// The cost of this many units.
     pub const fn cost(self, units: u64) -> Duration {
         Duration::from_nanos(units.saturating_mul(self.picoseconds()) / 1_000)
     }
@@ -94,7 +94,7 @@ thread_local! {
 /// The longest turn of this process since it was last taken, nanoseconds.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Accounts for so many units of work of the running turn.
+/// Accounts for units of work of the running turn.
 #[inline]
 pub fn spend(work: Work, units: u64) {
     SPENT.with(|spent| spent.set(spent.get().saturating_add(units.saturating_mul(work.picoseconds()))));
@@ -127,7 +127,7 @@ pub async fn end_turn_if_over() {
     }
 }
 
-/// Begins a turn: called by whoever polls tasks, before each poll.
+/// Begins a turn: called by the executor before each poll.
 #[inline]
 pub fn begin_turn() {
     SPENT.with(|spent| spent.set(0));

@@ -1,4 +1,4 @@
-//! Places that requests take for long (long polls, streams): so many for all clients of a node, and a share
+//! Places that requests take for long (long polls, streams): a number for all clients of a node, and a share
 //! of them for each.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::Caller;
 
-/// A client may have one place in so many.
+/// A client may have one place in this many.
 const SHARE: usize = 4;
 
 /// See the module. Clones are the same.

@@ -58,7 +58,7 @@ impl<T> FairQueue<T> {
         line.waiting.push_back((bytes, item));
     }
 
-    /// The next one, if it has at most so many bytes. `None`: there is none, or it has more.
+    /// The next one, if it has at most this many bytes. `None`: there is none, or it has more.
     pub(super) fn pop_within(&mut self, most: usize) -> Option<T> {
         let mut rotated = 0;
         loop {

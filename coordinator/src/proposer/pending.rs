@@ -102,7 +102,7 @@ impl Pending {
         Pending { node, incarnation, waiting: Mutex::new(waiting), room: Notify::new() }
     }
 
-    /// Notes where the answer to a proposal of so many bytes goes, and gives it its origin. `taken`: now,
+    /// Notes where the answer to a proposal of this size goes, and gives it its origin. `taken`: now,
     /// within a batch.
     pub fn register(&self, outbox: Outbox, tag: u64, bytes: usize, taken: Instant) -> Origin {
         let request = self.waiting.lock().add(Waiter { outbox, tag, taken, bytes });

@@ -51,7 +51,7 @@ impl Submissions {
         }
     }
 
-    /// The first one of a batch of so many commands. In it are all that have arrived, or those whose turns
+    /// The first one of a batch of this many commands. In it are all that have arrived, or those whose turns
     /// come.
     pub(super) fn first(&mut self, arrived: Option<Submission>, most: usize) -> Option<Submission> {
         if self.waiting.is_empty() && self.arriving.len() < most {
@@ -62,7 +62,7 @@ impl Submissions {
         self.waiting.pop_within(usize::MAX)
     }
 
-    /// The next one of a batch that has room for so many bytes.
+    /// The next one of a batch that has room for this many bytes.
     pub(super) fn next(&mut self, room: usize) -> Option<Submission> {
         if self.waiting.is_empty() { self.arriving.try_recv().ok() } else { self.waiting.pop_within(room) }
     }

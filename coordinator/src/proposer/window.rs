@@ -25,7 +25,7 @@ pub(super) struct Window {
     adjust_at: Option<Instant>,
 }
 
-/// What may go: some commands, of so many bytes together. A single larger one may go, too.
+/// What may go: some commands, and their bytes together. A single larger one may go, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) commands: usize,
@@ -39,7 +39,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// What may go beside so many commands that are under way.
+    /// What may go beside the commands under way.
     pub(super) fn room(&self, commands: usize, bytes: usize) -> Option<Room> {
         let commands = self.commands.saturating_sub(commands);
         let bytes = (self.commands * (BATCH_MAX_BYTES / BATCH_MAX_COMMANDS)).saturating_sub(bytes);

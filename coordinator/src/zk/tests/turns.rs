@@ -74,7 +74,7 @@ async fn ask_without_end(addr: &str, frames: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// The most work that the node has done between two turns of a task of its own, while so many requests came.
+/// The most work that the node has done between two turns of a task of its own, while the requests came.
 async fn longest_lap(node: &Node, requests: u64) -> Duration {
     let received = || node.context.metrics.packets_received_total.get();
     while received() < requests / 10 {

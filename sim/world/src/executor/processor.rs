@@ -17,7 +17,7 @@ use crate::time::Nanos;
 /// A processor may be ahead of true time by this much before its host counts as busy: small turns then share
 /// an instant, which keeps runs fast.
 const AHEAD: Duration = Duration::from_micros(50);
-/// The speed for which the costs of `rowlock_env::busy` are: so many percent.
+/// The speed for which the costs of `rowlock_env::busy` are, in percent.
 pub const USUAL_SPEED: u32 = 100;
 /// Speeds of hosts with their weights: from a tenth of the usual one to four times as much.
 const SPEEDS: [(usize, (u32, u32)); 4] = [(70, (80, 125)), (12, (35, 80)), (13, (125, 400)), (5, (10, 35))];
