@@ -2,12 +2,12 @@
 //! of them for each.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::Caller;
+use crate::rate::host;
 
 /// A client may have one place in this many.
 const SHARE: usize = 4;
@@ -72,11 +72,8 @@ fn client(caller: &Caller) -> Option<String> {
     if let Some(proven) = caller.identities.iter().find(|id| id.scheme != "ip") {
         return Some(format!("{}:{}", proven.scheme, proven.id));
     }
-    match caller.address.ip().to_canonical() {
-        ip if ip.is_loopback() => None,
-        IpAddr::V6(ip) => Some(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).to_string()),
-        ip => Some(ip.to_string()),
-    }
+    let host = host(caller.address.ip());
+    (!host.is_loopback()).then(|| host.to_string())
 }
 
 #[cfg(test)]
