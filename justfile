@@ -23,14 +23,13 @@ docs:
 test:
     cargo test --workspace --no-fail-fast
 
-# Simulations: of the replicated state, and of whole clusters, 60 simulated seconds each with all faults. A failing seed
-# prints the line that repeats it.
+# Simulated clusters, 60 simulated seconds each with all faults. A failing seed prints the line that repeats it.
 simulate seeds="200":
-    cargo run -q --profile sim -p rowlock-sim -- swarm --level state --seeds {{seeds}}
     cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds 60
 
 # Every deliberate mistake in nodes and clients must be noticed.
 mutants seeds="200":
+    cargo test -q --profile sim -p rowlock-sim --features mutants --test cli -- broken_promise
     cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --seeds {{seeds}}
 
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
@@ -104,21 +103,48 @@ fuzz target seconds="600":
         cargo fuzz run --sanitizer none {{target}} -- $limits -max_total_time={{seconds}}
     fi
 
-# All that a release is made of: crates, archive, Debian package, site. docs/deployment.md.
-package: crates archive deb site
+# A holder is stopped past its session and writes late, at each resource of examples/fencing that is installed: so many rounds
+# with its fence and without it. S3 needs a Python with boto3 and moto[server]: ROWLOCK_FENCING_PYTHON.
+fencing rounds="50":
+    ROWLOCK_FENCING={{rounds}} cargo test --test black_box fencing -- --nocapture
+
+# All that a release is made of: crates, wheel, packages for npm, archive, Debian package, site. docs/deployment.md.
+package: crates wheel npm archive deb site
 
 # Packs the crates that are published, as a registry gets them, into target/package.
 crates:
-    cargo package --workspace --no-verify --exclude rowlock-frames --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
+    cargo package --workspace --no-verify --exclude rowlock-compat --exclude rowlock-bench --exclude base2histogram
 
-# What goes along with the program: manual pages, completions, licences of others; in target/package-files. Needs cargo-about
-# (`cargo install cargo-about --features cli`).
-package-files:
+# The program as it is packaged: target/dist/rowlock, and target/dist/stripped without the line numbers of backtraces.
+dist:
     #!/usr/bin/env bash
     set -euo pipefail
     # The program names no folder of the machine that it was built on.
     export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo --remap-path-prefix=$PWD=rowlock"
+    export ROWLOCK_COMMIT=$(git rev-parse --short=12 HEAD)
     cargo build --profile dist --locked --bin rowlock
+    strip -o target/dist/stripped target/dist/rowlock
+    ls -l target/dist/stripped
+
+# The wheel: the program, and the client for Python; in target/packages. Needs python3.
+wheel: dist
+    .ci/wheel target/dist/stripped target/packages
+
+# The same for npm, with the client for TypeScript: `rowlock`, and a package with the program of this platform. Needs npm.
+npm: dist
+    .ci/npm target/dist/stripped target/packages
+
+# Installs each package that was built into an empty place, and runs `rowlock up --check` from there.
+packages-test:
+    mkdir -p target/packages
+    cp target/archive/*.tar.gz target/debian/*.deb target/packages 2>/dev/null || true
+    .ci/packages-test target/packages
+
+# What goes along with the program: manual pages, completions, licences of others; in target/package-files. Needs cargo-about
+# (`cargo install cargo-about --features cli`).
+package-files: dist
+    #!/usr/bin/env bash
+    set -euo pipefail
     files=target/package-files
     rm -rf $files
     mkdir -p $files/man
@@ -138,7 +164,7 @@ archive: package-files
     rm -rf target/archive
     mkdir -p target/archive/$name
     # The line numbers of backtraces stay in target/dist/rowlock.
-    strip -o target/archive/$name/rowlock target/dist/rowlock
+    cp target/dist/stripped target/archive/$name/rowlock
     cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/archive/$name
     cd target/archive
     # The same bytes for the same commit.

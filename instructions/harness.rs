@@ -26,7 +26,6 @@ const CASES_FLAG: &str = "--run-cases";
 /// What callgrind may be told of in a profile as an allocation.
 const ALLOCATORS: [&str; 4] = ["malloc", "calloc", "realloc", "posix_memalign"];
 
-/// Something to measure.
 pub struct Case {
     /// What it is called in the table.
     pub name: &'static str,

@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::moment;
 use crate::print::safe_lines;
 
-/// Save the state of a cluster to a file, and make a new cluster from one
+/// Back up a cluster to a file, and restore a new cluster from one
 ///
 /// A backup holds everything that is in the tree: keep it as you keep the cluster's secrets. What a restore
 /// means for locks is in docs/backup.md.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::exit::Failure;
 
-/// Look whether this machine is fit for a node
+/// Check whether this machine can run a node
 #[derive(clap::Args)]
 pub struct Check {
     #[command(subcommand)]

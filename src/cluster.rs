@@ -12,15 +12,22 @@ use rowlock_env::time;
 pub use tls::{Secure, TlsOptions};
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
-use crate::patience;
+use crate::{patience, status, superuser};
 
 /// The client addresses of the cluster.toml that the repository ships.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
+
+/// Where `up` and `dev` keep a cluster unless they are told otherwise.
+pub const UP_FOLDER: &str = "data/up";
+pub const DEV_FOLDER: &str = ".rowlock";
+/// Where commands look for a cluster that none has named.
+const USUAL_FILES: [&str; 3] = ["cluster.toml", ".rowlock/cluster.toml", "data/up/cluster.toml"];
 
 const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
 const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
 /// Whether passwords may go over plain connections to other machines.
 pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
+const AUTH: &str = "ROWLOCK_AUTH";
 const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
 /// The client's own default.
@@ -33,17 +40,17 @@ pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 /// Options of every command that talks to a cluster.
 #[derive(clap::Args)]
 pub struct Cluster {
-    /// Client addresses, host:port,host:port; without it those of cluster.toml, else 127.0.0.1:2181-2183
-    /// [env: ROWLOCK_ENDPOINTS=]
+    /// Client addresses, host:port,host:port [default: those of cluster.toml here or of `rowlock dev` and
+    /// `up`, else 127.0.0.1:2181-2183] [env: ROWLOCK_ENDPOINTS=]
     #[arg(long, value_name = "LIST")]
     endpoints: Option<String>,
-    /// The cluster's file [env: ROWLOCK_CONFIG=]
+    /// Path of cluster.toml [env: ROWLOCK_CONFIG=]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Session timeout, which the server may clamp [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
+    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
     #[arg(long, visible_alias = "ttl", value_name = "SEC", value_parser = seconds)]
     pub session_timeout: Option<Duration>,
-    /// How long to try to reach the cluster [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
+    /// Give up connecting after this many seconds [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub connect_timeout: Option<Duration>,
     #[command(flatten)]
@@ -93,7 +100,25 @@ impl Cluster {
 
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
-        open(self.client()?).await
+        match open(self.client()?).await {
+            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(failure).await),
+            opened => opened,
+        }
+    }
+
+    /// The failure to open a session, with the reason that a node gives, if one does.
+    pub async fn explained(&self, failure: Failure) -> Failure {
+        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return failure };
+        for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
+            let answer = status::srvr(addr.trim(), secure.clone()).await.unwrap_or_default();
+            if let Some(why) = status::why_no_sessions(&answer) {
+                return Failure::new(
+                    failure.code,
+                    format!("no session was opened; {} says: {why}", addr.trim()),
+                );
+            }
+        }
+        failure
     }
 
     /// The builder of a session.
@@ -121,7 +146,29 @@ impl Cluster {
 
     /// What the environment says, and the flags that have a variable.
     pub fn defaults(&self) -> Result<ClientBuilder, Failure> {
-        ClientBuilder::from_vars(|name| self.tls.var(name)).map_err(|e| Failure::new(USAGE, e))
+        let var = |name: &str| match self.tls.var(name) {
+            Some(empty) if name == AUTH && empty.is_empty() => None,
+            None if name == AUTH => self.superuser(),
+            value => value,
+        };
+        ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))
+    }
+
+    /// The credential that `up` or `dev` has left beside the file that names the cluster, or, for the cluster
+    /// of `./cluster.toml`, in its own folder.
+    fn superuser(&self) -> Option<String> {
+        let by_tls = self.tls.is_asked_for();
+        let of = |path: &Path| superuser::beside(path, &load(path).ok()?, by_tls);
+        match self.place() {
+            Place::Endpoints(_) => None,
+            Place::File(path) => of(&path),
+            Place::Default => {
+                let named = self.endpoints().ok()?;
+                let is_same = |path: &&Path| load(path).is_ok_and(|config| config.endpoints() == named);
+                let all = USUAL_FILES.map(Path::new).into_iter();
+                all.filter(|path| path.exists()).filter(is_same).find_map(of)
+            }
+        }
     }
 
     /// Flags for another process of ours that is to reach the same cluster.
@@ -164,13 +211,12 @@ fn load(path: &Path) -> Result<ClusterConfig, Failure> {
     ClusterConfig::load(path).map_err(|e| Failure::new(CONFIG, e))
 }
 
-/// `cluster.toml` here may.
+/// The usual ones may.
 fn default_file() -> Result<Option<ClusterConfig>, Failure> {
-    let path = Path::new("cluster.toml");
-    if path.exists() { load(path).map(Some) } else { Ok(None) }
+    USUAL_FILES.iter().map(Path::new).find(|path| path.exists()).map(load).transpose()
 }
 
-/// How the cluster was named.
+/// What names the cluster.
 enum Place {
     Endpoints(String),
     File(PathBuf),
@@ -186,8 +232,9 @@ pub async fn leave(client: &Client) {
 /// Opens a session.
 pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
     let connected = patience::explained(config.connect(), async {
-        "no server has opened a session yet; trying on (--connect-timeout says how long)".to_owned()
+        "no server has opened a session yet; still trying (limit: --connect-timeout)".to_owned()
     });
+    let connected = patience::never_silent(connected, || "no server has opened a session yet; still trying");
     connected.await.map_err(|e| match e {
         ConnectError::Config(ConfigError::Tls { .. }) => Failure::new(CONFIG, e),
         ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
@@ -217,9 +264,9 @@ pub fn failed(what: &str, e: &Error) -> Failure {
     let text = match (e.code(), e) {
         (Some(code), _) => format!("{what}: {code}"),
         (None, Error::LimitConflict { actual: 0 }) => {
-            format!("{what}: nobody has said yet how many permits it has; say so with -n N")
+            format!("{what}: the semaphore has no number of permits yet; set it with -n N")
         }
-        (None, Error::Deadlock { .. }) => format!("{what}: {e}; give back what is held and start over"),
+        (None, Error::Deadlock { .. }) => format!("{what}: {e}; release what is held and retry"),
         (None, Error::AuthRequired) => format!("{e}; {AUTHENTICATE}"),
         (None, _) => format!("{what}: {e}"),
     };

@@ -9,10 +9,10 @@ use crate::Cli;
 use crate::exit::Failure;
 use crate::print::print;
 
-/// Print the completions for a shell, e.g. `source <(rowlock completions bash)`
+/// Print shell completions, e.g. `source <(rowlock completions bash)`
 #[derive(clap::Args)]
 pub struct Completions {
-    /// Which shell
+    /// Shell to print them for
     shell: Shell,
 }
 

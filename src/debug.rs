@@ -1,4 +1,4 @@
-//! `rowlock debug`: what somebody needs who looks for the cause of a trouble.
+//! `rowlock debug`: diagnostics.
 
 mod archive;
 mod bundle;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::exit::Failure;
 use crate::help;
 
-/// Collect what somebody needs who looks for the cause of a trouble
+/// Collect diagnostics of nodes and cluster
 #[derive(clap::Args)]
 pub struct Debug {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `rowlock doctor`: looks at each endpoint as a client does, step by step, and says where it fails and why.
+//! `rowlock doctor`: tries each endpoint as a client does, step by step, and says where it fails and why.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,32 +13,33 @@ use crate::cluster::{Cluster, Secure, leave};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::paint::Paint;
 use crate::print::{out, outln};
+use crate::status::why_no_sessions;
 use crate::table::table;
 
 /// For each step but the session.
 const STEP: Duration = Duration::from_secs(2);
 /// For a session, unless `--connect-timeout` says otherwise: an election may be under way.
 const SESSION: Duration = Duration::from_secs(3);
-/// The middle one of so many is shown.
+/// Number of round trips of which the median is shown.
 const ROUND_TRIPS: usize = 5;
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
-/// Look at each endpoint as a client does: name, connection, protocol, quorum, round trip
+/// Diagnose each endpoint step by step: name, connection, protocol, quorum, round trip
 #[derive(clap::Args)]
 pub struct Doctor {
     #[command(flatten)]
     cluster: Cluster,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Table,
-    /// For machines: an object for each endpoint.
+    /// JSON: one object for each endpoint.
     Json,
 }
 
@@ -136,7 +137,14 @@ async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secu
         }
         speech => speech,
     };
+    let reason = match &speech {
+        Speech::Serves(_, reason) | Speech::NotServing(reason) => reason.clone(),
+        _ => None,
+    };
     finding.speaks = Some(speech.judge()?);
+    if let Some(reason) = reason {
+        return Err(reason);
+    }
     let begun = time::now();
     let client = config.connect().await.map_err(|e| e.to_string())?;
     finding.session = Some(begun.elapsed());
@@ -170,9 +178,9 @@ fn refused(e: &std::io::Error) -> String {
 #[derive(Debug, PartialEq, Eq)]
 enum Speech {
     /// It serves; its mode and version, as far as it says them.
-    Serves(String),
-    /// It is a ZooKeeper or Rowlock without a quorum.
-    NotServing,
+    Serves(String, Option<String>),
+    /// It is a ZooKeeper or Rowlock without a quorum, or a Rowlock that says why it serves no clients.
+    NotServing(Option<String>),
     Http,
     Tls,
     HangsUp,
@@ -188,18 +196,19 @@ impl Speech {
             [] => Speech::HangsUp,
             [0x15, 3, ..] => Speech::Tls,
             [b'H', b'T', b'T', b'P', b'/', ..] => Speech::Http,
-            _ if text.contains("not currently serving") => Speech::NotServing,
+            _ if text.contains("not currently serving") => Speech::NotServing(why_no_sessions(&text)),
             // The word was not allowed, which only such a server says.
-            _ if text.contains("not executed because") => Speech::Serves("serves".to_owned()),
-            _ => value("Mode:").map_or(Speech::Odd, Speech::Serves),
+            _ if text.contains("not executed because") => Speech::Serves("serves".to_owned(), None),
+            _ => value("Mode:").map_or(Speech::Odd, |mode| Speech::Serves(mode, why_no_sessions(&text))),
         }
     }
 
-    /// What to show of it; or what is wrong with it.
+    /// Its mode, or what is wrong.
     fn judge(self) -> Result<String, String> {
         Err(match self {
-            Speech::Serves(mode) => return Ok(mode),
-            Speech::NotServing => {
+            Speech::Serves(mode, _) => return Ok(mode),
+            Speech::NotServing(Some(reason)) => return Err(reason),
+            Speech::NotServing(None) => {
                 "no quorum: it is in contact with no majority of the nodes, or has not caught up; see \
                  `rowlock status`"
             }
@@ -230,7 +239,7 @@ async fn ask(mut stream: Stream, question: &[u8]) -> Speech {
     }
 }
 
-/// The middle one of some requests that the leader answers.
+/// Median round trip of requests that the leader answers.
 async fn round_trip(client: &Client) -> Result<Duration, String> {
     let client = client.operation_timeout(STEP);
     let mut took = Vec::new();
@@ -297,11 +306,18 @@ mod tests {
             (&b""[..], Speech::HangsUp),
             (b"\x15\x03\x03\x00\x02\x02\x46", Speech::Tls),
             (b"HTTP/1.1 400 Bad Request\r\n", Speech::Http),
-            (b"This ZooKeeper instance is not currently serving requests\n", Speech::NotServing),
-            (b"Zookeeper version: x\nMode: leader\n", Speech::Serves("leader".to_owned())),
+            (b"This ZooKeeper instance is not currently serving requests\n", Speech::NotServing(None)),
+            (b"Zookeeper version: x\nMode: leader\n", Speech::Serves("leader".to_owned(), None)),
+            (
+                b"Mode: leader\nGrace: 28 s\n",
+                Speech::Serves(
+                    "leader".to_owned(),
+                    Some("the cluster was restored: sessions are opened in 28 s, at most".to_owned()),
+                ),
+            ),
             (
                 b"srvr is not executed because it is not in the whitelist.\n",
-                Speech::Serves("serves".to_owned()),
+                Speech::Serves("serves".to_owned(), None),
             ),
             (b"220 mail ready\r\n", Speech::Odd),
         ] {

@@ -19,15 +19,15 @@ use crate::exit::{Failure, LOST};
 use crate::paint::Paint;
 use crate::print::{errln, print, safe};
 
-/// The form of an answer.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Table,
-    /// For programs: the node's document.
+    /// The node's JSON document.
     Json,
-    /// For scripts: one line each, fields separated by tabs, times in milliseconds, `-` for nothing.
+    /// Tab-separated fields, one line each; times in milliseconds, `-` for no value.
     Simple,
 }
 

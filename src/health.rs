@@ -14,19 +14,19 @@ use crate::http_get::{self, TokenOption};
 use crate::print::outln;
 use crate::which_node::WhichNode;
 
-/// Say by the exit code whether a node serves clients
+/// Exit with 0 if the node is serving clients
 #[derive(clap::Args)]
 pub struct Health {
-    /// Which node of the cluster's file: its id, or from-hostname
+    /// Node id in cluster.toml, or from-hostname
     #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
     node: Option<WhichNode>,
-    /// HTTP address of the node, host:port, instead; https:// before it: by TLS
+    /// HTTP address of the node, host:port; https:// before it: use TLS
     #[arg(long, value_name = "ADDR", conflicts_with = "node")]
     http: Option<String>,
-    /// Whether its process lives (`/livez`), which needs no quorum: for what restarts it
+    /// Check liveness (`/livez`) instead, which needs no quorum: for supervisors that restart the node
     #[arg(long)]
     live: bool,
-    /// How long the node may take to answer
+    /// Give up after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
     timeout: Duration,
     #[command(flatten)]

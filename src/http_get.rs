@@ -28,7 +28,7 @@ pub struct Way {
 /// Options of commands that ask nodes over HTTP.
 #[derive(clap::Args)]
 pub struct TokenOption {
-    /// Token for the nodes' HTTP; a variable is read by fewer than a flag
+    /// Bearer token for the HTTP API (prefer the environment variable: flags are visible in process lists)
     #[arg(long, value_name = "TOKEN", env = "ROWLOCK_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
@@ -124,8 +124,8 @@ pub async fn answer(addr: &str, path: &str, way: &Way, deadline: Duration) -> io
     })
 }
 
-/// Whether a token for it stays on this machine.
-fn is_loopback(addr: &str) -> bool {
+/// Whether what is sent there stays on this machine.
+pub fn is_loopback(addr: &str) -> bool {
     let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

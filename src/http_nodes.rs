@@ -7,8 +7,8 @@ use crate::http_get::{TokenOption, Way};
 /// Options of commands that ask every node over HTTP.
 #[derive(clap::Args)]
 pub struct HttpNodes {
-    /// HTTP addresses to ask, host:port,host:port; without it those of cluster.toml. https:// before one:
-    /// all are by TLS
+    /// HTTP addresses, host:port,host:port [default: those of cluster.toml]. https:// before one: use TLS
+    /// for all
     #[arg(long, value_name = "LIST", env = "ROWLOCK_HTTP", value_delimiter = ',')]
     http: Vec<String>,
     #[command(flatten)]

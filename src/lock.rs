@@ -4,14 +4,17 @@
 //! watched: the command is asked to end (SIGTERM) shortly before the deadline and killed (SIGKILL) at it,
 //! which is before the cluster grants the lock to the next.
 //!
-//! `options`: flags; `queued`: what `lock` and `sem` share; `under`: running a command under anything that is
-//! held (`held`); `supervise` waits for the command; `job` is its process, `exec` and `warden` tie it to this
-//! process, `terminal` is job control, `passed` forwards signals; `sign` tells by HTTP whether `elect` leads.
+//! `options`: flags; `queued`: what `lock`, `sem` and `once` share; `under`: running a command under anything
+//! that is held (`held`); `supervise` waits for the command; `job` is its process, `exec` and `warden` tie it
+//! to this process, `terminal` is job control, `passed` forwards signals; `sign` tells by HTTP whether it
+//! leads, `terraform` answers its command (`loopback`).
 
 pub mod elect;
 pub mod exec;
 mod held;
 mod job;
+mod loopback;
+pub mod once;
 mod options;
 mod passed;
 mod processes;
@@ -20,6 +23,7 @@ pub mod sem;
 mod sign;
 mod supervise;
 mod terminal;
+pub mod terraform;
 mod under;
 pub mod warden;
 
@@ -33,21 +37,21 @@ use options::{Asking, ask_on_terms};
 pub use processes::OURSELVES;
 use queued::Queued;
 
-/// Run a command under a lock; without one, hold the lock until a signal
+/// Run a command under a lock, or hold the lock until a signal
 #[derive(clap::Args)]
 pub struct Lock {
     #[command(flatten)]
     name: Name,
-    /// Hold it with others who share it
+    /// Share the lock with other holders in shared mode
     #[arg(short, long, overrides_with = "exclusive")]
     shared: bool,
-    /// Hold it alone, which is the default
+    /// Hold the lock exclusively (the default)
     #[arg(short = 'x', long, short_alias = 'e', overrides_with = "shared")]
     exclusive: bool,
-    /// For flock's users: what we hold is never passed on to the command, so there is nothing to close
+    /// Accepted for compatibility with flock; has no effect
     #[arg(short = 'o', long, hide = true)]
     close: bool,
-    /// Do not wait: fail if it is busy
+    /// Fail instead of waiting if the lock is busy
     #[arg(short, long, visible_alias = "nb", conflicts_with = "timeout")]
     nonblock: bool,
     #[command(flatten)]

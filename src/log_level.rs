@@ -17,23 +17,23 @@ use crate::operate::{Refusal, operate};
 use crate::print::{errln, print};
 use crate::znode::{Output, print_json};
 
-/// Show what the nodes write into their logs, or change it while they run
+/// Show or change the nodes' log levels while they run
 ///
 /// A restart ends a change. Needs a superuser.
 #[derive(clap::Args)]
 pub struct LogLevel {
     /// error, warn, info, debug, trace, off, or directives such as info,rowlock_consensus::raft=debug
     filter: Option<String>,
-    /// Go back after this time (s, m, h, d; at most 7d). Without it the filter stays until --reset
+    /// Revert after this time (s, m, h, d; at most 7d) [default: --reset reverts]
     #[arg(long = "for", value_name = "TIME", value_parser = period, requires = "filter")]
     period: Option<Duration>,
-    /// Log as --log, ROWLOCK_LOG or cluster.toml says
+    /// Revert to --log, ROWLOCK_LOG or cluster.toml
     #[arg(long, conflicts_with = "filter")]
     reset: bool,
-    /// Only this node; without it, all members
+    /// Only this node [default: all members]
     #[arg(long, value_name = "ID")]
     node: Option<u64>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -33,9 +33,7 @@ pub struct LogSink {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Lines were queued.
     filled: Condvar,
-    /// Everything was written.
     drained: Condvar,
     max_bytes: usize,
 }
@@ -58,7 +56,6 @@ impl LogSink {
         LogSink::to(LOG_QUEUE_MAX_BYTES, |bytes| rustix::io::write(rustix::stdio::stderr(), bytes))
     }
 
-    /// `write` may block.
     fn to(
         max_bytes: usize,
         write: impl FnMut(&[u8]) -> rustix::io::Result<usize> + Send + 'static,

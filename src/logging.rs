@@ -20,7 +20,7 @@ use crate::paint::Paint;
 /// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Text,
     /// One JSON object per line, for machines.

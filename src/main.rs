@@ -6,6 +6,7 @@
 // These panic when their reader is gone: use those of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod auth;
 mod backup;
 mod check;
 mod cluster;
@@ -13,6 +14,7 @@ mod completions;
 mod debug;
 mod doctor;
 mod explain;
+mod fence;
 mod health;
 mod help;
 mod http_get;
@@ -36,20 +38,22 @@ mod report;
 mod serve;
 mod sim;
 mod status;
+mod superuser;
 mod systemd;
 mod tls;
 mod token;
 mod top;
 mod up;
 mod upgrade;
+mod version;
 mod wal;
 mod which_node;
 mod znode;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use rowlock_terminal::{exit, log_filter, paint, print, signals, table};
 
 use crate::print::errln;
@@ -72,12 +76,18 @@ struct Cli {
 enum Command {
     #[command(after_help = help::UP)]
     Up(up::Up),
+    #[command(after_help = help::DEV)]
+    Dev(up::dev::Dev),
     #[command(after_help = help::SERVE)]
     Serve(serve::Serve),
     #[command(after_help = help::LOCK)]
     Lock(lock::Lock),
     #[command(after_help = help::SEM)]
     Sem(lock::sem::Sem),
+    #[command(after_help = help::ONCE)]
+    Once(lock::once::Once),
+    #[command(after_help = help::TERRAFORM)]
+    Terraform(lock::terraform::Terraform),
     #[command(after_help = help::ELECT)]
     Elect(lock::elect::Elect),
     #[command(after_help = help::QUEUE)]
@@ -88,6 +98,7 @@ enum Command {
     #[command(after_help = help::HISTORY)]
     History(explain::history::History),
     Session(explain::session::Session),
+    Fence(fence::Fence),
     Status(status::Status),
     #[command(after_help = help::TOP)]
     Top(top::Top),
@@ -114,8 +125,10 @@ enum Command {
     LogLevel(log_level::LogLevel),
     Tls(tls::Tls),
     Token(token::TokenCommand),
+    Auth(auth::Auth),
     Sim(sim::Sim),
     Completions(completions::Completions),
+    Version(version::Version),
     #[command(name = "__exec", hide = true)]
     Exec(lock::exec::Exec),
     #[command(name = "__manuals", hide = true)]
@@ -125,9 +138,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let all = help::grouped(Cli::command());
+    let cli = match all.try_get_matches().and_then(|said| Cli::from_arg_matches(&said)) {
         Ok(cli) => cli,
-        Err(e) => {
+        Err(mut e) => {
+            help::suggest(&mut e);
             // A message that cannot be printed has no reader.
             let _ = e.print();
             return match e.kind() {
@@ -161,6 +176,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Exec(exec) => return exec.run(),
         Command::Sim(sim) => return sim.run(),
         Command::Warden(warden) => return warden.run(),
+        Command::Fence(fence) => return fence.run(),
         _ => {}
     }
     let mut runtime = match command {
@@ -173,53 +189,62 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
     // A node's disk has to be waited for; a client waits for nothing but a resolver of names that is slow.
-    let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_));
-    let ended = rowlock_env::task::block_on(&runtime, async {
-        match command {
-            Command::Up(up) => up.run().await,
-            Command::Serve(serve) => serve.run().await,
-            Command::Lock(lock) => lock.run().await,
-            Command::Sem(sem) => sem.run().await,
-            Command::Elect(elect) => elect.run().await,
-            Command::Queue(queue) => queue.run().await,
-            Command::Locks(locks) => locks.run().await,
-            Command::Release(release) => release.run().await,
-            Command::History(history) => history.run().await,
-            Command::Session(session) => session.run().await,
-            Command::Status(status) => status.run().await,
-            Command::Top(top) => top.run().await,
-            Command::Health(health) => health.run().await,
-            Command::Doctor(doctor) => doctor.run().await,
-            Command::Check(check) => check.run().await,
-            Command::Debug(debug) => debug.run().await,
-            Command::Ls(ls) => ls.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Set(set) => set.run().await,
-            Command::Create(create) => create.run().await,
-            Command::Delete(delete) => delete.run().await,
-            Command::Stat(stat) => stat.run().await,
-            Command::Import(import) => import.run().await,
-            Command::Backup(backup) => backup.run().await,
-            Command::Recover(recover) => recover.run(),
-            Command::Wal(wal) => wal.run(),
-            Command::Drain(drain) => drain.run().await,
-            Command::Rebalance(rebalance) => rebalance.run().await,
-            Command::LogLevel(log_level) => log_level.run().await,
-            Command::Member(member) => member.run().await,
-            Command::Upgrade(upgrade) => upgrade.run().await,
-            Command::Tls(tls) => tls.run(),
-            Command::Token(token) => token.run(),
-            Command::Sim(sim) => sim.run(),
-            Command::Completions(completions) => completions.run(),
-            Command::Manuals(manuals) => manuals.run(),
-            Command::Exec(exec) => exec.run(),
-            Command::Warden(warden) => warden.run(),
-        }
-    });
+    let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_) | Command::Dev(_));
+    let ended = rowlock_env::task::block_on(&runtime, carry_out(command));
     if !waits_for_threads {
         runtime.shutdown_background();
     }
     ended
+}
+
+/// Runs a command that may wait.
+async fn carry_out(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Up(up) => up.run().await,
+        Command::Dev(dev) => dev.run().await,
+        Command::Serve(serve) => serve.run().await,
+        Command::Lock(lock) => lock.run().await,
+        Command::Sem(sem) => sem.run().await,
+        Command::Once(once) => once.run().await,
+        Command::Terraform(terraform) => terraform.run().await,
+        Command::Elect(elect) => elect.run().await,
+        Command::Queue(queue) => queue.run().await,
+        Command::Locks(locks) => locks.run().await,
+        Command::Release(release) => release.run().await,
+        Command::History(history) => history.run().await,
+        Command::Session(session) => session.run().await,
+        Command::Status(status) => status.run().await,
+        Command::Top(top) => top.run().await,
+        Command::Health(health) => health.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
+        Command::Check(check) => check.run().await,
+        Command::Debug(debug) => debug.run().await,
+        Command::Ls(ls) => ls.run().await,
+        Command::Get(get) => get.run().await,
+        Command::Set(set) => set.run().await,
+        Command::Create(create) => create.run().await,
+        Command::Delete(delete) => delete.run().await,
+        Command::Stat(stat) => stat.run().await,
+        Command::Import(import) => import.run().await,
+        Command::Backup(backup) => backup.run().await,
+        Command::Recover(recover) => recover.run(),
+        Command::Wal(wal) => wal.run(),
+        Command::Drain(drain) => drain.run().await,
+        Command::Rebalance(rebalance) => rebalance.run().await,
+        Command::LogLevel(log_level) => log_level.run().await,
+        Command::Member(member) => member.run().await,
+        Command::Upgrade(upgrade) => upgrade.run().await,
+        Command::Tls(tls) => tls.run(),
+        Command::Token(token) => token.run(),
+        Command::Auth(auth) => auth.run(),
+        Command::Sim(sim) => sim.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Version(version) => version.run(),
+        Command::Manuals(manuals) => manuals.run(),
+        Command::Exec(exec) => exec.run(),
+        Command::Warden(warden) => warden.run(),
+        Command::Fence(fence) => fence.run(),
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +266,7 @@ mod tests {
             }
             command.get_subcommands_mut().for_each(check);
         }
-        let mut all = super::Cli::command().term_width(100);
+        let mut all = crate::help::grouped(super::Cli::command()).term_width(100);
         all.build();
         check(&mut all);
     }

@@ -7,6 +7,7 @@ mod change;
 mod list;
 mod replace;
 mod server;
+mod stanza;
 mod state;
 mod transfer;
 mod wait;
@@ -19,7 +20,7 @@ use self::server::Membership;
 use crate::cluster::{Cluster, failed, leave, open};
 use crate::exit::{Failure, LOST, REFUSED};
 
-/// Show the members of the cluster, and change them while it serves
+/// Show and change the members of a running cluster
 ///
 /// Changes need a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
 #[derive(clap::Args)]

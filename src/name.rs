@@ -5,14 +5,19 @@ use rowlock_client::{Client, Election, Mutex, Semaphore};
 /// Options that name a lock.
 #[derive(clap::Args)]
 pub struct Name {
-    /// Name of the lock, such as ci/deploy, or the path of its znode: /locks/ci/deploy
+    /// Lock name, e.g. ci/deploy, or the path of its znode, e.g. /locks/ci/deploy
     name: String,
-    /// NAME is a path
+    /// Treat NAME as a path
     #[arg(long)]
     path: bool,
 }
 
 impl Name {
+    /// The lock of this name.
+    pub fn of(name: String) -> Name {
+        Name { name, path: false }
+    }
+
     /// As the person said it.
     pub fn as_said(&self) -> &str {
         &self.name

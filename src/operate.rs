@@ -12,38 +12,39 @@ use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, LOST, REFUSED};
 use crate::member::membership;
 use crate::print::print;
+use crate::superuser;
 use crate::znode::{Output, print_json};
 
-/// Send a node's clients to the other nodes, before it is stopped or looked at
+/// Move a node's clients and leadership to the other nodes, before maintenance
 ///
 /// Its leadership goes to another node. Its clients keep their sessions and their locks. /readyz says that it
 /// is drained, until it is undone or the node restarts. Needs a superuser.
 #[derive(clap::Args)]
 pub struct Drain {
-    /// Its number
+    /// Id of the node
     node: u64,
-    /// It serves clients again
+    /// Serve clients again instead
     #[arg(long)]
     undo: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Close a share of the clients' connections politely, so that they spread over all nodes
+/// Disconnect a share of clients so that they spread over all nodes
 ///
 /// Each client gets the answers to what it has asked, and keeps its session and its locks. Needs a superuser.
 #[derive(clap::Args)]
 pub struct Rebalance {
-    /// This share of the connections, in percent
+    /// Share of the connections, in percent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: u8,
-    /// Only of this node; without it, of all members
+    /// Only this node [default: all members]
     #[arg(long, value_name = "ID")]
     node: Option<u64>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -142,9 +143,7 @@ impl From<Refusal> for Failure {
             Refusal::Code(code) => code,
         };
         match code {
-            ErrorCode::NoAuth => {
-                Failure::new(REFUSED, "only superusers may do this; set ROWLOCK_AUTH=digest:super:PASSWORD")
-            }
+            ErrorCode::NoAuth => Failure::new(REFUSED, superuser::REMEDY),
             ErrorCode::ThrottledOp => {
                 Failure::new(LOST, "the node does other things for operators just now; try again")
             }

@@ -27,6 +27,7 @@ fn pages() -> Vec<Page> {
         "docs",
         "clients",
         "clients/go",
+        "clients/java",
         "clients/python",
         "clients/typescript",
         "client",

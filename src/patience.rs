@@ -1,5 +1,5 @@
-//! What a person at a terminal is told while a command waits for others. Nothing is said where nobody
-//! watches: in scripts, messages on stderr mean that something is wrong.
+//! Progress messages while a command waits. At a terminal they come after a second; in scripts, where a
+//! message on stderr means that something is wrong, only while no server can be reached.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,15 +9,33 @@ use rowlock_env::time;
 use crate::paint::Paint;
 use crate::print::errln;
 
-/// What takes no longer needs no word.
+/// After this a script gets a message, too: something is wrong.
+const LONG: Duration = Duration::from_secs(5);
+/// What takes no longer is not reported.
 pub const SOON: Duration = Duration::from_secs(1);
 
-/// The result of `work`. When that takes longer than [`SOON`] and somebody watches, prints what `why` says.
+/// The result of `work`. When that takes longer than [`SOON`] and stderr is a terminal, prints what `why`
+/// returns.
 ///
 /// # Cancel safety
 /// That of `work`.
 pub async fn explained<T>(work: impl Future<Output = T>, why: impl Future<Output = String>) -> T {
     explained_to(Paint::stderr(), work, why).await
+}
+
+/// The result of `work`. When that takes longer than [`LONG`] and stderr is no terminal, prints this.
+///
+/// # Cancel safety
+/// That of `work`.
+pub async fn never_silent<T>(work: impl Future<Output = T>, what: impl Fn() -> &'static str) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = time::sleep(LONG), if !Paint::stderr().is_terminal() => {}
+    }
+    errln!("rowlock: {}", what());
+    work.await
 }
 
 async fn explained_to<T>(

@@ -19,7 +19,7 @@ use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
-/// Make a cluster of one from the last node that is left
+/// Create a cluster of one node from the last node that is left
 ///
 /// For the day on which a majority is lost for good: its disks are gone, and no backup is newer than what one
 /// stopped node has. What this node had not heard of is lost. What follows is a new cluster, as after
@@ -29,19 +29,19 @@ use crate::znode::{Output, print_json};
 /// The file must have this node as its only voter; others join later with empty folders as learners.
 #[derive(clap::Args)]
 pub struct Recover {
-    /// The new cluster's file
+    /// cluster.toml of the new cluster
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
     config: PathBuf,
-    /// The node that is left
+    /// Id of the node that is left
     #[arg(long, value_name = "ID")]
     node: u64,
-    /// Confirm that no other node has its data any more, or ever will again
+    /// Confirm that no other node has its data or will ever have it again
     #[arg(long)]
     others_are_gone: bool,
-    /// Open sessions at once: no client of the old cluster is left
+    /// Open sessions at once: confirms that no client of the old cluster is left
     #[arg(long)]
     no_grace: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -10,22 +10,17 @@ use crate::http_get::{self, Way};
 /// A node answers from memory; a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 
-/// One node's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its number.
     pub node: u64,
     /// leader, follower, candidate or learner.
     pub role: String,
-    /// Raft term.
     pub term: u64,
     /// The leader it knows.
     pub leader: Option<u64>,
-    /// Clients are served.
     pub serving: bool,
     /// Last log index applied.
     pub applied_index: u64,
-    /// Last zxid.
     pub zxid: i64,
     /// Digest of the state at `applied_index`.
     pub digest: String,

@@ -22,22 +22,22 @@ use crate::which_node::WhichNode;
 /// Run one node of a cluster
 #[derive(clap::Args)]
 pub struct Serve {
-    /// The cluster: the same file on every node
+    /// Path of cluster.toml, the same on every node
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
     config: PathBuf,
-    /// Which node of the file this is: its id, or from-hostname: N + 1 on a host whose name ends in -N
+    /// Node id in cluster.toml, or from-hostname: N + 1 on a host whose name ends in -N
     #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
     node: WhichNode,
-    /// This node's data folder, instead of the one in the file
+    /// Data folder of this node [default: that of cluster.toml]
     #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA")]
     data: Option<PathBuf>,
-    /// error, warn, info, debug, trace, or a filter; instead of the one in the file
+    /// Log level (error, warn, info, debug, trace) or filter [default: that of cluster.toml]
     #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG")]
     log: Option<String>,
-    /// Form of the log lines
+    /// Format of log lines
     #[arg(long, value_enum, env = "ROWLOCK_LOG_FORMAT", default_value_t)]
     log_format: LogFormat,
-    /// End when this process ends (used by `rowlock up`, so that no node outlives it)
+    /// Exit when this process exits (used by `rowlock up`)
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 }
@@ -82,6 +82,7 @@ impl Serve {
             Some(_) => e,
             None => Failure::new(CONFIG, format!("{}: {e}", self.config.display())),
         })?;
+        say_what_starts(&config);
         for warning in warnings {
             tracing::warn!("{}: {warning}", self.config.display());
         }
@@ -156,25 +157,47 @@ impl Serve {
     }
 }
 
+/// The first line of every log: which program, which node, where.
+fn say_what_starts(config: &NodeConfig) {
+    let or_none = |address: &Option<String>| address.clone().unwrap_or_default();
+    let members: Vec<String> =
+        config.nodes.iter().map(|node| format!("{}@{}", node.id, node.peer_addr)).collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        commit = crate::version::COMMIT,
+        cluster = config.name,
+        node = %config.id,
+        client = or_none(&config.client_addr),
+        secure_client = or_none(&config.secure_client_addr),
+        peer = config.peer_addr,
+        http = config.http_addr,
+        api = or_none(&config.api_addr),
+        data = %config.data_dir.display(),
+        members = members.join(","),
+        "node starts"
+    );
+}
+
 /// Each client takes an open file: limits the clients so that some files are left for the node itself.
 fn leave_files_for_the_node(config: &mut NodeConfig) {
     let limit = open_files::raise();
     let wanted = config.client.max_connections;
     if let Some(allowed) = open_files::clients_below(wanted, limit) {
-        tracing::warn!(
-            "this node takes {allowed} clients and not {wanted} (max_connections), because it may have only {limit} \
-             files open: raise the hard limit (LimitNOFILE= in systemd's unit, ulimit -Hn in a shell)"
-        );
+        let text = "max_connections lowered to fit the limit of open files: raise the hard limit (LimitNOFILE= in \
+                    systemd's unit, ulimit -Hn in a shell)";
+        // A hard limit of 20,000 lacks a few files of the default; that alone is no reason to warn.
+        if allowed < wanted / 2 {
+            tracing::warn!(allowed, wanted, files = limit, "{text}");
+        } else {
+            tracing::info!(allowed, wanted, files = limit, "{text}");
+        }
         config.client.max_connections = allowed;
     }
 }
 
 fn not_started(e: &StartError) -> Failure {
     if let StartError::Storage(StorageError::Io { .. }) = e {
-        return Failure::new(
-            DATA_FOLDER,
-            format!("{e}; make the folder writable, or give another one with --data"),
-        );
+        return Failure::new(DATA_FOLDER, format!("{e} Or name another folder with --data."));
     }
     let code = match e {
         StartError::Storage(_) => DATA_FOLDER,

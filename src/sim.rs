@@ -9,7 +9,7 @@ use crate::exit::{Failure, NOT_EXECUTABLE, UNAVAILABLE};
 
 const PROGRAM: &str = "rowlock-sim";
 
-/// Run simulated clusters: partitions, crashes, failing disks, all from one seed
+/// Simulate clusters with partitions, crashes and failing disks, all from one seed
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Sim {

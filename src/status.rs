@@ -27,17 +27,17 @@ pub struct Status {
     cluster: Cluster,
     #[command(flatten)]
     nodes: HttpNodes,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Table,
-    /// All that the nodes say, for machines.
+    /// JSON: the nodes' whole status documents.
     Json,
 }
 
@@ -86,13 +86,21 @@ impl Status {
 }
 
 fn line(addr: &str, report: Report) -> Line {
+    let grace = report.raw["restore_grace_s"].as_u64().filter(|left| *left > 0);
+    let grace = grace.map(|left| format!("restored: sessions in {left} s"));
+    let waits = report.raw["raft"]["waits_for"].as_array().filter(|nodes| !nodes.is_empty());
+    let waits = waits.map(|nodes| {
+        let nodes: Vec<String> = nodes.iter().map(Value::to_string).collect();
+        format!("waits for node {}", nodes.join(", "))
+    });
     let troubles = [
         (report.raw["disk_hangs"] == true, "disk hangs"),
         (report.raw["commits_stalled"] == true, "no commits"),
         (!report.serving, "not serving"),
     ];
-    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, what)| *what);
-    let role = trouble.map_or(report.role.clone(), |what| format!("{} ({what})", report.role));
+    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, what)| (*what).to_owned());
+    let trouble = waits.or(trouble).or(grace);
+    let role = trouble.as_ref().map_or(report.role.clone(), |what| format!("{} ({what})", report.role));
     let cells = [
         report.node.to_string(),
         addr.to_owned(),
@@ -156,12 +164,25 @@ fn srvr_line(addr: &str, answer: &str) -> Line {
     let mode = value("Mode");
     let mut cells = std::array::from_fn(|_| "-".to_owned());
     cells[1] = addr.to_owned();
-    cells[2] = mode.clone().unwrap_or_else(|| "not serving".to_owned());
+    let reason = why_no_sessions(answer);
+    cells[2] = match (&mode, &reason) {
+        (Some(mode), None) => mode.clone(),
+        (Some(mode), Some(why)) => format!("{mode} ({why})"),
+        (None, why) => why.clone().unwrap_or_else(|| "not serving".to_owned()),
+    };
     cells[5] = value("Zxid").unwrap_or_else(|| "-".to_owned());
     cells[7] = value("Connections").unwrap_or_else(|| "-".to_owned());
     let json =
         json!({"address": addr, "mode": mode, "zxid": value("Zxid"), "connections": value("Connections")});
-    Line { cells, json, answered: mode.is_some() }
+    Line { cells, json, answered: mode.is_some() && reason.is_none() }
+}
+
+/// Why a node opens no sessions, by its answer to `srvr`.
+pub fn why_no_sessions(srvr: &str) -> Option<String> {
+    let value = |key: &str| srvr.lines().find_map(|line| line.strip_prefix(key));
+    let grace = value("Grace: ")
+        .map(|left| format!("the cluster was restored: sessions are opened in {left}, at most"));
+    grace.or_else(|| value("Reason: ").map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -173,6 +194,13 @@ mod tests {
         let line = srvr_line("h:1", "Zookeeper version: x\nConnections: 4\nZxid: 0x1f\nMode: leader\n");
         assert_eq!(line.cells, ["-", "h:1", "leader", "-", "-", "0x1f", "-", "4"]);
         assert!(line.answered);
+        let restored = srvr_line("h:1", "Mode: leader\nGrace: 28 s\n");
+        assert!(!restored.answered && restored.cells[2].contains("sessions are opened in 28 s"));
+        let alone = srvr_line(
+            "h:1",
+            "This ZooKeeper instance is not currently serving requests\nReason: no quorum\n",
+        );
+        assert!(!alone.answered && alone.cells[2] == "no quorum");
         assert!(!srvr_line("h:1", "This ZooKeeper instance is not currently serving requests\n").answered);
     }
 }

@@ -44,7 +44,6 @@ impl Manager {
         Manager { socket, watchdog, said: String::new() }
     }
 
-    /// The node listens.
     pub fn ready(&self) {
         self.tell("READY=1");
     }

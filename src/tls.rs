@@ -28,7 +28,7 @@ const DAY_MS: i64 = DAY_S * 1_000;
 const DAYS: i64 = 365;
 const CA_DAYS: i64 = 3_650;
 
-/// Make certificates for nodes and clients, and look at them
+/// Create and inspect certificates of nodes and clients
 #[derive(clap::Args)]
 pub struct Tls {
     #[command(subcommand)]
@@ -47,10 +47,10 @@ enum What {
 /// Options of every command that works on a folder of certificates.
 #[derive(clap::Args)]
 struct Place {
-    /// The folder of certificates and keys [default: tls]
+    /// Folder of certificates and keys [default: tls]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -70,10 +70,10 @@ fn cluster_file(named: Option<&Path>) -> Result<Option<ClusterConfig>, Failure> 
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Text,
-    /// For programs.
+    /// One JSON document, for programs.
     Json,
 }
 

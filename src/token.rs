@@ -18,7 +18,7 @@ use crate::table::table;
 const DEFAULT_FILE: &str = "tokens";
 const HEAD: &str = "# Tokens of HTTP clients: name, SHA-256, roles, end. `rowlock token new` adds one.\n";
 
-/// Make tokens for HTTP clients, and look at them
+/// Create and list tokens of HTTP clients
 #[derive(clap::Args)]
 pub struct TokenCommand {
     #[command(subcommand)]
@@ -35,24 +35,24 @@ enum What {
 /// Options of every command that works on a file of tokens.
 #[derive(clap::Args)]
 struct Place {
-    /// The file of tokens [default: http.token_file of cluster.toml, else `tokens`]
+    /// Token file [default: http.token_file of cluster.toml, else `tokens`]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The cluster's file
+    /// Path of the file cluster.toml
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     config: Option<PathBuf>,
 }
 
-/// Make a token: add it to the file, and print its text, which is kept nowhere
+/// Create a token: add its hash to the file and print its text, which is stored nowhere
 #[derive(clap::Args)]
 struct New {
-    /// Its name, for people and logs: letters, digits, `.`, `_`, `-`, `@`
+    /// Name of the token in logs: letters, digits, `.`, `_`, `-`, `@`
     #[arg(value_parser = name)]
     name: String,
-    /// What it allows: read, operator, lock:/PATH, or znode:/PATH
+    /// Permissions: read, operator, lock:/PATH, or znode:/PATH
     #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
     roles: Vec<Role>,
-    /// How long it counts: a number and a unit (s, m, h, d); for ever without it
+    /// Validity: a number and a unit (s, m, h, d) [default: unlimited]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ struct Ls {
 /// Remove a token from the file
 #[derive(clap::Args)]
 struct Rm {
-    /// Its name
+    /// Name of the token
     #[arg(value_parser = name)]
     name: String,
     #[command(flatten)]
@@ -183,7 +183,7 @@ impl TokenFile {
         Ok(TokenFile { path, text, tokens })
     }
 
-    /// Writes the file anew, for its owner alone.
+    /// Replaces the file, mode 0600.
     fn replace(&self, text: &str) -> Result<(), Failure> {
         let (folder, name) = place_of(&self.path)?;
         Tokens::parse(text).map_err(|why| Failure::new(USAGE, why))?;

@@ -1,5 +1,5 @@
 //! `rowlock top`: what the cluster does at the moment. A line per node with its rates, then the most
-//! contended locks; shown anew again and again.
+//! contended locks; refreshed until a signal.
 //!
 //! All of it comes from the nodes' HTTP listeners: `/v1/status`, `/metrics`, and `/v1/locks` of the leader.
 //! Rates are differences between two answers of one node, so they belong to the interval that was waited.
@@ -30,21 +30,21 @@ const INTERVAL_MIN: Duration = Duration::from_millis(200);
 /// With `--once`: between the two looks that rates are made of, at most.
 const ONCE_AFTER: Duration = Duration::from_secs(1);
 
-/// Show what the nodes do at the moment, and the most contended locks
+/// Show live rates of the nodes and the most contended locks
 ///
 /// Locks are those that world:anyone may read, or that the token's owner may.
 #[derive(clap::Args)]
 pub struct Top {
-    /// Seconds between two looks
+    /// Seconds between refreshes
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
     interval: Duration,
-    /// Look for a second, show it once, and end
+    /// Sample for one second, print once, and exit
     #[arg(long)]
     once: bool,
-    /// Show at most so many locks; at a terminal not more than fit
+    /// Maximum number of locks; at a terminal, as many as fit
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
     locks: u32,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -55,10 +55,10 @@ pub struct Top {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Table,
-    /// For programs: a document on a line for each look.
+    /// One JSON document a line for each sample.
     Json,
 }
 

@@ -4,6 +4,7 @@
 //! table -> demonstration with its verdict -> stay. However it ends, no node is left running.
 
 mod demo;
+pub mod dev;
 mod folder;
 mod nodes;
 mod plan;
@@ -18,7 +19,7 @@ use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::net::Listener;
 use rowlock_env::time;
 
-use crate::cluster::TlsOptions;
+use crate::cluster::{TlsOptions, UP_FOLDER};
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
 use crate::http_get::{self, TokenOption};
 use crate::log_filter;
@@ -30,46 +31,44 @@ use nodes::Nodes;
 use plan::{Wishes, plan};
 use running::Running;
 
-/// Where everything is kept unless `--data` says otherwise.
-const DEFAULT_FOLDER: &str = "data/up";
 const BUILT_IN: &str = include_str!("../cluster.toml");
 
-/// Run a whole cluster on this machine and show what it does
+/// Run a whole cluster on this machine, with a demonstration
 #[derive(clap::Args)]
 pub struct Up {
-    /// How many nodes [default: as many as the file has]
+    /// Number of nodes [default: as many as cluster.toml has]
     #[arg(long, value_name = "N", value_parser = one_three_or_five, env = "ROWLOCK_NODES")]
     nodes: Option<u16>,
     /// Skip the demonstration
     #[arg(long)]
     no_demo: bool,
-    /// Stop after the demonstration instead of staying up; the exit code is its verdict
+    /// Run the demonstration on free ports and in a temporary folder, and exit with its verdict. With
+    /// --config, --base-port, --data or --keep it uses those instead
     #[arg(long, conflicts_with = "no_demo")]
-    demo_only: bool,
-    /// Start with what a former `up` left in the folder
+    check: bool,
+    /// Keep the data of the last run
     #[arg(long, conflicts_with = "fresh")]
     keep: bool,
-    /// Delete what a former `up` left in the folder (the default)
+    /// Delete the data of the last run (the default)
     #[arg(long)]
     fresh: bool,
-    /// The cluster [default: ./cluster.toml if there is one, else three nodes on ports 2181-2183]
+    /// Path of cluster.toml [default: ./cluster.toml if it exists, else three nodes on ports 2181-2183]
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     config: Option<PathBuf>,
-    /// The folder for data and logs
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_FOLDER)]
-    data: PathBuf,
+    /// Folder for data and logs [default: data/up]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// First client port; peers listen 100 and HTTP 200 above
     #[arg(long, value_name = "PORT")]
     base_port: Option<u16>,
-    /// Encrypt everything: certificates for nodes and a client are made in the folder, and nobody gets in
-    /// without one
+    /// Use TLS everywhere: create certificates for nodes and a client in the folder, and require them
     #[arg(long)]
     tls: bool,
     #[command(flatten)]
     token: TokenOption,
     #[command(flatten)]
     ways: TlsOptions,
-    /// Log level of the nodes (their logs are in the folder)
+    /// Log level of the nodes; their logs are in the folder
     #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG", default_value = "info")]
     log: String,
 }
@@ -85,29 +84,36 @@ impl Up {
     /// Runs until the end of the demonstration or until Ctrl-C.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         log_filter::check(&self.log)?;
-        let mut stop = Stop::listen()?;
+        let stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
         let way = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
         let http = self.http(&config, way.as_ref())?;
         let nodes = Nodes::new(folder.config(), self.log.clone());
         let mut cluster = Running { config, folder, nodes, way, http, paint: Paint::stdout() };
-        let outcome = tokio::select! {
-            outcome = self.show(&mut cluster) => outcome,
-            () = reader_gone() => Err(Failure::reader_gone()),
-            signal = stop.signal() => {
-                outln!("\n{signal}: stopping the nodes");
-                Ok(ExitCode::SUCCESS)
-            }
-        };
-        // A second signal does not wait for nodes that do not end.
-        tokio::select! {
-            () = cluster.nodes.stop() => {}
-            _ = stop.signal() => {}
-        }
-        if !self.demo_only {
-            cluster.folder.say_what_stays();
+        let outcome = until_stopped(&mut cluster, stop, async |cluster| self.show(cluster).await).await;
+        match &outcome {
+            // What was broken stays to be looked at.
+            Ok(code) if self.is_temporary() && *code == ExitCode::SUCCESS => cluster.folder.remove(),
+            _ => cluster.folder.say_what_stays(),
         }
         outcome
+    }
+
+    /// Whether the folder is deleted at the end.
+    fn is_temporary(&self) -> bool {
+        self.check && self.data.is_none() && !self.keep
+    }
+
+    fn root(&self) -> Result<PathBuf, Failure> {
+        let folder = match &self.data {
+            Some(folder) => folder.clone(),
+            None if self.is_temporary() => {
+                std::env::temp_dir().join(format!("rowlock-check-{}", std::process::id()))
+            }
+            None => PathBuf::from(UP_FOLDER),
+        };
+        std::path::absolute(&folder)
+            .map_err(|e| Failure::new(IO, format!("no absolute path of {}: {e}", folder.display())))
     }
 
     /// How its nodes are asked over HTTP.
@@ -127,34 +133,37 @@ impl Up {
             None => ClusterConfig::parse(BUILT_IN, here),
         };
         let file = file.map_err(|e| Failure::new(CONFIG, e))?;
-        let root = std::path::absolute(&self.data)
-            .map_err(|e| Failure::new(IO, format!("the folder {} has no place: {e}", self.data.display())))?;
+        let root = self.root()?;
         let wishes = Wishes { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
-        let config = plan(file, &wishes)?;
+        let mut config = plan(file, &wishes)?;
+        if self.check && self.config.is_none() && self.base_port.is_none() && !here.exists() {
+            dev::on_free_ports(&mut config).await?;
+        }
         for warning in &config.warnings {
             errln!("rowlock: warning: {warning}");
         }
-        free_ports(&config).await?;
+        free_ports(&config, "stop what listens there, or choose other ports with --base-port").await?;
         let former = if self.keep { Former::Keep } else { Former::Fresh };
-        let folder = Folder::open(&root, &config, former)?;
+        let folder = Folder::open(&root, &mut config, former)?;
         Ok((config, folder))
     }
 
-    /// Everything between the start and the stop. Only ends by itself on failure or with `--demo-only`.
+    /// Everything between the start and the stop. Only ends by itself on failure or with `--check`.
     async fn show(&self, cluster: &mut Running) -> Result<ExitCode, Failure> {
         let count = cluster.config.nodes.len();
         let title = format!("Rowlock: {count} node{} on this machine", if count == 1 { "" } else { "s" });
         outln!("{}", cluster.paint.bold(&title));
         cluster.start_all()?;
         let started = time::now();
-        let reports = cluster.wait_until_serving().await?;
+        let reports = cluster.wait_until_serving(true).await?;
         outln!("  all serve after {:.1} s\n", started.elapsed().as_secs_f64());
         cluster.print_table(&reports);
+        cluster.print_footprint();
         let mut kept = true;
         if !self.no_demo {
             kept = demo::run(cluster).await?;
         }
-        if self.demo_only {
+        if self.check {
             return Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(SOFTWARE) });
         }
         cluster.print_what_to_try();
@@ -162,8 +171,30 @@ impl Up {
     }
 }
 
+/// Does `work` until it ends or a signal comes, then stops the nodes.
+async fn until_stopped(
+    cluster: &mut Running,
+    mut stop: Stop,
+    work: impl AsyncFnOnce(&mut Running) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    let outcome = tokio::select! {
+        outcome = work(cluster) => outcome,
+        () = reader_gone() => Err(Failure::reader_gone()),
+        signal = stop.signal() => {
+            errln!("\n{signal}: stopping the nodes");
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    // A second signal does not wait for nodes that do not end.
+    tokio::select! {
+        () = cluster.nodes.stop() => {}
+        _ = stop.signal() => {}
+    }
+    outcome
+}
+
 /// Reports a port that is taken before any node is started, since a node can only report it in its log.
-async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
+async fn free_ports(config: &ClusterConfig, remedy: &str) -> Result<(), Failure> {
     for node in &config.nodes {
         let all = [
             ("client", node.client_addr.as_ref()),
@@ -175,7 +206,6 @@ async fn free_ports(config: &ClusterConfig) -> Result<(), Failure> {
         for (what, addr) in all.into_iter().filter_map(|(what, addr)| Some((what, addr?))) {
             if let Err(e) = Listener::bind(addr).await {
                 let what = format!("cannot listen on {addr} ({what} of node {}): {e}", node.id);
-                let remedy = "stop what listens there, or choose other ports with --base-port";
                 return Err(Failure::new(UNAVAILABLE, format!("{what}; {remedy}")));
             }
         }

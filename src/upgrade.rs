@@ -15,7 +15,7 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// Show how an upgrade stands, finish it for good, or hold it
+/// Show, finalize or hold an upgrade
 ///
 /// Nodes are upgraded one by one, and may go back to the old release until the upgrade is finalized. Needs a
 /// superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
@@ -32,33 +32,33 @@ enum Command {
     Cancel(Cancel),
 }
 
-/// Show the version of the cluster, each member's release, and what the upgrade waits for
+/// Show the cluster version, each member's release, and what the upgrade waits for
 #[derive(clap::Args)]
 struct Status {
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Go over to the newest version that all members know. There is no way back to an older release
+/// Switch to the newest version that all members know. There is no way back to an older release
 #[derive(clap::Args)]
 struct Finalize {
-    /// Do it: without this nothing is done
+    /// Confirm; without it nothing is done
     #[arg(long)]
     yes: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Keep the leader from finalizing by itself, until the command finalize is given: to go back
+/// Stop the leader from finalizing by itself until `upgrade finalize`, so that nodes can go back
 #[derive(clap::Args)]
 struct Cancel {
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

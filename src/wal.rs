@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use crate::exit::{Failure, IO};
 
-/// Look into the log of a data folder, also of one that is damaged
+/// Inspect the log of a data folder, even a damaged one
 ///
 /// Nothing is changed, and nothing is refused: what cannot be read is named with its place. Needs no running
 /// node. Of a node that runs, the end of the log is shown as it happens to be.

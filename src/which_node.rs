@@ -8,7 +8,6 @@ use crate::exit::{Failure, USAGE};
 /// As the flag says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichNode {
-    /// This number.
     Number(u64),
     /// Of host `NAME-N`: N + 1, because ids begin with 1.
     FromHostname,

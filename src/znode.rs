@@ -6,7 +6,7 @@ pub mod get;
 pub mod ls;
 pub mod set;
 pub mod stat;
-mod tree;
+pub mod tree;
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use crate::exit::{Failure, IO, USAGE};
 use crate::print::{print, safe_json};
 
-/// The form of an answer.
+/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// For people and shells.
+    /// Plain text, for people and shells.
     #[default]
     Simple,
-    /// For programs.
+    /// One JSON document, for programs.
     Json,
 }
 

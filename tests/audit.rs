@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::raw::Raw;
 use crate::support::{eventually, secs};
+use rowlock_frames::raw::RawClient;
 
 const SETTINGS: &str =
     "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n[audit]\nfile = \"audit.log\"\n";
@@ -44,7 +44,7 @@ fn only_for(user: &str) -> Acl {
 async fn a_failed_login_a_new_acl_a_denied_write_and_a_reconfig_are_found_in_the_file() {
     let mut it = Cluster::start(1, &format!("{FAST}{SETTINGS}")).await;
     let hostile = "/a\u{2028}\"}{\"event\":\"admin\"";
-    let mut raw = Raw::attach(it.endpoint(1), 20_000).await;
+    let mut raw = RawClient::attach(it.endpoint(1), 20_000).await;
     raw.create(hostile, "secret data", CreateMode::Persistent).await.unwrap();
     let auth = Bytes::from_static(b"super:wrong password");
     let sent = raw.send(Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth }).await;
@@ -109,7 +109,7 @@ async fn a_stranger_at_the_nodes_port_and_a_reconfig_that_is_switched_off_are_fo
     assert_eq!(told["event"], "denied");
     assert_eq!(told["address"], stranger.local_addr().unwrap().to_string());
     assert!(!told["detail"].as_str().unwrap().is_empty(), "{told}");
-    let mut raw = Raw::attach(it.endpoint(1), 20_000).await;
+    let mut raw = RawClient::attach(it.endpoint(1), 20_000).await;
     raw.become_superuser().await;
     let leaving = Some("1".to_owned());
     let reconfig = Request::Reconfig { joining: None, leaving, new_members: None, config_id: -1 };

@@ -8,11 +8,11 @@ use rowlock_client::{Acl, CreateMode};
 
 use crate::support::cluster::Cluster;
 use crate::support::command::{Said, finish, rowlock};
-use crate::support::{eventually, secs};
+use crate::support::{eventually, http, secs};
 
 /// The longest session timeout, and so the grace of a restored cluster.
-const LONGEST: std::time::Duration = secs(3);
-const SETTINGS: &str = "[session]\nmin_timeout_ms = 200\nmax_timeout_ms = 3000\n\
+const LONGEST: std::time::Duration = secs(8);
+const SETTINGS: &str = "[session]\nmin_timeout_ms = 200\nmax_timeout_ms = 8000\n\
                         [client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
 const SUPERUSER: &str = "digest:super:test";
 
@@ -26,6 +26,28 @@ async fn run(cluster: &Cluster, arguments: &[&str], auth: Option<&str>) -> Said 
 async fn save(cluster: &Cluster, file: &str) {
     let said = run(cluster, &["backup", "save", file], Some(SUPERUSER)).await;
     assert_eq!(said.code, 0, "{}", said.err);
+}
+
+/// To load balancers, operators and clients.
+async fn says_that_sessions_are_not_opened_yet(cluster: &Cluster) {
+    let refused = http::get_refused(cluster.http(1), "/readyz").await;
+    assert!(refused.is_some_and(|why| why.contains("sessions are opened in")), "no client gets a session");
+    let http = (1..=3).map(|id| cluster.http(id).to_owned()).collect::<Vec<_>>().join(",");
+    let endpoints = cluster.endpoints();
+    let commands = [
+        &["get", "/kept", "--connect-timeout", "1", "--endpoints", &endpoints][..],
+        &["lock", "job", "-w", "1", "--endpoints", &endpoints, "true"],
+        &["doctor", "--endpoints", &endpoints],
+        &["health", "--http", cluster.http(1)],
+        &["status", "--http", &http],
+    ];
+    // All at once: the grace is short.
+    let all = futures_util::future::join_all(commands.map(|arguments| run(cluster, arguments, None)));
+    for (said, arguments) in all.await.iter().zip(commands) {
+        let text = format!("{}{}", said.out, said.err);
+        let why = if arguments[0] == "status" { "restored: sessions in" } else { "sessions are opened in" };
+        assert!(said.code != 0 && text.contains(why), "{arguments:?}: {} {text}", said.code);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,6 +82,7 @@ async fn a_restored_cluster_grants_a_lock_when_its_old_holder_has_given_up_and_w
     let restarted = Instant::now();
     cluster.ids().into_iter().for_each(|id| cluster.start_node(id));
     cluster.wait_until_serving().await;
+    says_that_sessions_are_not_opened_yet(&cluster).await;
 
     let lost = tokio::spawn(async move { (held.lost().await, Instant::now()) });
     let next = cluster.client().await;

@@ -17,7 +17,7 @@ const IDLE_MAX: usize = 10_000;
 const DESCRIPTORS_KEPT: usize = 500;
 const MEMORY_MAX_KIB: u64 = 1 << 20;
 const MIB: usize = 1 << 20;
-/// The word that asks whether the node is alive is not answered by default.
+/// `ruok` is not answered by default.
 const RUOK: &str = "[client]\nwords = [\"ruok\"]\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,11 +34,8 @@ async fn node_survives_bad_input_and_serves_on() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *byte = (state >> 24) as u8;
         }
-        let mut stream = if round % 2 == 0 {
-            TcpStream::connect(&addr).await.unwrap()
-        } else {
-            wire::attach(&addr, 4_000).await
-        };
+        let mut stream =
+            if round % 2 == 0 { wire::dial(&addr).await } else { wire::attach(&addr, 4_000).await };
         // The node may close before it has read all.
         let _ = stream.write_all(&noise).await;
         let _ = stream.shutdown().await;
@@ -47,11 +44,8 @@ async fn node_survives_bad_input_and_serves_on() {
     // Frames that announce more than there may be, or less than nothing.
     for length in [i32::MAX, 0x10_0000 + 1, -1, i32::MIN] {
         for attached in [false, true] {
-            let mut stream = if attached {
-                wire::attach(&addr, 4_000).await
-            } else {
-                TcpStream::connect(&addr).await.unwrap()
-            };
+            let mut stream =
+                if attached { wire::attach(&addr, 4_000).await } else { wire::dial(&addr).await };
             stream.write_all(&length.to_be_bytes()).await.unwrap();
             assert!(wire::is_closed(&mut stream, CLOSE_LIMIT).await, "a frame of {length} bytes is refused");
         }

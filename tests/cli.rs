@@ -340,3 +340,39 @@ fn the_simulator_is_started_from_beside_the_program_or_its_absence_is_told_with_
         assert_eq!(String::from_utf8(started.stdout).unwrap().trim(), arguments.join(" "));
     }
 }
+
+#[test]
+fn a_fence_lets_in_no_smaller_token_and_holds_later_ones_back_until_the_write_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let fence = |arguments: &[&str]| run(folder.path(), &[&["fence", "check", "data"], arguments].concat());
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let write = |token: &str| fence(&["--token", token, "--", "sh", "-c", "echo $0 >data", token]);
+    assert_eq!(write("9007199254740993").code, 0);
+    let late = write("9007199254740992");
+    assert_eq!((late.code, read("data").trim()), (REFUSED, "9007199254740993"), "{}", late.err);
+    assert!(late.err.contains("stale token 9007199254740992"), "{}", late.err);
+    assert_eq!(fence(&["--token", "9007199254740994"]).code, 0);
+    assert_eq!(read("data.fence"), "00009007199254740994\n");
+    assert_eq!(write("9007199254740993").code, REFUSED, "no one has written, and still it is late");
+    assert_eq!(fence(&["--token", "9007199254740994", "--", "sh", "-c", "exit 7"]).code, 7);
+    assert_eq!(fence(&[]).code, USAGE, "no token");
+
+    // The command of an earlier holder goes on although its `rowlock` is killed.
+    let slow = ["fence", "check", "data", "--token", "9007199254740995", "--", "sh", "-c"];
+    let script = "echo in; read end <end; echo slow >data";
+    assert!(std::process::Command::new("mkfifo").arg(folder.path().join("end")).status().unwrap().success());
+    let mut earlier = rowlock(folder.path(), &[&slow[..], &[script]].concat()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(earlier.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "in\n");
+    earlier.kill().unwrap();
+    earlier.wait().unwrap();
+    let later = rowlock(folder.path(), &["fence", "check", "data", "--token", "9007199254740996"]).spawn();
+    std::thread::sleep(secs(1));
+    let mut later = later.unwrap();
+    assert!(later.try_wait().unwrap().is_none(), "it waits for the write that is under way");
+    fs::write(folder.path().join("end"), "\n").unwrap();
+    assert_eq!((finish(later).code, read("data").trim()), (0, "slow"));
+    fs::write(folder.path().join("data.fence"), "nonsense").unwrap();
+    assert_eq!(fence(&["--token", "9007199254740997"]).code, 73);
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli_under_lock::{Running, queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, rowlock};
-use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
+use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 
 /// Its password is `test`.
 const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
@@ -142,7 +142,7 @@ async fn release_takes_a_lock_away_only_by_force_and_token() {
     }
     let wrong = ask(&cluster, &["release", "--force", "--token", "1", "l"]).await;
     assert_eq!(wrong.code, REFUSED);
-    assert!(wrong.err.contains("nobody in the queue has token 1; \"worker-1\" holds it"), "{}", wrong.err);
+    assert!(wrong.err.contains("no holder or waiter has token 1; \"worker-1\" holds it"), "{}", wrong.err);
     assert_eq!(told(&cluster, &["release", "--force", "--token", &token, "l"]).await, "");
     assert_eq!(holder.wrote("goodbye").await, "bye\n");
     let said = holder.end().await;
@@ -199,7 +199,7 @@ async fn history_tells_what_was_done_in_order() {
 async fn release_finds_the_place_that_is_meant_in_a_queue_of_any_length() {
     const WAITERS: usize = 1_200;
     let cluster = Cluster::start(1, FAST).await;
-    let mut raw = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let mut raw = RawClient::attach(cluster.endpoint(1), SESSION_MS).await;
     let first = held(raw.acquire(exclusive("/locks/l", "_c_first-lock-")).await);
     let mut last = first;
     for n in 0..WAITERS {
@@ -207,11 +207,11 @@ async fn release_finds_the_place_that_is_meant_in_a_queue_of_any_length() {
     }
     let token = last.token.to_string();
     told(&cluster, &["release", "l", "--force", "--token", &token]).await;
-    let notice = raw.notice().await;
+    let notice = raw.notice().await.1;
     assert_eq!((notice.claim, notice.event), (last, NoticeEvent::Deleted));
     let said = ask(&cluster, &["release", "l", "--force", "--token", &token]).await;
     assert_eq!(said.code, REFUSED);
-    assert!(said.err.contains(&format!("nobody in the queue has token {token}; \"")), "{}", said.err);
+    assert!(said.err.contains(&format!("no holder or waiter has token {token}; \"")), "{}", said.err);
 }
 
 /// The entries that a follower of the history prints, one after the other.
@@ -270,7 +270,7 @@ async fn who_follows_the_history_sees_each_entry_once_though_its_node_dies() {
     assert!(zxids.is_sorted(), "{zxids:?}");
     of_one.running.end_with_signal().await;
     of_all.running.end_with_signal().await;
-    // Nobody can be asked.
+    // No node can be asked.
     let nowhere = ["history", "-f", "--endpoints", "127.0.0.1:1", "--connect-timeout", "0.2"];
     assert_eq!(ask(&cluster, &nowhere).await.code, 69);
 }

@@ -84,7 +84,6 @@ impl Running {
         assert_eq!(self.code().await, Some(0));
     }
 
-    /// Its exit code.
     pub async fn code(mut self) -> Option<i32> {
         tokio::task::spawn_blocking(move || self.child.wait()).await.unwrap().unwrap().code()
     }

@@ -108,8 +108,7 @@ fn unusable_data_folder_is_named_with_the_remedy() {
     let said = run(folder.path(), &["serve", "--node", "1"]);
     let last = said.err.lines().last().unwrap();
     assert!(
-        last.contains("data/node-1")
-            && last.ends_with("; make the folder writable, or give another one with --data"),
+        last.contains("data/node-1") && last.ends_with(". Or name another folder with --data."),
         "{last}"
     );
     assert_eq!(said.code, DATA_FOLDER, "{}", said.err);
@@ -162,7 +161,7 @@ fn log_levels_that_are_none_are_refused_instead_of_silencing_the_node() {
                  directives such as info,rowlock_coordinator=debug";
     let said = run(folder.path(), &["serve", "--node", "1", "--log", "inof"]);
     assert_eq!((one_line(&said), said.code), (wrong, USAGE));
-    let said = run(folder.path(), &["up", "--demo-only", "--log", "inof"]);
+    let said = run(folder.path(), &["up", "--check", "--log", "inof"]);
     assert_eq!((one_line(&said), said.code), (wrong, USAGE));
     one_node(folder.path(), "log = \"inof\"\n");
     let said = run(folder.path(), &["serve", "--node", "1"]);

@@ -1,11 +1,12 @@
 //! `clients/conformance.json` in Rust: the scenarios of the thin clients, by the rules that
-//! `clients/README.md` gives to whoever writes one, on the plainest client that keeps them.
+//! `clients/README.md` has for their authors, on the plainest client that keeps them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rowlock_client::Fence;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -14,7 +15,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::Said;
-use crate::support::http::post;
+use crate::support::http::{post, request};
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
@@ -75,8 +76,7 @@ impl Lease {
         let what = format!("DELETE /v1/leases/{}", self.id);
         let body = json!({ "secret": self.secret }).to_string();
         for api in self.apis.iter() {
-            if crate::support::http::request(api, &what, "", &body).await.is_some_and(|(code, _)| code < 500)
-            {
+            if request(api, &what, "", &body).await.is_some_and(|(code, _)| code < 500) {
                 return;
             }
         }
@@ -160,11 +160,27 @@ impl Attempt {
         first == true
     }
 
+    /// Makes the znode, or sets it where there is one, while the token holds the lock.
+    async fn write(&self, path: &str) -> &'static str {
+        let lock = self.path.strip_prefix("/v1/locks/").unwrap();
+        let lines = format!("Rowlock-Fence: {lock};{}\r\n", self.token().as_str().unwrap());
+        for method in ["POST", "PUT"] {
+            let what = format!("{method} /v1/znodes{path}");
+            match request(&self.lease.apis[0], &what, &lines, "data").await {
+                Some((200 | 201, _)) => return "written",
+                Some((412, problem)) if problem["stale"] == true => return "stale",
+                Some((409, _)) => {}
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        panic!("{path} is there, and is not")
+    }
+
     async fn ask(&self, verb: &str, document: Value) -> Value {
         let path = format!("{}/{verb}", self.path);
         let (code, answer) =
             ask(&self.lease.apis, &path, &document, Instant::now() + PATIENCE).await.expect("an answer");
-        // The lease of whoever has fallen silent is over: nothing of it is held.
+        // The silent client's lease is over: it holds nothing.
         let is_over = code == 404 && verb == "release";
         assert!(code == 200 || is_over, "{code} {answer}");
         if is_over { json!({ "released": false }) } else { answer }
@@ -206,6 +222,7 @@ async fn run(
 
 async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
     let mut attempts: BTreeMap<String, Attempt> = BTreeMap::new();
+    let mut fences: BTreeMap<&str, Fence> = BTreeMap::new();
     for step in scenario["steps"].as_array().unwrap() {
         let name = step["as"].as_str().unwrap_or_default().to_owned();
         let say = format!("{}: {step}", scenario["name"]);
@@ -221,6 +238,15 @@ async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
                 let tokens: Vec<i64> =
                     of.map(|name| attempts[name].token().as_str().unwrap().parse().unwrap()).collect();
                 assert!(tokens.is_sorted_by(|a, b| a < b), "{say}: {tokens:?}");
+            }
+            "fence" => {
+                let fence = fences.entry(step["resource"].as_str().unwrap()).or_default();
+                let token = step["token"].as_str().or_else(|| attempts[&name].token().as_str()).unwrap();
+                assert_eq!(fence.check(token.parse().unwrap()).is_ok(), step["expect"] == true, "{say}");
+            }
+            "write" => {
+                let written = attempts[&name].write(&format!("/{}", prefix.replace('/', "-"))).await;
+                assert_eq!(written, step["expect"], "{say}");
             }
             _ => attempt(attempts.get_mut(&name).unwrap(), verb, step, &say).await,
         }
@@ -260,7 +286,6 @@ async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
     }
 }
 
-/// Those of `clients/conformance.json`.
 pub fn scenarios() -> Vec<Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/conformance.json");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

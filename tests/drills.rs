@@ -16,8 +16,8 @@ use crate::mixed_queue::{Grant, LOCK, WITNESS, check, contender, curator, grants
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{finish_within, rowlock};
 use crate::support::http::post;
-use crate::support::raw::{Raw, SESSION_MS};
 use crate::support::{eventually, secs};
+use rowlock_frames::raw::{RawClient, SESSION_MS};
 
 const SHELLS: usize = 20;
 /// Each shell takes the lock so often.
@@ -29,7 +29,7 @@ const TURNS: usize = 5;
 const TIME_MAX: std::time::Duration = secs(600);
 
 /// How many times longer than here the drills are to be.
-fn factor() -> usize {
+pub fn factor() -> usize {
     std::env::var("ROWLOCK_DRILL").map_or(1, |text| text.parse().expect("ROWLOCK_DRILL is a number"))
 }
 
@@ -56,7 +56,7 @@ fn lines(file: &Path) -> Vec<String> {
 }
 
 /// What one node has recorded of the lock, if it has no gap.
-async fn history(cluster: &Cluster, id: u64, lock: &str) -> Option<Vec<Value>> {
+pub async fn history(cluster: &Cluster, id: u64, lock: &str) -> Option<Vec<Value>> {
     let flags = ["history", lock, "--limit", "1000000", "-o", "json", "--endpoints", cluster.endpoint(id)];
     let mut command = rowlock(&cluster.folder, &flags);
     let said =
@@ -66,7 +66,7 @@ async fn history(cluster: &Cluster, id: u64, lock: &str) -> Option<Vec<Value>> {
     entries.iter().all(|entry| entry["event"] != "gap").then_some(entries)
 }
 
-/// Waits until a node has recorded so many grants and as many releases of the lock.
+/// Waits until a node has recorded this number of grants, and as many releases, of the lock.
 async fn recorded(cluster: &Cluster, lock: &str, grants: usize) -> Vec<Value> {
     let complete = || async move {
         for id in cluster.ids() {
@@ -82,7 +82,8 @@ async fn recorded(cluster: &Cluster, lock: &str, grants: usize) -> Vec<Value> {
     eventually("a history without a gap", secs(60), complete).await
 }
 
-/// Each grant is that of the first in the queue, when nobody holds the lock. Gives the number of grants.
+/// Checks that each grant is that of the first in the queue while the lock is free. Returns the number of
+/// grants.
 fn each_release_wakes_the_next(entries: &[Value]) -> usize {
     let (mut queue, mut holder, mut grants) = (VecDeque::new(), None, 0);
     for entry in entries {
@@ -281,7 +282,7 @@ async fn http_kazoo_curator_commands_and_our_client_stand_in_one_queue_and_each_
     let entries = recorded(&cluster, "nightly", all + 1).await;
     assert_eq!(each_release_wakes_the_next(&entries), all + 1);
     println!("{kinds:?}: {all} grants in {took:.1?}");
-    let mut last = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let mut last = RawClient::attach(cluster.endpoint(1), SESSION_MS).await;
     assert!(last.children(LOCK).await.is_empty(), "nobody has left a place behind");
     last.close().await;
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::support::cluster::{Cluster, SERVING};
 use crate::support::eventually;
-use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
+use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 
 const WAITERS: usize = 1_000;
 /// Waiters that connect at a time.
@@ -76,7 +76,7 @@ async fn has_cost(cluster: &Cluster, before: Cost, expected: Cost) {
 async fn an_uncontended_lock_costs_two_frames_each_way_and_two_log_entries() {
     let cluster = Cluster::start(3, "").await;
     for id in [cluster.leader().await, cluster.follower().await] {
-        let mut raw = Raw::attach(cluster.endpoint(id), SESSION_MS).await;
+        let mut raw = RawClient::attach(cluster.endpoint(id), SESSION_MS).await;
         let before = spent(&cluster).await;
         let claim = held(raw.acquire(exclusive("/locks/deep/down/a", "_c_1-lock-")).await);
         assert!(raw.release(&claim).await);
@@ -89,14 +89,14 @@ async fn an_uncontended_lock_costs_two_frames_each_way_and_two_log_entries() {
 #[tokio::test]
 async fn a_contended_hand_over_is_one_log_entry_and_one_frame_to_the_next() {
     let cluster = Cluster::start(3, "").await;
-    let mut holder = Raw::attach(cluster.endpoint(cluster.leader().await), SESSION_MS).await;
-    let mut next = Raw::attach(cluster.endpoint(cluster.follower().await), SESSION_MS).await;
+    let mut holder = RawClient::attach(cluster.endpoint(cluster.leader().await), SESSION_MS).await;
+    let mut next = RawClient::attach(cluster.endpoint(cluster.follower().await), SESSION_MS).await;
     let first = held(holder.acquire(exclusive("/locks/a", "_c_1-lock-")).await);
     let (claim, ahead) = waiting(next.acquire(exclusive("/locks/a", "_c_2-lock-")).await);
     assert_eq!(ahead, 1);
     let before = spent(&cluster).await;
     assert!(holder.release(&first).await);
-    assert_eq!(next.notice().await, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
+    assert_eq!(next.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
     has_cost(&cluster, before, cost).await;
     assert!(next.verify(&claim).await);
@@ -105,12 +105,12 @@ async fn a_contended_hand_over_is_one_log_entry_and_one_frame_to_the_next() {
 
 /// A session that waits, or the holder with its claim.
 struct Queued {
-    raw: Raw,
+    raw: RawClient,
     claim: Claim,
 }
 
 async fn enqueue(addr: String, n: usize) -> Queued {
-    let mut raw = Raw::attach(&addr, SESSION_MS).await;
+    let mut raw = RawClient::attach(&addr, SESSION_MS).await;
     let (claim, _) = waiting(raw.acquire(exclusive("/locks/a", &format!("_c_{n}-lock-"))).await);
     Queued { raw, claim }
 }
@@ -133,7 +133,7 @@ async fn thousand_waiters(cluster: &Cluster) -> Vec<Queued> {
 #[tokio::test]
 async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_cost_nothing() {
     let cluster = Cluster::start(3, "").await;
-    let mut raw = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let mut raw = RawClient::attach(cluster.endpoint(1), SESSION_MS).await;
     let claim = held(raw.acquire(exclusive("/locks/a", "_c_first-lock-")).await);
     let mut holder = Queued { raw, claim };
     let mut queue = thousand_waiters(&cluster).await.into_iter();
@@ -143,7 +143,7 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
         let mut next = queue.next().unwrap();
         assert!(holder.raw.release(&holder.claim).await);
         assert_eq!(
-            next.raw.notice().await,
+            next.raw.notice().await.1,
             Notice { claim: next.claim.clone(), event: NoticeEvent::Granted }
         );
         assert!(next.claim.token > holder.claim.token);
@@ -167,7 +167,7 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
     let before = spent(&cluster).await;
     assert!(holder.raw.release(&holder.claim).await);
     let (_, next) = &mut alive[0];
-    assert_eq!(next.raw.notice().await, Notice { claim: next.claim.clone(), event: NoticeEvent::Granted });
+    assert_eq!(next.raw.notice().await.1, Notice { claim: next.claim.clone(), event: NoticeEvent::Granted });
     let cost = Cost { log_entries: 1, frames_received: 1, frames_sent: 2, notices: 1, events: 0 };
     has_cost(&cluster, before, cost).await;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rowlock_proto::CreateMode;
 
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::raw::{Raw, SESSION_MS};
+use rowlock_frames::raw::{RawClient, SESSION_MS};
 
 /// The folder with everything below it.
 fn all(folder: &Path) -> Vec<PathBuf> {
@@ -26,13 +26,13 @@ fn all(folder: &Path) -> Vec<PathBuf> {
 async fn a_data_folder_is_its_users_alone_and_holds_no_password() {
     let mut cluster = Cluster::start(1, &format!("{FAST}snapshot_every = 50\n")).await;
     let addr = cluster.endpoint(1).to_owned();
-    let session = Raw::attach(&addr, SESSION_MS).await;
+    let session = RawClient::attach(&addr, SESSION_MS).await;
     let again = session.resume(&addr).await.expect("the password is right");
-    let mut busy = Raw::attach(&addr, SESSION_MS).await;
+    let mut busy = RawClient::attach(&addr, SESSION_MS).await;
     for n in 0..200 {
         busy.create(&format!("/n-{n}"), "", CreateMode::Persistent).await.unwrap();
     }
-    assert_eq!(again.password, session.password);
+    assert_eq!(again.opened.password, session.opened.password);
     let folder = cluster.data(1);
     // The snapshot and the history are written behind the answers.
     let written = || all(&folder).iter().filter(|path| path.is_file()).count();
@@ -50,7 +50,7 @@ async fn a_data_folder_is_its_users_alone_and_holds_no_password() {
         if path.is_file() {
             files += 1;
             let bytes = fs::read(&path).unwrap();
-            let is_there = bytes.windows(16).any(|part| part == &session.password[..]);
+            let is_there = bytes.windows(16).any(|part| part == &session.opened.password[..]);
             assert!(!is_there, "{} holds the session's password", path.display());
         }
     }

@@ -13,8 +13,8 @@ use rowlock_proto::{CreateMode, ErrorCode, Request, Response};
 use tokio::task::JoinSet;
 
 use crate::support::cluster::{Cluster, FAST, SERVING};
-use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
 use crate::support::{command, eventually, secs};
+use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 
 /// Every other one at an arbitrary moment.
 const KILLS: usize = 4;
@@ -24,7 +24,7 @@ fn tagged(id: u64, acked: u64, request: Request) -> Request {
 }
 
 /// The same session on any node that takes it.
-async fn resumed(raw: &Raw, cluster: &Cluster) -> Raw {
+async fn resumed(raw: &RawClient, cluster: &Cluster) -> RawClient {
     let anywhere = || async {
         for id in cluster.ids() {
             if let Some(raw) = raw.resume(cluster.endpoint(id)).await {
@@ -37,7 +37,7 @@ async fn resumed(raw: &Raw, cluster: &Cluster) -> Raw {
 }
 
 /// Asks until a node answers who leads.
-async fn place_states(raw: &mut Raw, cluster: &Cluster, request: &Request) -> Vec<PlaceState> {
+async fn place_states(raw: &mut RawClient, cluster: &Cluster, request: &Request) -> Vec<PlaceState> {
     loop {
         let sent = raw.send(request.clone()).await;
         match raw.answer(sent).await {
@@ -55,8 +55,8 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         let leader = cluster.leader().await;
         let follower = cluster.follower().await;
         let lock = format!("/locks/{round}");
-        let mut witness = Raw::attach(cluster.endpoint(follower), SESSION_MS).await;
-        let mut raw = Raw::attach(cluster.endpoint(leader), SESSION_MS).await;
+        let mut witness = RawClient::attach(cluster.endpoint(follower), SESSION_MS).await;
+        let mut raw = RawClient::attach(cluster.endpoint(leader), SESSION_MS).await;
         let request = tagged(1, 0, Request::Acquire([exclusive(&lock, "_c_1-lock-")].into()));
         raw.send(request.clone()).await;
         if round % 2 == 0 {
@@ -87,8 +87,8 @@ async fn hazard_5_a_grant_that_died_with_a_server_is_found_on_the_next() {
     let mut cluster = Cluster::start(3, FAST).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let third = cluster.ids().into_iter().find(|id| ![leader, follower].contains(id)).unwrap();
-    let mut holder = Raw::attach(cluster.endpoint(third), SESSION_MS).await;
-    let mut waiter = Raw::attach(cluster.endpoint(follower), SESSION_MS).await;
+    let mut holder = RawClient::attach(cluster.endpoint(third), SESSION_MS).await;
+    let mut waiter = RawClient::attach(cluster.endpoint(follower), SESSION_MS).await;
     let first = held(holder.acquire(exclusive("/locks/a", "_c_1-lock-")).await);
     let (claim, _) = waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await);
     cluster.kill(follower);
@@ -99,7 +99,7 @@ async fn hazard_5_a_grant_that_died_with_a_server_is_found_on_the_next() {
 }
 
 /// What a lock's queue looks like to a reader.
-async fn queue(raw: &mut Raw, lock: &str) -> BTreeMap<i64, String> {
+async fn queue(raw: &mut RawClient, lock: &str) -> BTreeMap<i64, String> {
     let mut queue = BTreeMap::new();
     for name in raw.children(lock).await {
         let (_, stat) = raw.data(&format!("{lock}/{name}"), false).await.unwrap();
@@ -112,8 +112,8 @@ async fn queue(raw: &mut Raw, lock: &str) -> BTreeMap<i64, String> {
 async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of_all_nodes_and_a_snapshot() {
     let settings = format!("{FAST}snapshot_every = 60\nkeep_logs = 5\n");
     let mut cluster = Cluster::start(3, &settings).await;
-    let mut holder = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
-    let mut waiter = Raw::attach(cluster.endpoint(2), SESSION_MS).await;
+    let mut holder = RawClient::attach(cluster.endpoint(1), SESSION_MS).await;
+    let mut waiter = RawClient::attach(cluster.endpoint(2), SESSION_MS).await;
     let permits = |prefix: &str, wanted, limit| Acquire {
         mode: Mode::Permits(wanted),
         limit,
@@ -137,7 +137,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     // A node that misses all of it gets it by snapshot; the others start from theirs.
     let down = cluster.follower().await;
     let sender = cluster.ids().into_iter().find(|id| *id != down).unwrap();
-    let mut writer = Raw::attach(cluster.endpoint(sender), SESSION_MS).await;
+    let mut writer = RawClient::attach(cluster.endpoint(sender), SESSION_MS).await;
     cluster.kill(down);
     while cluster.metric(sender, "rowlock_raft_snapshot_index").await < 60 {
         writer.create("/locks/load-", "", CreateMode::PersistentSequential).await.unwrap();
@@ -164,7 +164,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     assert_eq!(number(&next), number(&created) + 1, "the counter of names goes on");
 
     assert!(holder.release(&claim).await && holder.release(&three).await);
-    let news = [waiter.notice().await, waiter.notice().await].map(|notice| (notice.claim, notice.event));
+    let news = [waiter.notice().await.1, waiter.notice().await.1].map(|notice| (notice.claim, notice.event));
     assert_eq!(news, [(waits.clone(), NoticeEvent::Granted), (two, NoticeEvent::Granted)]);
     let newest = held(waiter.acquire(exclusive("/locks/b", "_c_9-lock-")).await);
     assert!(newest.token > waits.token, "tokens go on");
@@ -236,7 +236,7 @@ async fn hazard_13_members_change_and_leaders_leave_and_die_while_everybody_queu
     cluster.add_learner(4);
     cluster.start_node(4);
     cluster.wait_until_serves(4).await;
-    let mut admin = Raw::attach(cluster.endpoint(4), SESSION_MS).await;
+    let mut admin = RawClient::attach(cluster.endpoint(4), SESSION_MS).await;
     admin.become_superuser().await;
     // It may serve before it has applied that it is a member.
     admin.call(Request::Sync("/".to_owned())).await.unwrap();
@@ -277,7 +277,7 @@ async fn hazard_13_members_change_and_leaders_leave_and_die_while_everybody_queu
     assert!(grants.len() > 20, "{}", grants.len());
 }
 
-async fn reconfig(admin: &mut Raw, joining: Option<String>, leaving: Option<String>) {
+async fn reconfig(admin: &mut RawClient, joining: Option<String>, leaving: Option<String>) {
     let request = Request::Reconfig { joining, leaving, new_members: None, config_id: -1 };
     let answer = admin.call(request).await;
     assert!(matches!(answer, Ok(Response::Data(..))), "{answer:?}");
@@ -286,7 +286,7 @@ async fn reconfig(admin: &mut Raw, joining: Option<String>, leaving: Option<Stri
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_waiter_holds_after_the_grace_of_a_killed_holder_and_long_before_its_timeout() {
     let cluster = Cluster::start(3, "").await;
-    let mut waiter = Raw::attach(cluster.endpoint(cluster.leader().await), SESSION_MS).await;
+    let mut waiter = RawClient::attach(cluster.endpoint(cluster.leader().await), SESSION_MS).await;
     for round in 0..3 {
         let lock = format!("/locks/{round}");
         let endpoints = cluster.endpoints();
@@ -300,7 +300,7 @@ async fn the_next_waiter_holds_after_the_grace_of_a_killed_holder_and_long_befor
         let (claim, _) = waiting(waiter.acquire(exclusive(&lock, "_c_2-lock-")).await);
         let killed = Instant::now();
         holder.kill().unwrap();
-        assert_eq!(waiter.notice().await, Notice { claim, event: NoticeEvent::Granted });
+        assert_eq!(waiter.notice().await.1, Notice { claim, event: NoticeEvent::Granted });
         let took = killed.elapsed();
         assert!(took > Duration::from_millis(450) && took < secs(20), "{took:?}");
         println!("granted {took:.0?} after the kill");

@@ -10,8 +10,8 @@ use rowlock_proto::{Request, Response};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cluster::{Cluster, FAST, SERVING};
-use crate::support::raw::{Raw, SESSION_MS, exclusive, held};
 use crate::support::{eventually, secs};
+use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held};
 
 /// Of clients that are to lose their sessions.
 const SESSION: Duration = secs(4);
@@ -54,7 +54,7 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
     });
     queued(&inside, "/locks/a", 2).await;
     queued(&inside, "/locks/b", 2).await;
-    let mut raw = Raw::attach(cluster.endpoint(old), SESSION_MS).await;
+    let mut raw = RawClient::attach(cluster.endpoint(old), SESSION_MS).await;
 
     cluster.network().isolate(old, &ids);
     let cut = Instant::now();
@@ -129,7 +129,7 @@ async fn hazard_21_writes_during_a_short_silence_of_the_quorum_are_answered_in_t
     let cluster = Cluster::start(3, "").await;
     for silence_ms in SILENCES_MS {
         let leader = cluster.leader().await;
-        let mut raw = Raw::attach(cluster.endpoint(leader), SESSION_MS).await;
+        let mut raw = RawClient::attach(cluster.endpoint(leader), SESSION_MS).await;
         let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
         others.iter().for_each(|id| signal(&cluster, *id, Signal::STOP));
         // The silence is the fault itself: nothing is waited for here.

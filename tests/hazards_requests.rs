@@ -6,14 +6,14 @@ use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Ow
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};
 
 use crate::support::cluster::Cluster;
-use crate::support::raw::{Raw, SESSION_MS, exclusive, held, waiting};
+use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 
 /// One session on each node, the leader's first, and two more.
-async fn sessions(cluster: &Cluster) -> [Raw; 5] {
+async fn sessions(cluster: &Cluster) -> [RawClient; 5] {
     let leader = cluster.leader().await;
     let mut ids = cluster.ids();
     ids.sort_by_key(|id| *id != leader);
-    let attach = |n: usize| Raw::attach(cluster.endpoint(ids[n % ids.len()]), SESSION_MS);
+    let attach = |n: usize| RawClient::attach(cluster.endpoint(ids[n % ids.len()]), SESSION_MS);
     [attach(0).await, attach(1).await, attach(2).await, attach(3).await, attach(4).await]
 }
 
@@ -29,12 +29,12 @@ fn tagged(id: u64, request: Request) -> Request {
     Request::Tagged { id, acked: 0, request: Box::new(request) }
 }
 
-async fn granted(raw: &mut Raw, claim: &Claim) {
-    assert_eq!(raw.notice().await, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
+async fn granted(raw: &mut RawClient, claim: &Claim) {
+    assert_eq!(raw.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
 }
 
 /// Whether nothing was pushed to the session before the answer to its next question.
-async fn is_undisturbed(raw: &mut Raw) -> bool {
+async fn is_undisturbed(raw: &mut RawClient) -> bool {
     raw.call(Request::Sync("/".to_owned())).await.unwrap();
     raw.notices.is_empty() && raw.events.is_empty()
 }
@@ -58,12 +58,12 @@ async fn hazard_5_a_waiter_whose_predecessor_dies_waits_for_the_holder_and_then_
 }
 
 #[tokio::test]
-async fn hazard_5_a_grant_while_nobody_was_connected_is_found_by_asking_again() {
+async fn hazard_5_a_grant_while_no_client_was_connected_is_found_by_asking_again() {
     let cluster = Cluster::start(3, "").await;
     let [mut holder, mut waiter, ..] = sessions(&cluster).await;
     let first = held(holder.acquire(exclusive("/locks/a", "_c_1-lock-")).await);
     let (claim, _) = waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await);
-    waiter.hang_up().await;
+    waiter.wire.hang_up().await;
     assert!(holder.release(&first).await);
     let endpoint = cluster.endpoint(cluster.leader().await);
     let mut back = waiter.resume(endpoint).await.expect("the session lives");
@@ -123,7 +123,7 @@ async fn hazard_9_a_connection_that_the_session_has_left_gets_no_lock() {
         None | Some(Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired)) => {}
         other => panic!("{other:?}"),
     }
-    let session = new.session;
+    let session = new.session();
     new.close().await;
     assert!(old.resume(cluster.endpoint(1)).await.is_none(), "session {session:?} has ended");
     assert_eq!(other.children("/locks/a").await, Vec::<String>::new());
@@ -196,7 +196,7 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
             Ok(Response::Held(vec![true; 2]))
         );
         assert_eq!(first.call(Request::Release(claims_1.into())).await, Ok(Response::Held(vec![true; 2])));
-        let news = [second.notice().await, second.notice().await];
+        let news = [second.notice().await.1, second.notice().await.1];
         assert!(
             news.iter()
                 .all(|notice| notice.event == NoticeEvent::Granted && claims_2.contains(&notice.claim))

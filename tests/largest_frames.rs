@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::support::cluster::Cluster;
-use crate::support::raw::{Raw, SESSION_MS};
 use crate::support::{http, secs};
+use rowlock_frames::raw::{RawClient, SESSION_MS};
 
 /// In the environment: how many connections send each kind, one after another, at nodes with the usual
 /// timeouts. Without it one does, a quarter of what fills a frame, at nodes that may be a debug build: those
@@ -153,16 +153,16 @@ impl Poll {
 }
 
 struct Session {
-    raw: Raw,
+    raw: RawClient,
     sent: u64,
     frames: usize,
 }
 
 impl Session {
     async fn open(endpoint: &str, kind: &Kind) -> Session {
-        let mut raw = Raw::attach(endpoint, SESSION_MS).await;
+        let mut raw = RawClient::attach(endpoint, SESSION_MS).await;
         for user in kind.identities.users() {
-            raw.prove(&user).await;
+            raw.authenticate(&format!("{user}:password")).await;
         }
         Session { raw, sent: 0, frames: 0 }
     }

@@ -109,7 +109,7 @@ async fn sighup_has_the_filter_read_again_and_a_wrong_file_changes_nothing() {
         let found = async || fs::read_to_string(&log).unwrap().contains(what).then_some(());
         eventually(what, secs(60), found).await;
     };
-    says("role=Leader").await;
+    says("role=\"leader\"").await;
     assert!(!fs::read_to_string(&log).unwrap().contains(line));
     let hang_up = || kill_process(Pid::from_child(&node), Signal::HUP).unwrap();
     rewrite(folder.path(), "log = \"info\"", "log = \"inof\"");

@@ -2,7 +2,7 @@
 //! binary, so that not many clusters run at a time; see `support/cluster.rs`.
 //!
 //! These tests stand outside the system, so they use the clock, processes and the network directly.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 mod support;
 
@@ -17,9 +17,11 @@ mod cli_elect;
 mod cli_encrypted;
 mod cli_explain;
 mod cli_lock;
+mod cli_once;
 mod cli_pipes;
 mod cli_sem;
 mod cli_signals;
+mod cli_terraform;
 mod cli_tls;
 mod cli_under_lock;
 mod config_errors;
@@ -32,6 +34,7 @@ mod deploy;
 mod discovery;
 mod drills;
 mod exactly_counts;
+mod fencing;
 mod files;
 mod full_disks;
 mod hazards_crashes;
@@ -40,12 +43,15 @@ mod hazards_requests;
 mod hazards_table;
 mod http_access;
 mod import;
+mod java_client;
 mod largest_frames;
 mod leader_kill_rounds;
 mod log_bound;
 mod log_level;
+mod log_lines;
 mod members;
 mod mixed_queue;
+mod openapi;
 mod operations;
 mod partition;
 mod pods;
@@ -58,6 +64,7 @@ mod rest_load;
 mod rest_state_lock;
 mod rest_znodes;
 mod rolling_restarts;
+mod slow_flushes;
 mod slow_requests;
 mod snapshot_rejoin;
 mod stuck_sinks;

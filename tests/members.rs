@@ -23,7 +23,7 @@ fn size(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// So many znodes of 100 bytes.
+/// Number of znodes, 100 bytes each.
 async fn grow(client: &Client, znodes: usize) {
     let data = Bytes::from(vec![b'x'; 100]);
     for first in (0..znodes).step_by(500) {
@@ -73,10 +73,22 @@ async fn a_cluster_of_three_grows_to_five_and_shrinks_to_three_under_load() {
     done(&cluster, &["demote", &other.to_string()]).await;
     for id in [leader, other] {
         done(&cluster, &["remove", &id.to_string()]).await;
-        cluster.stop(id).await;
+        if id == leader {
+            cluster.stop(id).await;
+        }
     }
+    let says = |count: usize| {
+        let cluster = &cluster;
+        let told = move || cluster.log(other).matches("it was removed. It serves no clients").count();
+        move || async move { (told() >= count).then_some(()) }
+    };
+    eventually("a removed node says so while it runs", Duration::from_secs(60), says(1)).await;
+    cluster.stop(other).await;
+    let before = cluster.log(other).matches("it was removed. It serves no clients").count();
     cluster.start_node(other);
-    let says = || async { cluster.log(other).contains("it was removed. It serves no clients").then_some(()) };
+    let says = || async {
+        (cluster.log(other).matches("it was removed. It serves no clients").count() > before).then_some(())
+    };
     eventually("a removed node says so at its next start", Duration::from_secs(30), says).await;
     cluster.stop(other).await;
     cluster.lose(leader);

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 
 use crate::support::cluster::Cluster;
 use crate::support::command::{Said, finish_within};
-use crate::support::raw::{Raw, SESSION_MS};
 use crate::support::tools::{self, Tool};
 use crate::support::{eventually, secs};
+use rowlock_frames::raw::{RawClient, SESSION_MS};
 
 pub const LOCK: &str = "/locks/nightly";
 pub const WITNESS: &str = "/witness";
@@ -46,7 +46,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     let cluster = Cluster::start(3, "").await;
     let client = cluster.client().await;
     client.create(WITNESS, Some("0".into()), CreateMode::Persistent, Acl::open()).await.unwrap();
-    let mut gate = Raw::attach(cluster.endpoint(1), SESSION_MS).await;
+    let mut gate = RawClient::attach(cluster.endpoint(1), SESSION_MS).await;
     for path in ["/locks", LOCK] {
         gate.create(path, "", CreateMode::Persistent).await.unwrap();
     }
@@ -71,7 +71,7 @@ async fn a_thousand_grants_across_languages_follow_one_queue() {
     for n in 0..CLIENTS {
         clients += 1;
         let id = cluster.ids()[n];
-        contenders.spawn(by_hand(Raw::attach(cluster.endpoint(id), SESSION_MS).await, n, rounds(n)));
+        contenders.spawn(by_hand(RawClient::attach(cluster.endpoint(id), SESSION_MS).await, n, rounds(n)));
     }
     // No client begins before all are in the queue.
     let everybody = || async {
@@ -122,7 +122,7 @@ pub async fn contender(client: Client, n: usize, rounds: usize) -> Vec<Grant> {
 }
 
 /// ZooKeeper's recipe, frame by frame.
-async fn by_hand(mut raw: Raw, n: usize, rounds: usize) -> Vec<Grant> {
+async fn by_hand(mut raw: RawClient, n: usize, rounds: usize) -> Vec<Grant> {
     let mut grants = Vec::new();
     for round in 0..rounds {
         let prefix = format!("{LOCK}/_c_{n}-{round}-lock-");
@@ -147,7 +147,7 @@ async fn by_hand(mut raw: Raw, n: usize, rounds: usize) -> Vec<Grant> {
     grants
 }
 
-async fn predecessor(raw: &mut Raw, own: &str) -> Option<String> {
+async fn predecessor(raw: &mut RawClient, own: &str) -> Option<String> {
     let number = |name: &str| name[name.len() - 10..].parse::<i64>().unwrap();
     let queue = raw.children(LOCK).await;
     let before = queue.iter().filter(|name| number(name) < number(own)).max_by_key(|name| number(name));
@@ -199,7 +199,6 @@ pub fn kazoo() -> Option<Command> {
     Some(tools::command(found))
 }
 
-/// Debian's Curator.
 pub fn curator() -> Option<Command> {
     let jars =
         ["curator-recipes", "curator-framework", "curator-client", "guava", "zookeeper", "zookeeper-jute"];
@@ -221,12 +220,12 @@ pub fn curator() -> Option<Command> {
     Some(command)
 }
 
-/// The code between the fences of the README that begin with this language and hold this word.
-fn readme(language: &str, word: &str) -> String {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+/// The code block of docs/languages.md in this language that contains this word.
+fn example(language: &str, word: &str) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/languages.md")).unwrap();
     let fence = format!("```{language}\n");
     let mut blocks = text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.find(|block| block.contains(word)).expect("the README has this example").to_owned()
+    blocks.find(|block| block.contains(word)).expect("the page has this example").to_owned()
 }
 
 /// `code` with whatever stands between the quotes of the hosts replaced.
@@ -237,15 +236,15 @@ fn with_hosts(code: &str, hosts: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_the_lock_that_stands_in_the_mixed_queue() {
+fn the_page_shows_the_lock_that_stands_in_the_mixed_queue() {
     let tried = fs::read_to_string(script("contender.py")).unwrap();
-    let (_, tried) = tried.split_once("# README begin\n").unwrap();
-    let (tried, _) = tried.split_once("\n# README end").unwrap();
-    assert!(readme("python", "KazooClient").starts_with(tried.trim_end()), "the README shows another lock");
+    let (_, tried) = tried.split_once("# page begin\n").unwrap();
+    let (tried, _) = tried.split_once("\n# page end").unwrap();
+    assert!(example("python", "KazooClient").starts_with(tried.trim_end()), "the page shows another lock");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_examples_of_the_readme_wait_for_a_lock_that_rust_holds() {
+async fn the_examples_of_the_page_wait_for_a_lock_that_rust_holds() {
     let (python, java) = (kazoo(), curator());
     if python.is_none() && java.is_none() {
         return;
@@ -257,12 +256,12 @@ async fn the_examples_of_the_readme_wait_for_a_lock_that_rust_holds() {
     let mut commands = Vec::new();
     if let Some(mut command) = python {
         let code =
-            with_hosts(&readme("python", "KazooClient"), &hosts).replace("...", "print('held', token)");
+            with_hosts(&example("python", "KazooClient"), &hosts).replace("...", "print('held', token)");
         command.args(["-c", &format!("{code}\nzk.stop()")]);
         commands.push(command);
     }
     if let Some(mut command) = java {
-        let code = with_hosts(&readme("java", "InterProcessMutex"), &hosts)
+        let code = with_hosts(&example("java", "InterProcessMutex"), &hosts)
             .replace("...", "System.out.println(\"held\");");
         let file = folder.path().join("Readme.java");
         let imports = "import org.apache.curator.framework.*;\nimport org.apache.curator.retry.*;\n\

@@ -1,6 +1,6 @@
-//! The README and the page about HTTP, as a reader would follow them: what stands in their shell blocks is
-//! typed into a shell, line by line, beside a cluster. That all other command lines are well formed is a test
-//! of `src/pages.rs`.
+//! The README and the pages about the command line and HTTP, as a reader would follow them: the lines of
+//! their shell blocks are typed into a shell, one by one, beside a cluster. All other command lines are
+//! parsed by a test of `src/pages.rs`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish};
 
-/// `super:test`.
 const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
 
 /// What is not simply typed, by how the line begins.
@@ -24,20 +23,17 @@ enum How {
     Elsewhere,
 }
 
-const SPECIAL: [(&str, How); 13] = [
+const SPECIAL: [(&str, How); 11] = [
     ("rowlock lock nightly  ", How::Stays),
     ("rowlock locks --watch", How::Stays),
     ("rowlock top  ", How::Stays),
     ("rowlock serve --config cluster.toml --node 2 ", How::Stays),
-    // This binary; `.ci/packaged` and `up` and `import` in this folder; the simulator's own tests; the bench.
+    // This binary; `.ci/packaged` and `up` in this folder; the simulator's own tests; the bench.
     ("cargo install", How::Elsewhere),
     ("cargo run --release -- up", How::Elsewhere),
     ("cargo test", How::Elsewhere),
     ("cargo run --release -p rowlock-sim", How::Elsewhere),
     ("just bench", How::Elsewhere),
-    ("rowlock import --from zk1", How::Elsewhere),
-    // tests/import.rs; the file must be there.
-    ("rowlock import --from-snapshot", How::Elsewhere),
     // Certificates and tokens: tests/http_access.rs.
     ("curl --cacert", How::Elsewhere),
     ("rowlock token new", How::Elsewhere),
@@ -168,18 +164,20 @@ fn has_curl() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_readme_works_as_it_is_written() {
+async fn the_readme_and_the_page_of_the_command_line_work_as_written() {
     if !has_curl() {
         return;
     }
     let mut cluster = Cluster::start_with_api(3, &format!("{FAST}{SUPER}")).await;
     let mut shell = Shell::beside(&cluster);
     let tried = follow("README.md", &mut shell, &mut cluster).await;
-    assert!(tried > 20, "only {tried} lines were typed");
+    assert!(tried > 10, "only {tried} lines of the README were typed");
+    let tried = follow("docs/cli.md", &mut shell, &mut cluster).await;
+    assert!(tried > 15, "only {tried} lines of the command line's page were typed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_about_locks_by_http_works_as_it_is_written() {
+async fn the_page_about_locks_by_http_works_as_written() {
     if !has_curl() {
         return;
     }

@@ -58,7 +58,7 @@ async fn each_of_three_wiped_nodes_votes_again_under_load_one_after_the_other() 
         clients.push(cluster.client().await);
     }
     let cycling = Cycling::start(clients, 1);
-    // A follower, the leader, and whoever is left.
+    // A follower, the leader, and the last node.
     let leader = cluster.leader().await;
     let mut order: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
     order.insert(1, leader);

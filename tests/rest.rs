@@ -241,7 +241,7 @@ impl Stream {
         assert!(read.is_ok(), "{}", self.text);
     }
 
-    /// Waits for so many events; their names, and the last id.
+    /// Waits for this number of events. Returns their names and the last id.
     async fn events(&mut self, count: usize) -> (Vec<String>, String) {
         self.read_until(|text| text.matches("\ndata: ").count() >= count && text.ends_with("\n\r\n")).await;
         let after = |prefix: &str| -> Vec<String> {

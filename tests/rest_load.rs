@@ -48,7 +48,7 @@ async fn ask(api: &str, path: &str, document: &Value) -> (u16, Value) {
     .await
 }
 
-/// So many leases through these nodes, as `post` gives them.
+/// Opens this number of leases through these nodes, as `post` gives them.
 async fn leases(apis: &[String], count: u64) -> Vec<Value> {
     let mut tasks = JoinSet::new();
     let mut made = Vec::new();

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::http::{get, request};
-use crate::support::raw::Raw;
 use crate::support::{eventually, secs};
+use rowlock_frames::raw::RawClient;
 
 /// Every request counts as slow.
 const ALL: &str = "[log]\nslow_request = \"0s\"\n[audit]\nfile = \"audit.log\"\n";
@@ -40,7 +40,7 @@ async fn a_slow_request_is_told_of_with_its_stages_also_where_a_follower_forward
     for node in [leader, follower] {
         let path = format!("/of-{node}");
         let ask = async || {
-            let mut raw = Raw::attach(it.endpoint(node), 20_000).await;
+            let mut raw = RawClient::attach(it.endpoint(node), 20_000).await;
             let _ =
                 raw.create(&path, "what is in a znode is nobody's business", CreateMode::Persistent).await;
         };

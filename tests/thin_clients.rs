@@ -14,7 +14,7 @@ use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish};
 use crate::support::tools::{self, Tool};
 
-fn clients() -> PathBuf {
+pub fn clients() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
@@ -43,7 +43,7 @@ fn go() -> Option<Command> {
     Some(go)
 }
 
-async fn run(mut command: Command) -> Said {
+pub async fn run(mut command: Command) -> Said {
     tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
 }
 
@@ -78,7 +78,7 @@ async fn strange_node() -> String {
 }
 
 /// The runner of a language: the scenarios, and the example of its README.
-async fn conforms(mut command: Command, runner: &[&str]) {
+pub async fn conforms(mut command: Command, runner: &[&str]) {
     let it = Cluster::start_with_api(3, FAST).await;
     // Each client asks this one first.
     let mut urls = vec![strange_node().await];

@@ -55,7 +55,7 @@ async fn strangers_are_refused_at_the_nodes_port_with_one_line_and_the_nodes_go_
     let strangers = [
         ("it does not speak TLS", Visitor::plain(3)),
         (
-            "its certificate is of no authority that is believed here",
+            "its certificate is signed by an unknown authority",
             Visitor::with(&of_node(&theirs, 4, MONTH), &ours, 4),
         ),
         ("its certificate has expired", Visitor::with(&of_node(&ours, 4, -60), &ours, 4)),
@@ -73,8 +73,8 @@ async fn strangers_are_refused_at_the_nodes_port_with_one_line_and_the_nodes_go_
     }
     tokio::time::sleep(secs(1)).await;
     without_certificate(&cluster).await;
-    refused(&cluster, counted + 1, told + 1, "it has shown no certificate").await;
-    // Whoever has a certificate is let in, and the cluster still elects and serves.
+    refused(&cluster, counted + 1, told + 1, "it presented no certificate").await;
+    // A node with a certificate is let in, and the cluster still elects and serves.
     Visitor::with(&of_node(&ours, 4, MONTH), &ours, 4).visit(cluster.peer(1), 1).await.unwrap();
     let leader = cluster.leader().await;
     cluster.kill(leader);
@@ -144,7 +144,7 @@ async fn certificates_and_authorities_are_replaced_and_no_session_is_lost() {
         eventually("the old authority does not count any more", secs(20), refused).await;
         assert_eq!(cluster.metric(node, "rowlock_tls_reload_failures_total").await, 0);
     }
-    // All dial each other anew.
+    // All dial each other again.
     let leader = cluster.leader().await;
     cluster.restart(leader).await;
     assert!(held.is_held());
@@ -152,7 +152,7 @@ async fn certificates_and_authorities_are_replaced_and_no_session_is_lost() {
     cycling.end(&cluster).await;
 }
 
-/// Writes one after another until the word; gives how many. Each must succeed.
+/// Writes one after another until `stop`. Returns how many. Each must succeed.
 async fn write(client: Client, path: String, stop: Arc<AtomicBool>, written: Arc<AtomicU64>) -> u64 {
     client.create(&path, None, CreateMode::Persistent, Acl::open()).await.unwrap();
     let mut count = 0;

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cluster::FAST;
 use crate::support::command::{Said, finish, rowlock, run};
-use crate::support::{cluster, ports};
+use crate::support::{cluster, http, ports};
 
 /// A cluster.toml of three nodes on free ports.
 fn file() -> String {
@@ -24,7 +25,7 @@ fn file() -> String {
 }
 
 fn up(folder: &Path, arguments: &[&str]) -> Said {
-    let mut all = vec!["up", "--demo-only"];
+    let mut all = vec!["up", "--check", "--data", "data/up"];
     all.extend(arguments);
     run(folder, &all)
 }
@@ -89,6 +90,65 @@ async fn an_encrypted_cluster_keeps_every_promise_too_and_its_first_lines_let_a_
     let stays = format!(" MB of data and logs stay in {}", here.join("data/up").display());
     assert!(rest.contains(&stays), "{rest}");
     assert_nothing_runs_in(&here);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_for_development_is_found_by_commands_in_its_folder_and_has_a_superuser() {
+    let _turn = cluster::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().to_owned();
+    tokio::task::block_in_place(|| {
+        let start = || {
+            let mut dev = rowlock(&here, &["dev", "-o", "json"]).spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(dev.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+            (dev, serde_json::from_str::<serde_json::Value>(&line).unwrap())
+        };
+        let (mut dev, first) = start();
+        let said = run(&here, &["lock", "l", "-c", "echo $ROWLOCK_LOCK_NAME"]);
+        assert_eq!((said.code, said.out.as_str()), (0, "l\n"), "{}", said.err);
+        // What only superusers may do: no address, no credential is given.
+        let said = run(&here, &["rebalance", "--percent", "100"]);
+        assert_eq!(said.code, 0, "{}", said.err);
+        let mode = fs::metadata(here.join(".rowlock/superuser")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let stranger =
+            rowlock(&here, &["rebalance", "--percent", "100"]).env("ROWLOCK_AUTH", "").spawn().unwrap();
+        let said = finish(stranger);
+        assert!(said.code == 1 && said.err.contains("rowlock auth new"), "{} {}", said.code, said.err);
+        assert_eq!(run(&here, &["create", "/kept"]).code, 0);
+        // One port for locks by HTTP and for operators.
+        let http = first["http"].as_str().unwrap().trim_start_matches("http://").to_owned();
+        for path in ["/readyz", "/metrics", "/v1/locks", "/v1/locks/l", "/v1/openapi.json", "/ui/"] {
+            let answer = tokio::runtime::Handle::current().block_on(http::get(&http, path));
+            assert!(answer.is_some(), "{path}");
+        }
+        let end = |dev: &mut std::process::Child| {
+            kill_process(Pid::from_child(dev), Signal::TERM).unwrap();
+            assert!(dev.wait().unwrap().success());
+        };
+        end(&mut dev);
+        let (mut dev, second) = start();
+        assert_eq!(first, second, "ports are kept");
+        assert_eq!(run(&here, &["get", "/kept"]).code, 0);
+        end(&mut dev);
+    });
+    assert_nothing_runs_in(&here);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_needs_no_free_usual_port_and_leaves_nothing() {
+    let _turn = cluster::turn().await;
+    let (folder, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, tmp) = (folder.path().to_owned(), temporary.path().to_owned());
+    let said = tokio::task::spawn_blocking(move || {
+        finish(rowlock(&path, &["up", "--check"]).env("TMPDIR", tmp).spawn().unwrap())
+    });
+    let said = said.await.unwrap();
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    for left in [&folder, &temporary] {
+        assert_eq!(fs::read_dir(left.path()).unwrap().count(), 0);
+    }
 }
 
 /// No process has this folder on its command line.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::run;
-use crate::support::raw::Raw;
+use rowlock_frames::raw::RawClient;
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a document a line")).collect()
@@ -17,7 +17,7 @@ fn lines(text: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_of_a_stopped_node_is_told_in_words_and_damage_with_its_place() {
     let mut it = Cluster::start(1, FAST).await;
-    let mut raw = Raw::attach(it.endpoint(1), 20_000).await;
+    let mut raw = RawClient::attach(it.endpoint(1), 20_000).await;
     for n in 0..50 {
         raw.create(&format!("/a-{n:02}"), "very secret", CreateMode::Persistent).await.unwrap();
     }

@@ -81,7 +81,7 @@ impl Fleet {
         }
     }
 
-    /// Ends all.
+    /// Ends all servers of all systems.
     ///
     /// # Errors
     /// The kernel refuses.

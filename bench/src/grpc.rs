@@ -107,7 +107,7 @@ impl Channel {
 }
 
 impl Shared {
-    /// As [`Channel::call`].
+    /// Sends a unary call, as [`Channel::call`].
     ///
     /// # Errors
     /// As of [`Channel::call`].

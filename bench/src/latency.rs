@@ -29,7 +29,6 @@ impl Latency {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// Calls.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -38,13 +38,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 enum Cli {
     Run(run::Options),
     One(one::Options),
-    /// The clients of `storm`
+    /// Clients of the workload `storm`
     Crowd(workload::crowd::Options),
     /// Write tables and plots again, from the results of a run
     Report {
         /// results.json of a run
         results: PathBuf,
-        /// Where to; by default beside the results
+        /// Folder of the report [default: beside the results]
         #[arg(long)]
         out: Option<PathBuf>,
     },

@@ -16,34 +16,33 @@ use crate::workload::phase::Times;
 /// Take one trial (or some) of one system, and print all of its metrics
 #[derive(Args)]
 pub struct Options {
-    /// Whose
+    /// The system to measure
     #[arg(long)]
     system: System,
-    /// What
+    /// The workload to run
     #[arg(long)]
     workload: Workload,
-    /// How many clients, waiters, sessions, znodes
+    /// Number of clients, waiters, sessions or znodes
     #[arg(long)]
     size: u64,
-    /// How often
+    /// Number of trials, one after another
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// Measured seconds
+    /// Measured seconds of each trial
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Seconds of the same work before
+    /// Seconds of warm-up with the same work
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// Measure servers that run already and go on: host:port,host:port (their processor time is not known
-    /// then)
+    /// Measure running servers: host:port,host:port (their processor time is unknown then)
     #[arg(long, value_delimiter = ',', conflicts_with = "folder")]
     attach: Vec<String>,
-    /// Where servers keep their data while they are measured
+    /// Folder for the servers' data
     #[arg(long, default_value = "target/bench/data")]
     folder: PathBuf,
 }
 
-/// Does it.
+/// Runs the trials and prints their metrics.
 ///
 /// # Errors
 /// The servers do not come up, or the trial fails.

@@ -13,24 +13,18 @@ use crate::workload::phase::Times;
 /// One trial to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Of whom.
     pub system: System,
-    /// What.
     pub workload: Workload,
-    /// At which size.
     pub size: u64,
     /// Compared with the others of this round.
     pub round: u32,
-    /// How long.
     pub times: Times,
 }
 
 /// A workload at its sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What.
     pub workload: Workload,
-    /// How large, each.
     pub sizes: Vec<u64>,
     /// How often each system is measured at each size.
     pub rounds: u32,
@@ -38,7 +32,6 @@ pub struct Part {
     pub times: Times,
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Who takes part, in the order of their turns.
@@ -120,7 +113,7 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// Less or more of the same. What is `None` or empty stays as it is; the rest is for every part.
+    /// Less or more of the same. `None` and empty fields change nothing; the others apply to every part.
     #[must_use]
     pub fn changed(
         mut self,

@@ -25,7 +25,6 @@ impl Writer {
         self
     }
 
-    /// The message.
     pub fn finish(self) -> Bytes {
         self.0.freeze()
     }
@@ -42,9 +41,7 @@ fn put_varint(out: &mut BytesMut, mut value: u64) {
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Wire type 0.
     Number(u64),
-    /// Wire type 2.
     Bytes(Bytes),
     /// Wire types 1 and 5: nothing that is read here.
     Fixed,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::servers::Servers;
 use crate::system::System;
 
-/// A whole run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Of this layout of the file.
@@ -65,7 +64,6 @@ pub struct About {
     pub command: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Processor and kernel.
     pub machine: String,
     /// The commit of this repository.
     pub commit: String,
@@ -77,7 +75,6 @@ pub struct About {
 /// 1, ...
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// Whose.
     pub system: System,
     /// `uncontended`, `contended`, `herd`, ...
     pub workload: String,
@@ -91,12 +88,10 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// An empty one.
     pub fn new(system: System, workload: &str, size: u64, round: u32) -> Self {
         Trial { system, workload: workload.to_owned(), size, round, metrics: BTreeMap::new() }
     }
 
-    /// Adds a value.
     pub fn with(mut self, metric: &str, value: f64) -> Self {
         self.metrics.insert(metric.to_owned(), value);
         self

@@ -24,37 +24,36 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 /// Measure and compare; the report goes into a folder
 #[derive(Args)]
 pub struct Options {
-    /// Only what most changes are made for, in two minutes
+    /// Run the most important rows only, in two minutes
     #[arg(long)]
     quick: bool,
-    /// Instead of comparing: what Rowlock's operations cost while sessions, znodes, queues, watches, locks
-    /// and paths grow
+    /// Measure the cost of operations while sessions, znodes, queues, watches, locks and paths grow
     #[arg(long, conflicts_with = "quick")]
     scale: bool,
-    /// Instead of comparing: Rowlock when all its clients return at once, and under more load than it can do
+    /// Measure Rowlock when all clients return at once, and beyond its capacity
     #[arg(long, conflicts_with_all = ["quick", "scale"])]
     pressure: bool,
-    /// Only these systems, by their names
+    /// Run these systems only
     #[arg(long, value_delimiter = ',')]
     systems: Vec<System>,
-    /// Only these workloads, by their names
+    /// Run these workloads only
     #[arg(long, value_delimiter = ',')]
     workloads: Vec<Workload>,
-    /// Trials of each kind, instead of what the plan says
+    /// Number of trials of each kind
     #[arg(long)]
     rounds: Option<u32>,
-    /// Measured seconds of a trial, instead of what the plan says
+    /// Measured seconds of a trial
     #[arg(long)]
     seconds: Option<f64>,
-    /// Where the report goes: results.json, report.md, plots
+    /// Folder for results.json, report.md and plots
     #[arg(long, default_value = "target/bench/report")]
     out: PathBuf,
-    /// Where servers keep their data while they are measured
+    /// Folder for the servers' data
     #[arg(long, default_value = "target/bench/data")]
     folder: PathBuf,
 }
 
-/// Does it.
+/// Runs the plan and writes the report.
 ///
 /// # Errors
 /// The report cannot be written, or a floor cannot be measured. If a trial of a system cannot be measured,
@@ -110,7 +109,7 @@ struct Run {
 }
 
 impl Run {
-    /// Starts every system's servers, so that all trials have the same neighbours.
+    /// Starts every system's servers, so that all trials have the same neighbors.
     async fn start(&mut self, systems: &BTreeSet<System>) -> Result<()> {
         for system in systems {
             match self.fleet.servers(*system).await {

@@ -35,7 +35,7 @@ async fn candidate(
 /// The next leader that is told.
 async fn next_leader(leaders: &mut LeaderWatcher) -> Result<String, Error> {
     loop {
-        // Nobody leads for a moment in between.
+        // There is no leader for a moment in between.
         if let Some(leader) = leaders.next().await? {
             println!("{} leads, token {}", leader.value, leader.token);
             return Ok(leader.value);
@@ -43,7 +43,6 @@ async fn next_leader(leaders: &mut LeaderWatcher) -> Result<String, Error> {
     }
 }
 
-/// Tells the story.
 #[tokio::main]
 pub async fn main() -> Story {
     let stage = Stage::set().await;
@@ -55,7 +54,7 @@ pub async fn main() -> Story {
     assert!(leaders.next().await?.is_none());
     println!("nobody leads yet");
 
-    // Three candidates, one after the other: whoever campaigns first leads first.
+    // Three candidates, one after the other: the first to campaign leads first.
     let mut running = Vec::new();
     for (at, address) in ["host-a:80", "host-b:80", "host-c:80"].into_iter().enumerate() {
         let client = stage.client(address).await?;
@@ -79,7 +78,7 @@ pub async fn main() -> Story {
     client.close().await?;
     assert_eq!(next_leader(&mut leaders).await?, "host-c:80");
 
-    // A leader may say who is to follow, whoever else waits.
+    // A leader may choose its successor among the candidates.
     let (_, tell, task) = running.remove(0);
     let _ = tell.send(());
     task.await??;

@@ -30,7 +30,7 @@ pub async fn holder(storage: &str, lock: &str) -> Story {
     let token = guard.token();
     let lost = loop {
         // `run` asks the clock before every step: after a pause it stops before another byte goes out.
-        match guard.run(put_to(storage, "balance", token, "from the first holder")).await {
+        match guard.run(put_to(storage, "balance", (lock, token), "from the first holder")).await {
             Ok(written) => assert_eq!(written?.0, 200),
             Err(lost) => break lost,
         }
@@ -40,7 +40,7 @@ pub async fn holder(storage: &str, lock: &str) -> Story {
 
     // A program without `run`, or one whose write was already on its way: it is the *storage* that saves the
     // data.
-    let (status, answer) = put_to(storage, "balance", token, "far too late").await?;
+    let (status, answer) = put_to(storage, "balance", (lock, token), "far too late").await?;
     println!("  first holder writes all the same: {status} {answer}");
     assert_eq!(status, 412);
 
@@ -69,7 +69,8 @@ impl Drop for Held {
 /// The story, with a command that starts [`holder`].
 #[tokio::main]
 pub async fn story(start_holder: impl Fn(&str, &str) -> Command) -> Story {
-    let (stage, storage, lock) = (Stage::set().await, Storage::start()?, unique("balance"));
+    let (stage, lock) = (Stage::set().await, unique("balance"));
+    let (storage, refused) = Storage::start(&lock)?;
     let client = stage.client("second holder").await?;
 
     let mut command = start_holder(&storage.address, &lock);
@@ -81,7 +82,7 @@ pub async fn story(start_holder: impl Fn(&str, &str) -> Command) -> Story {
     println!("it is stopped; after its session timeout the lock goes to the next");
     let guard = client.mutex(&lock).lock().await?;
     let (status, answer) =
-        put_to(&storage.address, "balance", guard.token(), "from the second holder").await?;
+        put_to(&storage.address, "balance", (&lock, guard.token()), "from the second holder").await?;
     println!("the second holder writes with token {}: {status} {answer}", guard.token());
     assert!(status == 200 && guard.token() > first);
 
@@ -95,10 +96,10 @@ pub async fn story(start_holder: impl Fn(&str, &str) -> Command) -> Story {
     assert!(ended.success(), "the first holder: {ended}");
 
     let entry = storage.stored("balance").await;
-    println!("what is stored: {:?}, and {} late write was refused", entry.value, storage.refused().len());
+    println!("what is stored: {:?}, and {} late write was refused", entry.value, refused.all().len());
     assert_eq!(entry.value, "from the second holder");
     // Only the one that it sent on purpose: `run` let nothing out after the pause.
-    assert_eq!(storage.refused(), [first]);
+    assert_eq!(refused.all(), [first]);
     guard.release().await?;
     client.close().await?;
     Ok(())

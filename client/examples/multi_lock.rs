@@ -24,8 +24,8 @@ async fn balance(client: &Client, account: &str) -> Result<i64, Error> {
 
 /// Moves one coin, under the locks of both accounts.
 async fn transfer(client: &Client, from: &str, to: &str) -> Result<(), Error> {
-    // The places in both queues are taken in one command: whoever does the same the other way round is before
-    // us in both queues, or behind us in both.
+    // The places in both queues are taken in one command: a client that takes them in the opposite order is
+    // before us in both queues, or behind us in both.
     let guard = client.lock_all([from, to]).await?;
     for (account, change) in [(from, -1), (to, 1)] {
         let new = balance(client, account).await? + change;
@@ -41,7 +41,6 @@ async fn transfers(client: Client, from: String, to: String) -> Result<(), Error
     Ok(())
 }
 
-/// Tells the story.
 #[tokio::main]
 pub async fn main() -> Story {
     let stage = Stage::set().await;

@@ -18,7 +18,7 @@ use support::{Stage, Story, unique};
 /// A worker takes the lock, works, and gives it back.
 async fn work(client: Client, name: String) -> Result<String, Error> {
     let guard = client.mutex(&name).lock().await?;
-    // `run` drops the work at the moment the lock is lost: nobody else can hold it while this runs.
+    // `run` drops the work at the moment the lock is lost: no other client can hold it while this runs.
     let done = guard.run(async { format!("held with fencing token {}", guard.token()) }).await;
     // Not to be ignored: `NotHeld` means that others may have worked meanwhile.
     let released = guard.release().await;
@@ -29,7 +29,6 @@ async fn work(client: Client, name: String) -> Result<String, Error> {
     })
 }
 
-/// Tells the story.
 #[tokio::main]
 pub async fn main() -> Story {
     let stage = Stage::set().await;

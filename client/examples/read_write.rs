@@ -1,4 +1,4 @@
-//! A read-write lock: readers together, a writer alone, and nobody overtakes.
+//! A read-write lock: readers together, a writer alone, without overtaking.
 //!
 //! ```text
 //! cargo run -p rowlock-client --example read_write
@@ -28,7 +28,6 @@ async fn write(client: &Client, at: &str, net: &str, gross: &str) -> Result<(), 
     Ok(())
 }
 
-/// Tells the story.
 #[tokio::main]
 pub async fn main() -> Story {
     let stage = Stage::set().await;
@@ -53,7 +52,7 @@ pub async fn main() -> Story {
         async move {
             let guard = lock.write().await?;
             write(&writer, &at, "100", "119").await?;
-            // Goes on as a reader, and lets nobody in between: what follows still sees its own values.
+            // Becomes a reader without letting a writer in between: later reads still see its own values.
             let reading = guard.downgrade().await.map_err(|kept| kept.error)?;
             let seen = read(&writer, &at).await?;
             Ok::<_, Error>((reading, seen))

@@ -1,4 +1,4 @@
-//! A semaphore: so many at a time, over all processes, in the order of asking.
+//! A semaphore: a limited number of holders over all processes, first come, first served.
 //!
 //! ```text
 //! cargo run -p rowlock-client --example semaphore
@@ -37,14 +37,13 @@ async fn download(client: Client, name: String, gauge: Arc<Gauge>) -> Result<(),
     permit.release().await.map_err(|_| Error::NotHeld)
 }
 
-/// Tells the story.
 #[tokio::main]
 pub async fn main() -> Story {
     let stage = Stage::set().await;
     let (alice, bob) = (stage.client("alice").await?, stage.client("bob").await?);
     let name = unique("downloads");
 
-    // A permit belongs to whoever asked for it: many tasks of one session are as good as many machines.
+    // A permit belongs to its request: many tasks of one session are as good as many machines.
     let gauge = Arc::new(Gauge::default());
     let start = |number: u32| {
         let client = if number.is_multiple_of(2) { &alice } else { &bob };
@@ -58,7 +57,7 @@ pub async fn main() -> Story {
     println!("{DOWNLOADS} downloads, at most {most} at a time");
     assert!(most <= AT_A_TIME);
 
-    // How many permits there are stands on the server, so that all agree: whoever says another number is
+    // The server keeps the number of permits, so that all agree: a client with another number is
     // told.
     match bob.semaphore(&name, 5).try_acquire().await {
         Err(Error::LimitConflict { actual }) => println!("bob thinks that there are 5, and hears: {actual}"),

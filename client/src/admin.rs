@@ -69,7 +69,7 @@ pub struct Members {
 }
 
 impl Client {
-    /// Ends somebody else's hold (or takes somebody out of the queue): exactly this place with exactly this
+    /// Ends another client's hold (or removes its place from the queue): exactly this place with exactly this
     /// token, which a queue or a report shows. `false`: it was not there any more, and nothing has been
     /// changed. The holder is told ([`crate::LostReason::ForceReleased`]), but may have a write on its way:
     /// this is for people who know that it is dead.
@@ -114,7 +114,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unsupported`] on plain ZooKeeper and on older releases; [`Error::Rejected`], with nothing
-    /// done: NoAuth; BadArguments; NoNode (what is named does not exist); NewConfigNoQuorum (nobody could
+    /// done: NoAuth; BadArguments; NoNode (what is named does not exist); NewConfigNoQuorum (no voter could
     /// take over). [`Error::Rejected`] with OperationTimeout, or [`Error::ConnectionLoss`]: it may have been
     /// done.
     /// # Cancel safety

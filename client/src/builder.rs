@@ -67,7 +67,7 @@ pub struct ClientBuilder {
 }
 
 /// Under whose names our places stand in the queues of locks: programs that use other clients on the same
-/// locks must recognise them. A Rowlock server orders a queue by creation, whatever the names.
+/// locks must recognize them. A Rowlock server orders a queue by creation, whatever the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueNames {
@@ -75,7 +75,7 @@ pub enum QueueNames {
     /// sees them with `extra_lock_patterns`.)
     #[default]
     Curator,
-    /// `<id>__lock__0000000007`, `<id>__rlock__0000000007`.
+    /// kazoo's names: `<id>__lock__0000000007`, `<id>__rlock__0000000007`.
     Kazoo,
 }
 
@@ -91,7 +91,7 @@ pub enum PreferLeader {
     /// grace, which such a moment would set going.
     #[default]
     WhenWaiting,
-    /// When the session is opened. When it is attached anew, with its next heartbeat: where all sessions come
+    /// When the session is opened. On a later attachment, with its next heartbeat: where all sessions come
     /// back at once, each is served first. With a disconnect grace at once, too.
     Always,
 }
@@ -120,7 +120,7 @@ impl Default for ClientBuilder {
 impl ClientBuilder {
     /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the
     /// end as in ZooKeeper's connect strings. They are tried in random order, so that clients spread over
-    /// them. A name is looked for anew at each attempt, and all addresses that it has are tried.
+    /// them. A name is resolved again at each attempt, and all its addresses are tried.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
@@ -207,7 +207,7 @@ impl ClientBuilder {
     /// When to move to the leader from another server that has opened the session (default:
     /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy
     /// clients, or such that mostly read, get more from all servers than from one (docs/decisions/speed.md).
-    /// The leader is recognised if an endpoint is written as `client` of its node in `cluster.toml`. One that
+    /// The leader is recognized if an endpoint is written as `client` of its node in `cluster.toml`. One that
     /// cannot be reached is done without. Looked for on each new connection, so a change of the leader
     /// alone moves no session. Apache ZooKeeper names no leader.
     #[must_use]
@@ -217,7 +217,7 @@ impl ClientBuilder {
     }
 
     /// Whether credentials ([`ClientBuilder::auth`], [`Client::add_auth`]) may go over a connection that is
-    /// not encrypted to another machine (default: no). Whoever can read along there learns them. To servers
+    /// not encrypted to another machine (default: no). An eavesdropper there learns them. To servers
     /// on loopback they always go.
     #[must_use]
     pub fn allow_plaintext_passwords(mut self, allow: bool) -> Self {
@@ -244,7 +244,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens a session.
+    /// Connects to one of the endpoints and opens a session.
     ///
     /// # Errors
     /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout,

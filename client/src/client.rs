@@ -303,7 +303,6 @@ impl Client {
         path::relative(&self.inner.config.chroot, path)
     }
 
-    /// The same, borrowed.
     pub(crate) fn within<'a>(&self, path: &'a str) -> &'a str {
         path::within(&self.inner.config.chroot, path)
     }

@@ -12,7 +12,6 @@ use rowlock_proto::path::PathError;
 pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another machine over a plain connection; \
     use TLS, or allow it (ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=true, or allow_plaintext_passwords of the builder)";
 
-/// The same.
 pub(crate) const OTHER_CLUSTER: &str = "the servers belong to another cluster than the one that was asked for, or \
     than before (it was restored from a backup, or the addresses are another cluster's now)";
 
@@ -104,7 +103,7 @@ pub enum ConfigError {
     /// The chroot or the lock base is not a path.
     #[error("{what} {path:?} is not a path")]
     NotAPath {
-        /// Which of them.
+        /// `chroot` or `lock base`.
         what: &'static str,
         /// As it was given.
         path: String,
@@ -114,9 +113,9 @@ pub enum ConfigError {
     /// A variable of the environment is not a number of milliseconds.
     #[error("{name}={value}: not milliseconds")]
     Milliseconds {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
         /// What is wrong with it.
         source: ParseIntError,
@@ -124,9 +123,9 @@ pub enum ConfigError {
     /// A variable of the environment is none of what it may be.
     #[error("{name}={value}: {allowed}")]
     Choice {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: String,
         /// What it may be.
         allowed: &'static str,
@@ -134,9 +133,9 @@ pub enum ConfigError {
     /// A variable of the environment is of no use without another one.
     #[error("{name} needs {other}")]
     Needs {
-        /// The variable.
+        /// Name of the variable.
         name: &'static str,
-        /// What is missing.
+        /// Name of the missing variable.
         other: &'static str,
     },
     /// The certificates or the key for TLS cannot be used.

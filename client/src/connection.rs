@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     pub kept_back: usize,
     #[cfg(feature = "tls")]
     pub dialer: Option<Dialer>,
-    /// Admission of calls; closed with the session, so that nobody waits for it in vain.
+    /// Admission of calls; closed with the session, so that no call waits for it forever.
     pub admission: Arc<Semaphore>,
     /// Room for what is to be told.
     pub done: Vec<Done>,
@@ -59,7 +59,7 @@ impl Drop for Connection {
 }
 
 /// Wakes the task at the machine's next timer. With nearly every frame that timer moves a little further into
-/// the future: one that is set rings early once in a while, instead of being set anew each time.
+/// the future: one that is set rings early once in a while, instead of being reset each time.
 #[derive(Default)]
 struct Timer {
     set: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -77,7 +77,6 @@ impl Timer {
         }
     }
 
-    /// Cancel safe.
     async fn wait(&mut self) {
         match &mut self.set {
             Some((_, sleep)) => sleep.await,

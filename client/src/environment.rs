@@ -130,7 +130,7 @@ impl ClientBuilder {
         Ok(self.tls(tls))
     }
 
-    /// Whoever asks for TLS must not get a plain connection.
+    /// A request for TLS must never end in a plain connection.
     #[cfg(not(feature = "tls"))]
     fn tls_from(self, var: &impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let said = |name: &&str| var(name).is_some_and(|value| !value.is_empty());

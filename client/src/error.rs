@@ -22,7 +22,7 @@ pub enum Error {
     TransactionRejected {
         /// Position of the operation that was refused, from 0.
         index: usize,
-        /// Why.
+        /// Why the server refused it.
         #[source]
         code: ErrorCode,
     },
@@ -69,12 +69,12 @@ pub enum Error {
         /// The last known holder's znode name.
         holder: Option<String>,
     },
-    /// Somebody deleted our znode while we waited in the queue.
+    /// Another client deleted our znode while we waited in the queue.
     #[error("the queue znode was deleted by somebody else")]
     PlaceLost,
     /// Waiting would have closed a circle of owners that wait for each other: the queue was not entered. Each
     /// of these waits for the next one, and the last for us. Give something back before trying again.
-    #[error("waiting would never end: {}", circle(.cycle))]
+    #[error("deadlock detected: {}", circle(.cycle))]
     Deadlock {
         /// Who waits for whom.
         cycle: Vec<Party>,
@@ -82,7 +82,7 @@ pub enum Error {
     /// The semaphore has another number of permits than was said, or fewer than were asked for.
     #[error("the semaphore has {actual} permits")]
     LimitConflict {
-        /// How many.
+        /// Number of permits that the semaphore has.
         actual: u32,
     },
     /// The server cannot do this (plain ZooKeeper, or an older Rowlock). Nothing has been done.
@@ -96,7 +96,7 @@ pub enum Error {
     /// sent.
     #[error("the request has {bytes} bytes, the server takes {max}")]
     TooLarge {
-        /// Its size.
+        /// Size of the request's frame.
         bytes: usize,
         /// The most that is sent in one request.
         max: usize,
@@ -105,7 +105,7 @@ pub enum Error {
     /// it may be the cause: **it may have taken effect**. Other requests of the session go on.
     #[error("given up: {connections} connections broke over this request, which may have taken effect")]
     GivenUp {
-        /// How many.
+        /// Number of connections that broke.
         connections: u32,
     },
     /// Too many locks are held, awaited or being released on this session at once.
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("others use it with a count of {0}")]
     CountIs(u32),
     /// Others changed the counter at each of our tries; nothing was changed.
-    #[error("too many others change it at the same time")]
+    #[error("too much contention on this znode; retry")]
     Contended,
     /// The sum does not fit into an `i64`; nothing was changed.
     #[error("the sum is out of range")]
@@ -214,7 +214,7 @@ pub enum NameError {
     Count {
         /// How many were named.
         count: usize,
-        /// The most.
+        /// The most that one request may name.
         max: usize,
     },
     /// Several locks at once: one of them twice.
@@ -222,7 +222,7 @@ pub enum NameError {
     Twice(String),
 }
 
-/// What is known of a place in a queue, as far as it is known.
+/// A queue place, as far as the client knows it.
 fn place(position: Option<usize>, holder: Option<&str>) -> String {
     let place = position.map(|position| format!("place {} in the queue", position + 1));
     let holder = holder.map(|holder| format!("held by {holder}"));
@@ -259,7 +259,7 @@ fn circle(cycle: &[Party]) -> String {
 pub struct Kept<G> {
     /// As it was; whether it is still held, it says itself.
     pub guard: G,
-    /// Why.
+    /// Why it was not converted.
     #[source]
     pub error: Error,
 }
@@ -300,7 +300,7 @@ pub enum ReleaseError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock was lost: {reason}")]
 pub struct LockLost {
-    /// Why.
+    /// Why it was lost.
     #[source]
     pub reason: LostReason,
 }
@@ -316,10 +316,10 @@ pub enum LostReason {
     /// lock for a moment, but soon may grant it to another.
     #[error("no heartbeat was acknowledged in time")]
     Unreachable,
-    /// Somebody deleted the holder's znode, or took the lock away by other means while we were cut off.
+    /// Another client deleted the holder's znode, or the lock was revoked while we were cut off.
     #[error("the lock's znode was deleted by somebody else")]
     Deleted,
-    /// Somebody forced the release.
+    /// An operator released the lock by force.
     #[error("the release was forced by somebody")]
     ForceReleased,
     /// The server took the lock back: it was held for longer than its maximum.

@@ -31,9 +31,9 @@
 //! the next one at some point, and the old holder may wake with a write half on its way. No lock service can
 //! call that write back. So each grant comes with a **fencing token** ([`Guard::token`]) that rises from
 //! holder to holder: send it with every write, and let the storage refuse tokens lower than the highest it
-//! has seen. Where the storage is the coordinator itself, [`Guard::txn`] does so: a transaction that takes
-//! effect only while our place in the queue is there. `examples/fenced_write.rs` shows a paused holder's late
-//! write being refused.
+//! has seen ([`Fence`] is that comparison). Where the storage is the coordinator itself, [`Guard::txn`] does
+//! so: a transaction that takes effect only while our place in the queue is there.
+//! `examples/fenced_write.rs` shows a paused holder's late write being refused by an axum service.
 //!
 //! # What "lost" means
 //!
@@ -44,8 +44,8 @@
 //! grant its locks to others, provided that the rates of the clocks differ by less than 5 %. A session that
 //! has ended never comes back: [`Client::renew`].
 //!
-//! **A guard** is a lock that is held. It is lost with its session, when somebody deletes its znode or forces
-//! its release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which.
+//! **A guard** is a lock that is held. It is lost with its session, when its znode is deleted, by a forced
+//! release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which.
 //! [`Guard::lost`] tells, [`Guard::run`] stops the work, [`Guard::loss`] gives other tasks the same news,
 //! [`Guard::valid_until`] says how long the lock is certain, [`Guard::check`] asks the cluster. Dropping a
 //! guard never blocks and needs no runtime.
@@ -54,8 +54,8 @@
 //!
 //! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue; places are taken
 //! in the order in which the cluster commits them, also beside clients of other makes (Curator, kazoo), and
-//! nobody overtakes. A reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at
-//! whatever step. **One wake-up**: a release tells the next one and nobody else.
+//! without overtaking. A reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at
+//! whatever step. **One wake-up**: a release wakes the next waiter alone.
 //!
 //! **Exactly once** on Rowlock: every write carries an id; when a connection breaks, what is unanswered is
 //! sent again on the next one, in the same order, and a write that had taken effect is answered as the first
@@ -76,7 +76,7 @@
 //! |---|---|
 //! | [`Client::mutex`] | one holder; [`Mutex::request`] for options: label, maximum hold, lock-delay, owner, shared |
 //! | [`Client::rwlock`] | many readers or one writer; downgrade, try_upgrade |
-//! | [`Client::semaphore`] | so many permits, one or many at a time; the number is kept by the servers |
+//! | [`Client::semaphore`] | permits, one or many at a time; the servers keep their number |
 //! | [`Client::lock_all`] | several mutexes in one step, without deadlocks |
 //!
 //! # Tracing
@@ -93,6 +93,8 @@
 //! `rowlock-env`, so that the simulator runs this very code. Invariant: this crate knows `proto` and `env`
 //! and nothing of the servers. The test kit, which runs some, is the crate `rowlock-testkit`.
 
+#![warn(missing_docs)]
+
 mod admin;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -102,6 +104,7 @@ mod connect_error;
 mod connection;
 mod environment;
 mod error;
+mod fence;
 mod limits;
 mod party;
 mod path;
@@ -120,6 +123,7 @@ pub use builder::{ClientBuilder, Credential, PreferLeader, QueueNames};
 pub use client::Client;
 pub use connect_error::{AttemptError, ConfigError, ConnectError};
 pub use error::{Error, Kept, LockLost, LostReason, NameError, ReleaseError};
+pub use fence::{Entered, Fence, StaleToken};
 pub use party::Party;
 pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;

@@ -1,5 +1,6 @@
 //! Every bound of the client, with what happens when it is reached.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Requests queued or in flight per session; the next call waits for one of them to finish.
@@ -17,7 +18,7 @@ pub(crate) const REQUEST_BYTES: usize = rowlock_proto::frame::DEFAULT_MAX_BYTES;
 /// Bytes of a credential's scheme and secret together; a longer one is refused where it is given.
 pub(crate) const CREDENTIAL_BYTES: usize = 64 << 10;
 
-/// So many connections may break while one and the same request is the first without an answer. Then it is
+/// Connections that may break while one request is the first without an answer. Then it is
 /// given up ([`crate::Error::GivenUp`]): it may be the cause, and all other requests of the session wait
 /// behind it.
 pub(crate) const TRIES: u32 = 12;
@@ -29,7 +30,7 @@ pub(crate) const FRAME_BYTES: usize = 64 << 20;
 /// frames.
 pub(crate) const SET_WATCHES_BYTES: usize = 128 << 10;
 
-/// Watched paths that are kept before those that nobody waits for any more are swept out; then at twice what
+/// Watched paths that are kept before the unused ones are swept out; then at twice what
 /// is left.
 pub(crate) const WATCHES_BEFORE_SWEEP: usize = 1024;
 
@@ -47,11 +48,11 @@ pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Tagged writes of a session without an answer; the next one waits, and what is behind it. The servers keep
-/// so many outcomes and refuse more.
+/// this many outcomes and refuse more.
 pub(crate) const TAGGED_IN_FLIGHT: u64 = 1024;
 
-/// Places in queues that are followed before those that nobody keeps any more are swept out; then at twice
-/// what is left. A place counts in [`LOCK_SLOTS`] as long as somebody keeps it.
+/// Queue places that are followed before the unused ones are swept out; then at twice
+/// what is left. A place counts in [`LOCK_SLOTS`] as long as a handle keeps it.
 pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
 
 /// A session with more places in queues stays where it is when it has to wait: moving them would take more
@@ -79,8 +80,9 @@ pub(crate) const DOUBLE_BARRIER_SIZE: u32 = 1_000;
 /// [`crate::Error::Contended`].
 pub(crate) const COUNTER_ATTEMPTS: u32 = 64;
 
-/// Longest pause between two tries of a change of a counter.
-pub(crate) const COUNTER_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Pauses between two tries of a change of a counter: the first, doubled up to the last.
+pub(crate) const COUNTER_PAUSES: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_millis(100);
 
 /// How long the thread of a blocking client stays for closing the session after its last handle is gone; then
 /// the servers expire it.

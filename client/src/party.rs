@@ -1,16 +1,16 @@
-//! [`Party`]: somebody in a lock's queue, as other clients see him.
+//! [`Party`]: a place in a lock's queue, as other clients see it.
 
 use rowlock_proto::{FencingToken, SessionId, lock};
 
 use crate::client::Client;
 
-/// Somebody who holds a lock or waits for one.
+/// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Party {
     /// The path of the queue znode.
     pub path: String,
-    /// Whose it is.
+    /// The session that owns it.
     pub session: SessionId,
     /// Its fencing token, should it be granted the lock.
     pub token: FencingToken,

@@ -14,7 +14,6 @@ pub(crate) fn relative(chroot: &str, path: String) -> String {
     if chroot.is_empty() { path } else { within(chroot, &path).to_owned() }
 }
 
-/// The same, borrowed.
 pub(crate) fn within<'a>(chroot: &str, path: &'a str) -> &'a str {
     match path.strip_prefix(chroot) {
         Some("") => "/",

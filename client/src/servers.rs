@@ -1,11 +1,12 @@
 //! Which server to try next, and after which pause.
 //!
-//! Whoever prefers the leader moves there from the server that names it, and does not move again before the
-//! next connection has come to its own end: where the leader cannot be reached, or has no room, any server
-//! will do.
+//! A client that prefers the leader moves there from the server that names it, and does not move again
+//! before the next connection has come to its own end: where the leader cannot be reached, or has no room,
+//! any server will do.
 
 use std::time::Duration;
 
+use rowlock_env::backoff::pause_after;
 use rowlock_env::rng;
 
 use crate::builder::PreferLeader;
@@ -54,9 +55,9 @@ impl Servers {
         let laps = self.failures / self.endpoints.len();
         self.failures += 1;
         let tries = u32::try_from(2 * self.endpoints.len()).unwrap_or(u32::MAX);
-        let most = left.map_or(BACKOFF_MAX, |left| (left / tries).max(BACKOFF_MIN));
-        let pause = if laps == 0 { Duration::ZERO } else { jittered(backoff(laps).min(most)) };
-        (endpoint, pause)
+        let most = left.map_or(BACKOFF_MAX, |left| (left / tries).clamp(BACKOFF_MIN, BACKOFF_MAX));
+        let laps = u32::try_from(laps).unwrap_or(u32::MAX);
+        (endpoint, if laps == 0 { Duration::ZERO } else { pause_after(laps, &(BACKOFF_MIN..=most)) })
     }
 
     /// The place of the server that was tried last.
@@ -102,17 +103,6 @@ impl Servers {
         let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);
         (session_timeout / 3 / servers).clamp(Duration::from_millis(100), Duration::from_secs(3))
     }
-}
-
-fn backoff(laps: usize) -> Duration {
-    let doublings = u32::try_from(laps - 1).unwrap_or(u32::MAX).min(16);
-    (BACKOFF_MIN * 2_u32.pow(doublings)).min(BACKOFF_MAX)
-}
-
-/// Between half of it and all of it.
-fn jittered(pause: Duration) -> Duration {
-    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-    Duration::from_micros(micros / 2 + rng::below(micros / 2 + 1))
 }
 
 #[cfg(test)]

@@ -30,12 +30,12 @@ pub enum Outcome {
 }
 
 impl Transaction {
-    /// Without operations.
+    /// Makes a transaction without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// See [`Client::create`].
+    /// Adds a create, as [`Client::create`] does it.
     pub fn create(
         mut self,
         path: impl Into<String>,
@@ -66,13 +66,13 @@ impl Transaction {
         self
     }
 
-    /// See [`Client::delete`].
+    /// Adds a delete, as [`Client::delete`] does it.
     pub fn delete(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
         self.ops.push(Op::Delete { path: path.into(), version: version.unwrap_or(Version::ANY) });
         self
     }
 
-    /// See [`Client::set`].
+    /// Adds a write of data, as [`Client::set`] does it.
     pub fn set(mut self, path: impl Into<String>, data: Option<Bytes>, version: Option<Version>) -> Self {
         let version = version.unwrap_or(Version::ANY);
         self.ops.push(Op::SetData(SetData { path: path.into(), data, version }));

@@ -24,7 +24,7 @@ use crate::watch::OneshotWatch;
 pub struct Created {
     /// Its path; of a sequential one with its number.
     pub path: String,
-    /// Its Stat.
+    /// The Stat of the new znode.
     pub stat: Stat,
 }
 
@@ -33,7 +33,7 @@ pub struct Created {
 pub struct Znode {
     /// Null (`None`) and empty are different.
     pub data: Option<Bytes>,
-    /// Its Stat.
+    /// The Stat at the time of the read.
     pub stat: Stat,
 }
 
@@ -56,7 +56,7 @@ pub struct Children {
 /// Who may do what with a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessList {
-    /// The entries.
+    /// Entries of the list, in their order.
     pub acl: Vec<Acl>,
     /// The Stat of the znode; its `aversion` is the version of the list.
     pub stat: Stat,
@@ -65,7 +65,7 @@ pub struct AccessList {
 /// What was read, and a watch that tells when it is not so any more.
 #[derive(Debug)]
 pub struct Watched<T, W = OneshotWatch> {
-    /// What was read.
+    /// The value at the time of the read.
     pub value: T,
     /// Dropping it forgets the watch.
     pub watch: W,
@@ -172,7 +172,7 @@ impl Client {
         Ok(Watched { value: data(reply?)?, watch })
     }
 
-    /// The children.
+    /// Lists the names of the children, with the Stat of the znode.
     ///
     /// # Errors
     /// NoNode, NoAuth; the common ones above.

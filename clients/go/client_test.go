@@ -19,6 +19,8 @@ import (
 type request struct {
 	method, path, token, last string
 	body                      map[string]any
+	header                    http.Header
+	text                      string
 }
 
 type node struct {
@@ -36,6 +38,7 @@ func start(t *testing.T, answer script) *node {
 		text, _ := io.ReadAll(r.Body)
 		seen := request{
 			r.Method, r.URL.EscapedPath(), r.Header.Get("Authorization"), r.Header.Get("Last-Event-ID"), nil,
+			r.Header, string(text),
 		}
 		_ = json.Unmarshal(text, &seen.body)
 		n.mutex.Lock()
@@ -474,5 +477,48 @@ func TestObserversAreToldOfEachLeaderOnce(t *testing.T) {
 	})
 	if err != enough || fmt.Sprint(told) != "[nobody v w]" {
 		t.Error(err, told)
+	}
+}
+
+func TestAFencedWriteIsRepeatedWithItsKeyAndALateOneIsStale(t *testing.T) {
+	answers := []string{
+		"200 {}", "503 {}", `200 {"stat": {"version": 3}}`, `412 {"title": "late", "stale": true}`, `412 {"title": "other"}`,
+	}
+	n := start(t, func(r request, count int) (int, string) {
+		if !strings.HasPrefix(r.path, "/v1/znodes/") {
+			return works(r, count)
+		}
+		status, document, _ := strings.Cut(answers[0], " ")
+		answers = answers[1:]
+		return map[string]int{"200": 200, "503": 503, "412": 412}[status], document
+	})
+	ctx := context.Background()
+	cluster, _ := New(Config{URLs: []string{n.URL}})
+	lock := cluster.Lock("a;b", Options{})
+	if _, err := lock.Set(ctx, "/x", nil, AnyVersion); err != ErrStale {
+		t.Fatal("without the lock", err)
+	}
+	if err := lock.TryLock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	if version, err := lock.Set(ctx, "/x y", []byte("data"), 2); version != 3 || err != nil {
+		t.Fatal(version, err)
+	}
+	sent := n.requests("/v1/znodes/x%20y")
+	last := sent[len(sent)-1].header
+	isOne := sent[0].header.Get("Idempotency-Key") == last.Get("Idempotency-Key")
+	if len(sent) != 3 || !isOne || sent[2].text != "data" || last.Get("If-Match") != `"2"` {
+		t.Fatal(sent)
+	}
+	if fence := last.Get("Rowlock-Fence"); fence != "a%3Bb;9007199254740993" {
+		t.Fatal(fence)
+	}
+	if err := lock.Delete(ctx, "/x y", 1); err != ErrStale {
+		t.Fatal(err)
+	}
+	var refused *Refused
+	if err := lock.Delete(ctx, "/x y", 1); !errors.As(err, &refused) || refused.Status != 412 {
+		t.Fatal(err)
 	}
 }

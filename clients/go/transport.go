@@ -50,6 +50,10 @@ type answer struct {
 		Token   string `json:"token"`
 		SinceMs int64  `json:"since_ms"`
 	} `json:"leader"`
+	Stat *struct {
+		Version int32 `json:"version"`
+	} `json:"stat"`
+	Stale  bool   `json:"stale"`
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
 }
@@ -122,7 +126,7 @@ func (t *transport) call(
 		case found.Status >= 500 || found.Status >= 300 && found.Status < 400:
 			failed = fmt.Errorf("%d %s", found.Status, found.Detail)
 		case found.Status >= 400 && found.Status != http.StatusNotFound:
-			return nil, &Refused{found.Status, found.Title, found.Detail}
+			return nil, refusal(found)
 		case !wants(found):
 			failed = fmt.Errorf("%d: not an answer of this API", found.Status)
 		default:
@@ -156,7 +160,10 @@ func (t *transport) send(
 	ctx context.Context, at uint32, method, path string, body any, more http.Header,
 ) (*http.Response, error) {
 	var text io.Reader
-	if body != nil {
+	kind := "application/json"
+	if write, ok := body.(*fencedWrite); ok {
+		text, more, kind = bytes.NewReader(write.data), write.header, "application/octet-stream"
+	} else if body != nil {
 		document, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
@@ -170,7 +177,7 @@ func (t *transport) send(
 	for name, values := range more {
 		request.Header[name] = values
 	}
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", kind)
 	if t.token != "" {
 		request.Header.Set("Authorization", "Bearer "+t.token)
 	}
@@ -194,6 +201,13 @@ func read(response *http.Response) (*answer, error) {
 	}
 	found.Status = response.StatusCode
 	return found, nil
+}
+
+func refusal(found *answer) error {
+	if found.Status == http.StatusPreconditionFailed && found.Stale {
+		return ErrStale
+	}
+	return &Refused{found.Status, found.Title, found.Detail}
 }
 
 // pause ends after the time, or with ctx.

@@ -11,22 +11,17 @@ use crate::transcript::{Line, Transcript};
 /// A request whose reply has not come.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its header's.
     pub xid: Xid,
-    /// Its header's.
     pub opcode: i32,
-    /// See [`crate::script::Script::restrictive`].
     pub restrictive: bool,
 }
 
 /// What a frame is.
 #[derive(Debug)]
 pub enum Frame {
-    /// A watch event.
     Event(Line),
     /// The reply to the oldest request.
     Reply {
-        /// Its text.
         line: Line,
         /// The zxid in its header.
         zxid: Zxid,

@@ -22,7 +22,6 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Connects as superuser.
     pub async fn connect(host: &str) -> anyhow::Result<Self> {
         let (mut connection, _) = Connection::open(host, &Session::default(), Zxid(0)).await?;
         let (auth_type, scheme, auth) = (0, "digest".to_owned(), Bytes::from_static(SUPERUSER));

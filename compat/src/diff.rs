@@ -2,7 +2,7 @@
 //!
 //! A script whose transcripts differ is played again below fresh roots. Only a script that differs every time
 //! counts as a difference. Others are counted as unsteady and shown too, since semantics that depend on
-//! timing are a bug of the tool or of a server. Differences are minimised one by one after the workers have
+//! timing are a bug of the tool or of a server. Differences are minimized one by one after the workers have
 //! stopped.
 
 use std::collections::BTreeSet;
@@ -35,28 +35,28 @@ pub struct Diff {
     /// Servers of one cluster, host:port,host:port
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', required = true)]
     left: Vec<String>,
-    /// Servers of the other one
+    /// Servers of the other cluster, host:port,host:port
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', required = true)]
     right: Vec<String>,
-    /// How many scripts
+    /// Number of scripts to play
     #[arg(long, value_name = "N", default_value_t = 1000)]
     seeds: u64,
-    /// The seed of the first one; alone, without --seeds, it is the only one and is printed
+    /// Seed of the first script; without --seeds only this script is played and printed
     #[arg(long, value_name = "K")]
     seed: Option<u64>,
-    /// Only these steps of the script of --seed
+    /// Play these steps of --seed only
     #[arg(long, value_name = "STEPS", value_delimiter = ',', requires = "seed")]
     keep: Option<Vec<usize>>,
     /// Stop after this many seconds
     #[arg(long, value_name = "SEC")]
     time: Option<u64>,
-    /// Scripts at a time
+    /// Number of scripts at a time
     #[arg(long, value_name = "N", default_value_t = 24)]
     workers: usize,
     /// Stop after this many differences
     #[arg(long, value_name = "N", default_value_t = 5)]
     differences: usize,
-    /// Print the intended differences, and what is done about them
+    /// Print the intended differences and how they are handled
     #[arg(long)]
     known: bool,
 }
@@ -248,7 +248,7 @@ impl Run {
         Ok(Some(Finding::Steady(seed)))
     }
 
-    /// Minimises a difference and prints it.
+    /// Minimizes a difference and prints it.
     async fn explain(&self, seed: u64) -> anyhow::Result<()> {
         let steps = generate::script(seed, "/").steps.len();
         let fails = |kept: BTreeSet<usize>| async move {

@@ -15,7 +15,6 @@ pub struct Script {
     pub root: String,
     /// For each client the server that it connects to (an index, taken modulo the number of servers).
     pub servers: Vec<usize>,
-    /// Steps in order.
     pub steps: Vec<Step>,
     /// Lists of the script may forbid reading, so `exists` differs between dialects (see `dialect`).
     pub restrictive: bool,
@@ -24,22 +23,18 @@ pub struct Script {
 /// One thing that one client does.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Which client.
     pub slot: usize,
-    /// What it does.
     pub action: Action,
 }
 
 /// What a client can do.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Sends a frame.
     Send {
         /// Type in the header; decides how the reply is read.
         opcode: i32,
         /// What follows the header.
         body: Bytes,
-        /// For people.
         text: String,
         /// The answer must be there before anything else happens: its place among others is not certain, or
         /// the connection may end with it.
@@ -51,7 +46,6 @@ pub enum Action {
         relative: Relative,
         /// The lists; its zxid is not used.
         watches: SetWatches,
-        /// setWatches2.
         two: bool,
     },
     /// Breaks the connection off and comes back.
@@ -63,18 +57,15 @@ pub enum Action {
 /// The zxid of a setWatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relative {
-    /// Before everything.
     Zero,
     /// The largest zxid of a reply that this client had.
     LastSeen,
-    /// After everything.
     Future,
 }
 
 /// How a client comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comeback {
-    /// To its session.
     Resume,
     /// To its session on the next server.
     Move,
@@ -110,7 +101,6 @@ impl Action {
         Action::Send { opcode, body, text, alone: true }
     }
 
-    /// For people.
     pub fn describe(&self) -> String {
         match self {
             Action::Send { text, .. } => text.clone(),
@@ -137,7 +127,6 @@ pub fn body(request: &Request) -> Bytes {
     out.freeze().slice(PREFIX_BYTES..)
 }
 
-/// A whole frame.
 pub fn frame(xid: Xid, opcode: i32, body: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(PREFIX_BYTES + body.len());
     let length = i32::try_from(body.len() + 8).expect("scripts are made of small frames");

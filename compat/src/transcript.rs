@@ -15,7 +15,7 @@ enum Piece {
     Zxid(i64),
 }
 
-/// An answer or event, as it is compared.
+/// An answer or event in the form that is compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     pieces: Vec<Piece>,
@@ -29,7 +29,6 @@ impl Line {
         line
     }
 
-    /// Appends a text.
     pub fn text(&mut self, text: impl Into<String>) {
         self.pieces.push(Piece::Text(text.into()));
     }
@@ -75,7 +74,6 @@ pub enum Cause {
     Step(usize),
     /// The answer to something that the player did between the steps.
     Between,
-    /// Came by itself.
     Event,
 }
 

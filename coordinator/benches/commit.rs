@@ -38,7 +38,6 @@ const DRIVERS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For each look at the floor of the disk.
 const FLOOR_TIME: Duration = Duration::from_secs(2);
-/// Before counting begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 fn main() -> Result<()> {

@@ -17,7 +17,7 @@ use rowlock_history::{HistorySink, Off};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Batch};
-use rowlock_state::outcome::{Change, EventSink, LockEvent, SessionEnd};
+use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 use rowlock_types::metrics::{Metrics, Stage};
 
 use crate::comparison::Marks;
@@ -28,10 +28,11 @@ use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::Pending;
 use crate::replica::Replica;
+use crate::report::reason;
 use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
-/// The clock is read after one command of so many: a command takes microseconds.
+/// The clock is read after this many commands: a command takes microseconds.
 const CLOCK_EVERY: usize = 16;
 /// Steps that are accounted for each changed znode: apply asks for no price.
 const CHANGE_STEPS: u64 = 64;
@@ -78,7 +79,7 @@ impl<'a> Sink<'a> {
         Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, history: &Off }
     }
 
-    /// As it is, and `history` keeps what happens to locks.
+    /// Returns it with `history` keeping what happens to locks.
     fn recorded_by(self, history: &'a dyn HistorySink) -> Self {
         Sink { history, ..self }
     }
@@ -111,6 +112,21 @@ impl EventSink for Sink<'_> {
     }
 
     fn lock(&mut self, event: &LockEvent<'_>) {
+        if let LockEventKind::Gone { held_ms: Some(held_ms), why, .. } = event.kind
+            && !matches!(why, Why::Released | Why::SessionClosed)
+        {
+            let label = String::from_utf8_lossy(event.label);
+            tracing::info!(
+                lock = event.lock,
+                reason = reason(why),
+                session = %event.session,
+                token = event.token.0,
+                label = &*label,
+                address = event.address,
+                held_ms,
+                "lock lost"
+            );
+        }
         self.connections.lock(event);
         self.history.lock(event);
     }
@@ -142,7 +158,10 @@ impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, entry: EntryStages, mut batch: Batch) -> EntryOutcome {
         if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
             rare::taken(Rare::EntryOvertaken);
-            tracing::warn!(ordinal = ?batch.ordinal, last = ?machine.last_entry(), "skipped a log entry that does not follow");
+            tracing::warn!(
+                entry = entry.index,
+                "skipped a log entry that does not follow the one before; its leader proposes it again"
+            );
             self.metrics.batches_skipped_total.inc();
             return EntryOutcome::Skipped;
         }
@@ -183,7 +202,7 @@ impl Apply for Applier {
     }
 
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's
-    /// clients, so they connect anew and look (setWatches tells them what they missed).
+    /// clients, so they connect again and look (setWatches tells them what they missed).
     fn installed(&self, machine: &Machine) {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());

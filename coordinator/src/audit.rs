@@ -13,21 +13,20 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::rate::{Bucket, LogLimiter};
+use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
 use rowlock_types::metrics::Metrics;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::complaints::Complaints;
 use crate::moment;
 pub(crate) use note::{Note, paths};
 pub(crate) use subject::{Client, text};
-pub use writer::{Settings, Writer};
+pub use writer::{AuditWriter, Settings};
 
 /// What is recorded, as `[audit]` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,20 +44,6 @@ pub enum Event {
     Locks,
     /// Znodes are created, changed and deleted.
     Writes,
-}
-
-impl Event {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Event::Auth => "auth",
-            Event::Acl => "acl",
-            Event::Admin => "admin",
-            Event::Denied => "denied",
-            Event::Locks => "locks",
-            Event::Writes => "writes",
-        }
-    }
 }
 
 /// One line of the file.
@@ -81,9 +66,22 @@ pub(crate) struct Record<'a> {
     pub client: Client,
 }
 
+impl Record<'_> {
+    /// What operators have done is in the node's log even without an audit log. Refused requests are not:
+    /// strangers could fill the log with them.
+    fn log(&self) {
+        let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
+        if [OK, "unknown"].contains(&self.result) {
+            let Record { op, detail, result, .. } = self;
+            let (who, on) = (self.client.who.join(","), self.paths.join(","));
+            tracing::info!(op, on, detail, result, who, %address, "operator request");
+        }
+    }
+}
+
 /// A record with when and where.
 #[derive(Serialize)]
-struct Line<'a> {
+struct WrittenRecord<'a> {
     time: String,
     node: u64,
     #[serde(flatten)]
@@ -98,16 +96,10 @@ struct Inner {
     node: NodeId,
     events: BTreeSet<Event>,
     lines: mpsc::Sender<String>,
-    strangers: Mutex<Strangers>,
-    complaints: Mutex<Complaints>,
+    /// For records of clients that have proven nothing.
+    strangers: Mutex<Bucket>,
+    missing_log: LogLimiter,
     metrics: Arc<Metrics>,
-}
-
-/// What those cause who have proven nothing, in this second.
-#[derive(Default)]
-struct Strangers {
-    since: Option<Instant>,
-    count: u32,
 }
 
 impl Audit {
@@ -120,12 +112,10 @@ impl Audit {
         events: BTreeSet<Event>,
         node: NodeId,
         metrics: Arc<Metrics>,
-    ) -> Result<(Audit, Writer), String> {
+    ) -> Result<(Audit, AuditWriter), String> {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
-        let writer = Writer::open(settings, queue, metrics.clone())?;
-        let (strangers, complaints) = (Mutex::default(), Mutex::default());
-        let inner = Inner { node, events, lines, strangers, complaints, metrics };
-        Ok((Audit(Some(Arc::new(inner))), writer))
+        let writer = AuditWriter::open(settings, queue, metrics.clone())?;
+        Ok((Audit(Some(Arc::new(Inner::new(node, events, lines, metrics)))), writer))
     }
 
     /// Whether anything is recorded.
@@ -140,18 +130,19 @@ impl Audit {
 
     /// Records it, if such events are wanted. Never waits.
     pub(crate) fn record(&self, record: &Record<'_>) {
+        record.log();
         let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
             return;
         };
         // Else strangers could push out of the files what others have done.
         if record.client.has_proven_nothing()
             && record.result != OK
-            && !inner.strangers.lock().may(time::now())
+            && !inner.strangers.lock().take(time::now())
         {
             inner.metrics.audit_dropped_total.inc();
             return;
         }
-        let line = Line { time: moment::rfc3339(time::wall_ms()), node: inner.node.0, record };
+        let line = WrittenRecord { time: moment::rfc3339(time::wall_ms()), node: inner.node.0, record };
         let mut text = serde_json::to_string(&line).expect("Invariant: a record has nothing but texts");
         text.push('\n');
         match inner.lines.try_send(text) {
@@ -165,21 +156,21 @@ impl Audit {
 pub(crate) const OK: &str = "ok";
 
 impl Inner {
+    fn new(
+        node: NodeId,
+        events: BTreeSet<Event>,
+        lines: mpsc::Sender<String>,
+        metrics: Arc<Metrics>,
+    ) -> Inner {
+        let strangers = Mutex::new(Bucket::new(AUDIT_STRANGERS_PER_SECOND, AUDIT_STRANGERS_PER_SECOND));
+        Inner { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
+    }
+
     fn missing(&self) {
         self.metrics.audit_dropped_total.inc();
-        if let Some(suppressed) = self.complaints.lock().may_complain() {
+        if let Some(suppressed) = self.missing_log.admit() {
             tracing::error!(suppressed, "records are missing in the audit log: its queue is full");
         }
-    }
-}
-
-impl Strangers {
-    fn may(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.saturating_since(since) >= Duration::from_secs(1)) {
-            *self = Strangers { since: Some(now), count: 0 };
-        }
-        self.count += 1;
-        self.count <= AUDIT_STRANGERS_PER_SECOND
     }
 }
 
@@ -190,9 +181,7 @@ mod tests {
     /// An audit log that keeps its lines.
     pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
-        let (strangers, complaints) = (Mutex::default(), Mutex::default());
-        let (events, metrics) = (events.iter().copied().collect(), Arc::default());
-        let inner = Inner { node: NodeId(1), events, lines, strangers, complaints, metrics };
+        let inner = Inner::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
         (Audit(Some(Arc::new(inner))), queue)
     }
 
@@ -217,7 +206,7 @@ mod tests {
         let metrics = &audit.0.as_ref().unwrap().metrics;
         let (written, dropped) = (metrics.audit_records_total.get(), metrics.audit_dropped_total.get());
         assert_eq!(written + dropped, all + 1);
-        // A slow machine needs more than a second for it.
+        // A slow machine needs so long for it that tokens come back.
         assert!(written > u64::from(AUDIT_STRANGERS_PER_SECOND) && dropped > 0, "{written} {dropped}");
         let mut last = None;
         while let Some(line) = next(&mut lines) {

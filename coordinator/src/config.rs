@@ -22,6 +22,7 @@ mod upgrade;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
 use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
+use serde::{Deserialize, Serialize};
 
 pub use audit::AuditConfig;
 pub use autopilot::AutopilotConfig;
@@ -43,13 +45,19 @@ pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
 /// Everything `cluster.toml` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
+    /// Parent of the data folders that the file does not name. `None` once these are known.
+    #[serde(skip_serializing)]
+    pub(crate) data: Option<PathBuf>,
     /// What the nodes log.
+    #[serde(deserialize_with = "log::level_or_table")]
     pub log: LogConfig,
     /// The nodes, in the order of the file.
+    #[serde(rename = "node")]
     pub nodes: Vec<NodeEntry>,
     /// Bounds of session timeouts.
     pub session: SessionConfig,
@@ -76,27 +84,35 @@ pub struct ClusterConfig {
     /// Changes of the members that the leader makes by itself.
     pub autopilot: AutopilotConfig,
     /// How nodes find each other, if the file does not list them.
+    #[serde(rename = "cluster")]
     pub discovery: Option<Discovery>,
     /// Bounds of what clients make a node hold.
     pub limits: LimitsConfig,
     /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
+    #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
 /// One `[[node]]` of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NodeEntry {
     /// Its number: 1 to 254.
     pub id: NodeId,
     /// `host:port` where clients find it, without TLS. It has this one or `secure_client_addr`, or both.
+    #[serde(rename = "client")]
     pub client_addr: Option<String>,
     /// `host:port` where clients find it, with TLS.
+    #[serde(rename = "secure_client")]
     pub secure_client_addr: Option<String>,
     /// `host:port` where the other nodes find it.
+    #[serde(rename = "peer")]
     pub peer_addr: String,
     /// `host:port` for health, metrics and reports.
+    #[serde(rename = "http", default)]
     pub http_addr: String,
     /// `host:port` for locks by HTTP, if it has that.
+    #[serde(rename = "api")]
     pub api_addr: Option<String>,
     /// Where it listens for clients, if not at `client_addr` (a container, NAT).
     pub client_listen: Option<String>,
@@ -105,13 +121,16 @@ pub struct NodeEntry {
     /// Where it listens for the other nodes, if not at `peer_addr`.
     pub peer_listen: Option<String>,
     /// Its own data folder.
+    #[serde(rename = "data", default)]
     pub data_dir: PathBuf,
     /// Replicates without a vote.
+    #[serde(default)]
     pub learner: bool,
 }
 
 /// `[session]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// Shortest session timeout a client can get.
     pub min_timeout_ms: u32,
@@ -120,7 +139,8 @@ pub struct SessionConfig {
 }
 
 /// `[client]`
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
     /// Open connections of one node. Beyond: a new connection is closed at once.
     pub max_connections: usize,
@@ -145,6 +165,12 @@ pub struct ClientConfig {
     pub client_auth: ClientAuth,
     /// Subjects of certificates (RFC 2253, as Java prints them) whose owners pass every ACL.
     pub x509_superusers: Vec<String>,
+    /// A file with `super_digest`. `None` once it is read.
+    #[serde(skip_serializing)]
+    pub(crate) super_digest_file: Option<PathBuf>,
+    /// A file with lines `user:password`. `None` once it is read.
+    #[serde(skip_serializing)]
+    pub(crate) sasl_users_file: Option<PathBuf>,
 }
 
 /// A configuration may end in a log: without its secrets.
@@ -163,6 +189,8 @@ impl fmt::Debug for ClientConfig {
             require_auth,
             client_auth,
             x509_superusers,
+            super_digest_file: _,
+            sasl_users_file: _,
         } = self;
         f.debug_struct("ClientConfig")
             .field("max_connections", max_connections)
@@ -181,7 +209,8 @@ impl fmt::Debug for ClientConfig {
 }
 
 /// `[znodes]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
     /// How often the leader looks for containers and TTL znodes that have served their purpose.
     pub sweep_interval_ms: u64,
@@ -190,7 +219,8 @@ pub struct ZnodesConfig {
 }
 
 /// `[http]`
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
     /// Names that requests may be for, besides IP addresses, localhost and the hosts of the nodes' `http`.
     pub hosts: Vec<String>,
@@ -198,6 +228,8 @@ pub struct HttpConfig {
     pub tls: bool,
     /// The file of the tokens by which clients say who they are.
     pub token_file: Option<PathBuf>,
+    /// Locks and znodes by HTTP at the nodes' `http`, too.
+    pub api: bool,
 }
 
 impl HttpConfig {
@@ -207,18 +239,16 @@ impl HttpConfig {
     }
 }
 
-/// What one node needs to start: its own entry, the cluster's settings, and who else there is.
+/// What one node needs to start: where it listens, and all that `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Name of the cluster.
-    pub cluster: String,
     /// This node's number.
     pub id: NodeId,
-    /// `host:port` to listen on for clients without TLS; the address that others use is in `members`.
+    /// `host:port` to listen on for clients without TLS; the address that others use is in `nodes`.
     pub client_addr: Option<String>,
     /// `host:port` to listen on for clients with TLS; likewise.
     pub secure_client_addr: Option<String>,
-    /// `host:port` to listen on for the other nodes; the address that others use is in `members`.
+    /// `host:port` to listen on for the other nodes; the address that others use is in `nodes`.
     pub peer_addr: String,
     /// `host:port` to listen on for HTTP.
     pub http_addr: String,
@@ -228,38 +258,9 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// Replicates without a vote.
     pub learner: bool,
-    /// All nodes of the file, this one included, ordered by id.
-    pub members: Vec<NodeEntry>,
-    /// Bounds of session timeouts.
-    pub session: SessionConfig,
-    /// Replication.
-    pub raft: RaftConfig,
-    /// The node's certificates.
-    pub tls: Option<TlsFiles>,
-    /// The nodes' port.
-    pub peer: PeerConfig,
-    /// The client listener.
-    pub client: ClientConfig,
-    /// The tree.
-    pub znodes: ZnodesConfig,
-    /// The lock history.
-    pub history: HistoryConfig,
-    /// The HTTP listener.
-    pub http: HttpConfig,
-    /// The audit log.
-    pub audit: AuditConfig,
-    /// Backups that the leader makes by itself.
-    pub backup: BackupConfig,
-    /// When an upgrade is finalized.
-    pub upgrade: UpgradeConfig,
-    /// Changes of the members that the leader makes by itself.
-    pub autopilot: AutopilotConfig,
-    /// How the node finds the others. `members` holds only itself then.
-    pub discovery: Option<Discovery>,
-    /// Bounds of what clients make a node hold.
-    pub limits: LimitsConfig,
-    /// A request that takes so many milliseconds is told of. `None`: none is.
-    pub slow_request_ms: Option<u64>,
+    /// The settings of the cluster, which are fields of this type as well (`config.session`). The nodes are
+    /// ordered by id; with `discovery` there is only this one. The certificates are this node's.
+    pub file: ClusterConfig,
     /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
     /// clusters have a reason to take less.
     pub log_segment_bytes: u64,
@@ -267,6 +268,20 @@ pub struct NodeConfig {
     /// in its code. Tests of upgrades let a node be of a release that does not exist.
     #[doc(hidden)]
     pub versions: Versions,
+}
+
+impl Deref for NodeConfig {
+    type Target = ClusterConfig;
+
+    fn deref(&self) -> &ClusterConfig {
+        &self.file
+    }
+}
+
+impl DerefMut for NodeConfig {
+    fn deref_mut(&mut self) -> &mut ClusterConfig {
+        &mut self.file
+    }
 }
 
 /// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
@@ -315,6 +330,8 @@ impl Default for ClientConfig {
             require_auth: false,
             client_auth: ClientAuth::Need,
             x509_superusers: Vec::new(),
+            super_digest_file: None,
+            sasl_users_file: None,
         }
     }
 }
@@ -327,6 +344,28 @@ impl Default for ZnodesConfig {
 }
 
 impl NodeEntry {
+    /// A voter that listens for clients without TLS, other nodes and HTTP at these addresses, and has no API.
+    pub fn new(id: NodeId, [client, peer, http]: [String; 3], data_dir: PathBuf) -> NodeEntry {
+        NodeEntry {
+            id,
+            client_addr: Some(client),
+            secure_client_addr: None,
+            peer_addr: peer,
+            http_addr: http,
+            api_addr: None,
+            client_listen: None,
+            secure_client_listen: None,
+            peer_listen: None,
+            data_dir,
+            learner: false,
+        }
+    }
+
+    /// Where it takes locks by HTTP, if it does.
+    pub fn any_api_addr(&self, http: &HttpConfig) -> Option<&str> {
+        self.api_addr.as_deref().or_else(|| http.api.then_some(self.http_addr.as_str()))
+    }
+
     /// Where clients find it: without TLS if it listens so, else with it.
     pub fn any_client_addr(&self) -> &str {
         self.client_addr.as_deref().or(self.secure_client_addr.as_deref()).unwrap_or_default()
@@ -334,10 +373,29 @@ impl NodeEntry {
 }
 
 impl NodeConfig {
+    /// The configuration of the node with this entry.
+    pub(crate) fn of(entry: &NodeEntry, file: ClusterConfig) -> NodeConfig {
+        let listen =
+            |listen: &Option<String>, found: &Option<String>| listen.as_ref().or(found.as_ref()).cloned();
+        NodeConfig {
+            id: entry.id,
+            client_addr: listen(&entry.client_listen, &entry.client_addr),
+            secure_client_addr: listen(&entry.secure_client_listen, &entry.secure_client_addr),
+            peer_addr: entry.peer_listen.as_ref().unwrap_or(&entry.peer_addr).clone(),
+            http_addr: entry.http_addr.clone(),
+            api_addr: entry.api_addr.clone(),
+            data_dir: entry.data_dir.clone(),
+            learner: entry.learner,
+            file,
+            log_segment_bytes: SEGMENT_BYTES,
+            versions: Versions::of_this_release(),
+        }
+    }
+
     /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http` and
     /// `api`.
     pub(crate) fn http_hosts(&self) -> Arc<[String]> {
-        let addresses = self.members.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
+        let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
         self.http.hosts.iter().cloned().chain(of_nodes).collect()
     }
@@ -395,44 +453,13 @@ impl ClusterConfig {
     /// What the node `id` needs to start, or nothing if the file has no such node.
     pub fn node(&self, id: NodeId) -> Option<NodeConfig> {
         let entry = self.nodes.iter().find(|n| n.id == id)?;
-        let mut members = self.nodes.clone();
-        members.sort_by_key(|n| n.id);
-        if self.discovery.is_some() {
-            members.retain(|n| n.id == id);
+        let mut file = self.clone();
+        file.nodes.sort_by_key(|n| n.id);
+        if file.discovery.is_some() {
+            file.nodes.retain(|n| n.id == id);
         }
-        Some(NodeConfig {
-            cluster: self.name.clone(),
-            id,
-            client_addr: entry.client_listen.as_ref().or(entry.client_addr.as_ref()).cloned(),
-            secure_client_addr: entry
-                .secure_client_listen
-                .as_ref()
-                .or(entry.secure_client_addr.as_ref())
-                .cloned(),
-            peer_addr: entry.peer_listen.as_ref().unwrap_or(&entry.peer_addr).clone(),
-            http_addr: entry.http_addr.clone(),
-            api_addr: entry.api_addr.clone(),
-            data_dir: entry.data_dir.clone(),
-            learner: entry.learner,
-            members,
-            session: self.session,
-            raft: self.raft,
-            tls: self.tls.as_ref().map(|files| security::of_node(files, id)),
-            peer: self.peer,
-            client: self.client.clone(),
-            znodes: self.znodes,
-            history: self.history,
-            http: self.http.clone(),
-            audit: self.audit.clone(),
-            backup: self.backup.clone(),
-            upgrade: self.upgrade,
-            autopilot: self.autopilot,
-            discovery: self.discovery.clone(),
-            limits: self.limits,
-            slow_request_ms: self.log.slow_request_ms,
-            log_segment_bytes: SEGMENT_BYTES,
-            versions: Versions::of_this_release(),
-        })
+        file.tls = self.tls.as_ref().map(|files| security::of_node(files, id));
+        Some(NodeConfig::of(entry, file))
     }
 
     /// The client addresses of all nodes, as `--endpoints` takes them.

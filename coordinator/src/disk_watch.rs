@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
@@ -42,7 +41,6 @@ pub struct DiskWatch {
     pub replica: Arc<Replica>,
     /// How a leader has another one lead.
     pub hand_over: HandOver,
-    /// Gauges.
     pub metrics: Arc<Metrics>,
 }
 
@@ -51,25 +49,18 @@ pub struct DiskWatch {
 enum Level {
     #[default]
     Plenty,
-    /// Less than `warn_free_bytes`.
     Low,
     /// Less than `min_free_bytes`, or the log waits for room.
     Short,
 }
 
 impl DiskWatch {
-    /// Runs until `shutdown`.
-    pub async fn run(self, shutdown: Shutdown) {
+    pub async fn run(self) {
         let (mut level, mut unfit_since, mut handed_over) = (Level::default(), None, None);
         let mut looking = Box::pin(look(self.reserve.clone(), self.limits));
         loop {
             // A disk that does not answer does not answer this either.
-            let found = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                found = &mut looking => Some(found),
-                () = time::sleep(LOOK_PATIENCE) => None,
-            };
+            let found = time::timeout(LOOK_PATIENCE, &mut looking).await.ok();
             if found.is_some() {
                 looking = Box::pin(look(self.reserve.clone(), self.limits));
             }
@@ -93,17 +84,9 @@ impl DiskWatch {
                     to = %next,
                     "this leader's disk has no room or does not answer, and another voter's is fit: handing over"
                 );
-                tokio::select! {
-                    biased;
-                    () = shutdown.wait() => return,
-                    _ = self.hand_over.to(next) => {}
-                }
+                self.hand_over.to(next).await;
             }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep_about(EVERY) => {}
-            }
+            time::sleep_about(EVERY).await;
         }
     }
 

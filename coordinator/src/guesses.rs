@@ -9,17 +9,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use rowlock_env::rate::{self, Bucket, PerHost};
 use rowlock_env::time::Instant;
 use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
-
-use crate::rate::{self, Bucket, PerHost};
 
 /// What becomes of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is right, and counts.
     Right,
-    /// It is wrong.
     Wrong,
     /// Its host has been wrong too often; whether it was right is not said.
     TooMany,
@@ -35,10 +33,8 @@ pub(crate) struct Guesses {
 
 impl Default for Guesses {
     fn default() -> Self {
-        Guesses {
-            wrong: PerHost::new(Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND)),
-            proven: Mutex::default(),
-        }
+        let bucket = Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND);
+        Guesses { wrong: PerHost::new(bucket, HOSTS_COUNTED_MAX), proven: Mutex::default() }
     }
 }
 

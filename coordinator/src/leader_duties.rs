@@ -1,122 +1,116 @@
-//! What the leader sees to without being asked: the cluster's id, the end of a restored cluster's grace,
-//! the text in `/zookeeper/config`, the cluster's version, scheduled backups. And what every node does with
-//! id and version: it notes them in its data folder.
+//! What the leader proposes without being asked: one task asks each [`Duty`] in turn.
+//!
+//! A duty decides from the applied state and never waits, so that none holds up another. Work that waits for
+//! other nodes or for a disk (`autopilot/`, `backups.rs`), and the expiry of sessions, have tasks of their
+//! own.
 
 mod backups;
+mod cluster;
 mod founding;
 mod zk_config;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
-use rowlock_env::time;
-use rowlock_proto::{ClusterId, NodeId};
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
 use rowlock_state::command::Command;
-use rowlock_state::{ClusterVersion, upgrade};
-use rowlock_types::metrics::Metrics;
-use rowlock_wal::{Folder, StorageError};
+use rowlock_types::limits::BATCH_MAX_COMMANDS;
 use tokio::sync::mpsc;
 
-use crate::replica::Replica;
-use crate::upgrade::{Upgrades, of_the_cluster};
+use crate::upgrade::of_the_cluster;
 pub use backups::Backups;
-use founding::Founding;
+pub use cluster::ClusterDuty;
 
-/// How often a node looks. What is due is rare, and a proposal that got lost is made again.
-const EVERY: Duration = Duration::from_millis(100);
+/// Something that a leader proposes by itself.
+pub trait Duty: Send {
+    /// Returns the commands that the leader of `term` proposes at `now`. A proposal can get lost, so a later
+    /// call returns again what is still due then.
+    fn due(&mut self, term: u64, now: Instant) -> Due;
 
-/// What the task needs.
+    /// Whether it is asked when the [`LockAlarm`](crate::lock_sweep::LockAlarm) rings.
+    fn hears_alarm(&self) -> bool {
+        false
+    }
+}
+
+/// The commands of a duty, and when it is asked again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Proposed in this order.
+    pub commands: Vec<Command>,
+    /// The next call. `None`: when the leadership changes or the alarm rings.
+    pub next: Option<Instant>,
+}
+
+/// The task of the leader's duties.
 pub struct LeaderDuties {
     /// This node.
     pub me: NodeId,
-    /// The membership.
-    pub raft: Raft,
-    /// Who leads.
+    /// All duties are asked at once when this node begins to lead.
     pub leadership: watch::Receiver<Leadership>,
-    /// The state as it is now.
-    pub replica: Arc<Replica>,
-    /// Where the cluster's id is noted.
-    pub folder: Folder,
-    /// Where commands go.
+    /// Queue of the batcher.
     pub proposals: mpsc::Sender<TermBatch>,
-    /// When the version of the cluster is raised.
-    pub upgrades: Arc<Upgrades>,
-    /// Which version it is.
-    pub metrics: Arc<Metrics>,
+    /// Rung by apply.
+    pub alarm: watch::Receiver<Option<i64>>,
+    /// Asked in this order.
+    pub duties: Vec<Box<dyn Duty>>,
 }
 
 impl LeaderDuties {
-    /// Runs until `shutdown`.
-    ///
-    /// # Errors
-    /// The folder is of another cluster than the state, or the disk fails: the node must stop.
-    pub async fn run(self, shutdown: Shutdown) -> Result<(), StorageError> {
-        let mut leadership = self.leadership.clone();
-        let mut founding = Founding::default();
+    /// Runs until its channels close.
+    pub async fn run(mut self) {
+        let mut view = Leadership::default();
+        let mut next_calls = vec![None; self.duties.len()];
+        let mut is_rung = false;
         loop {
-            let view = *leadership.borrow_and_update();
-            let leads = view.ready && view.leader == Some(self.me);
-            if leads {
-                self.propose_what_is_due(view.term, &mut founding);
+            let (now, seen) = (time::now(), *self.leadership.borrow_and_update());
+            let leads = seen.is_led_by(self.me);
+            if seen != view {
+                view = seen;
+                next_calls.fill(leads.then_some(now));
             }
-            let (known, version) = {
-                let state = self.replica.state.read();
-                (state.cluster(), state.version().clone())
-            };
-            self.metrics.cluster_version.set(version.number.into());
-            self.metrics.node_version.set(self.replica.versions.most.into());
+            // Marked as heard before the state is read: a change in between rings again.
+            is_rung = leads && (is_rung || self.alarm.has_changed());
+            let _ = self.alarm.borrow_and_update();
+            for (duty, next) in self.duties.iter_mut().zip(&mut next_calls) {
+                if next.is_none_or(|at| at > now) && !(is_rung && duty.hears_alarm()) {
+                    continue;
+                }
+                let due = duty.due(view.term, now);
+                *next = due.next;
+                // All duties need room in this queue. The batcher empties it even when the term is over.
+                if propose(&self.proposals, view.term, due.commands).await.is_err() {
+                    return;
+                }
+            }
+            is_rung = false;
+            let next = next_calls.iter().flatten().min().copied();
             tokio::select! {
                 biased;
-                () = shutdown.wait() => return Ok(()),
-                noted = self.note(known, version) => noted?,
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                rung = self.alarm.changed(), if leads => match rung {
+                    Ok(()) => is_rung = true,
+                    Err(_) => return,
+                },
+                () = time::sleep_until(next.unwrap_or(now)), if next.is_some() => {}
             }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return Ok(()),
-                changed = leadership.changed() => if changed.is_err() { return Ok(()) },
-                () = time::sleep_about(EVERY) => {}
-            }
-        }
-    }
-
-    /// Waits while the disk is full.
-    async fn note(&self, known: Option<ClusterId>, version: ClusterVersion) -> Result<(), StorageError> {
-        if let Some(id) = known {
-            self.folder.note_cluster(id).await?;
-        }
-        if version.number > self.noted_version() {
-            tracing::info!(
-                version = version.number,
-                release = version.release,
-                "the cluster has gone over to a version"
-            );
-            self.folder.note_version(version).await?;
-        }
-        Ok(())
-    }
-
-    fn noted_version(&self) -> u16 {
-        self.folder.version().map_or(upgrade::FIRST, |version| version.number)
-    }
-
-    fn propose_what_is_due(&self, term: u64, founding: &mut Founding) {
-        // On the way from one set of voters to another: what is written stands until the new set is in force.
-        let members = facts::settled_members(&self.raft);
-        let state = self.replica.state.read();
-        let config = members.and_then(|(members, version)| zk_config::due(&state, &members, version));
-        let founding = founding.due(&state, term, time::now());
-        drop(state);
-        let raised = self.upgrades.due(term, time::now());
-        let due: Vec<Command> = founding.into_iter().chain(config).chain(raised).collect();
-        if !due.is_empty() {
-            // A full queue: tried again.
-            let proposals = due.into_iter().map(of_the_cluster).collect();
-            let _ = self.proposals.try_send(TermBatch { term, proposals });
         }
     }
 }
+
+async fn propose(
+    queue: &mpsc::Sender<TermBatch>,
+    term: u64,
+    commands: Vec<Command>,
+) -> Result<(), mpsc::error::SendError<TermBatch>> {
+    let mut proposals = commands.into_iter().map(of_the_cluster).peekable();
+    while proposals.peek().is_some() {
+        let proposals = proposals.by_ref().take(BATCH_MAX_COMMANDS).collect();
+        queue.send(TermBatch { term, proposals }).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

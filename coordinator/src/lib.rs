@@ -61,6 +61,8 @@
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
+#![warn(missing_docs)]
+
 pub mod api;
 pub mod apply;
 pub mod audit;
@@ -68,7 +70,6 @@ pub mod autopilot;
 pub mod bootstrap;
 
 pub mod comparison;
-mod complaints;
 pub mod config;
 pub mod delivery;
 mod disk_watch;
@@ -80,7 +81,6 @@ pub mod moment;
 pub mod node;
 pub mod operations;
 pub mod proposer;
-mod rate;
 pub mod reconfig;
 pub mod replica;
 pub mod report;

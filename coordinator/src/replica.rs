@@ -1,7 +1,7 @@
 //! The local replica: the applied state and the watches on it, behind one lock order.
 //!
 //! Invariant: lock order is `state` before `watches`; neither is held across an await. Invariant: events of a
-//! change are in the connections' outboxes before the write lock that made it is released, so whoever reads
+//! change are in the connections' outboxes before the write lock that made it is released, so a reader of
 //! the new state finds the events there (guarantee: event-before-reply).
 
 use std::ops::Deref;

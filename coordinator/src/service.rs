@@ -132,7 +132,7 @@ impl PeerService for Service {
     }
 
     /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which
-    /// it serves nobody; and nothing tells it what is committed.
+    /// it serves no client; and nothing tells it what is committed.
     async fn touches(
         &self,
         from: NodeId,
@@ -193,7 +193,10 @@ impl PeerService for Service {
     }
 
     async fn status(&self) -> Status {
-        self.status.borrow().clone()
+        let status = self.status.borrow().clone();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let silent = self.quorum.silences().iter().map(|silence| (silence.node, ms(silence.lasts))).collect();
+        Status { silent, ..status }
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {

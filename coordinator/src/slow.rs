@@ -7,22 +7,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rowlock_consensus::entry_times::EntryStages;
+use rowlock_env::rate::LogLimiter;
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_types::metrics::Metrics;
 
 use crate::audit::text;
-use crate::complaints::Complaints;
 use crate::trace::TraceParent;
 use crate::way::{Stages, Way};
 
 /// Shared by all that answer clients, and by apply.
 pub struct SlowRequests {
     threshold: Duration,
-    requests: Mutex<Complaints>,
-    entries: Mutex<Complaints>,
+    requests_log: LogLimiter,
+    entries_log: LogLimiter,
     metrics: Arc<Metrics>,
 }
 
@@ -32,7 +31,6 @@ pub(crate) struct Answered<'a> {
     pub op: &'static str,
     /// The lock's or the znode's, if it has one.
     pub path: Option<&'a str>,
-    /// Of a write.
     pub way: Option<&'a Way>,
     pub session: SessionId,
     pub client: SocketAddr,
@@ -44,8 +42,8 @@ pub(crate) struct Answered<'a> {
 impl SlowRequests {
     /// What takes `threshold` is told; `None`: nothing is.
     pub fn new(threshold: Option<Duration>, metrics: Arc<Metrics>) -> SlowRequests {
-        let (requests, entries) = (Mutex::default(), Mutex::default());
-        SlowRequests { threshold: threshold.unwrap_or(Duration::MAX), requests, entries, metrics }
+        let (requests_log, entries_log) = (LogLimiter::default(), LogLimiter::default());
+        SlowRequests { threshold: threshold.unwrap_or(Duration::MAX), requests_log, entries_log, metrics }
     }
 
     /// Whether a request that took so long is to be told of.
@@ -58,7 +56,7 @@ impl SlowRequests {
         let took = request.replied.saturating_since(request.received);
         debug_assert!(self.is_slow(took), "only what is slow is told");
         self.metrics.slow_requests_total.inc();
-        let Some(left_out) = self.requests.lock().may_complain() else { return };
+        let Some(left_out) = self.requests_log.admit() else { return };
         let Answered { op, path, way, session, client, trace, received, replied } = *request;
         let stages = way.map(|way| way.stages(received, replied));
         let of = |part: fn(&Stages) -> Duration| stages.as_ref().map(|stages| ms(part(stages)));
@@ -88,7 +86,7 @@ impl SlowRequests {
         if !entry.known || !self.is_slow(took) {
             return;
         }
-        let Some(left_out) = self.entries.lock().may_complain() else { return };
+        let Some(left_out) = self.entries_log.admit() else { return };
         tracing::warn!(
             entry = entry.index,
             commands,

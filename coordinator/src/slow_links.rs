@@ -7,7 +7,6 @@ use std::time::Duration;
 use rowlock_consensus::config::RaftConfig;
 use rowlock_consensus::peer::PeerPool;
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 
@@ -18,15 +17,13 @@ const EVERY: Duration = Duration::from_secs(1);
 pub struct SlowLinks {
     /// Knows how long the other nodes take to answer.
     pub peers: PeerPool,
-    /// The timers.
     pub raft: RaftConfig,
     /// Told of, and too far away still.
     pub told: BTreeSet<NodeId>,
 }
 
 impl SlowLinks {
-    /// Runs until `shutdown`.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub async fn run(mut self) {
         loop {
             for (node, round_trip) in self.news(self.peers.round_trips()) {
                 let [heartbeat_ms, least, greatest] = RaftConfig::fitting(round_trip);
@@ -39,15 +36,11 @@ impl SlowLinks {
                      heartbeat_ms = {heartbeat_ms}, election_timeout_min_ms = {least}, election_timeout_max_ms = {greatest}"
                 );
             }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep_about(EVERY) => {}
-            }
+            time::sleep_about(EVERY).await;
         }
     }
 
-    /// The nodes that have become too far away. One that is near again by a quarter may be told of anew.
+    /// The nodes that have become too far away. One that is near again by a quarter may be logged again.
     fn news(&mut self, round_trips: Vec<(NodeId, Duration)>) -> Vec<(NodeId, Duration)> {
         let heartbeat = Duration::from_millis(self.raft.heartbeat_ms);
         let is_new = |(node, trip): &(NodeId, Duration)| {
@@ -67,7 +60,8 @@ mod tests {
     #[test]
     fn a_node_is_told_of_once_while_it_is_too_far_away_and_the_timers_named_fit() {
         let identity = rowlock_consensus::peer::Identity { cluster: "c".to_owned(), node: NodeId(1) };
-        let peers = PeerPool::new(identity, rowlock_env::task::TaskGroup::new(Shutdown::new()));
+        let peers =
+            PeerPool::new(identity, rowlock_env::task::TaskGroup::new(rowlock_env::task::Shutdown::new()));
         let raft = RaftConfig { heartbeat_ms: 40, ..RaftConfig::default() };
         let mut links = SlowLinks { peers, raft, told: BTreeSet::new() };
         let mut told = |ms| links.news(vec![(NodeId(2), Duration::from_millis(ms))]).len();

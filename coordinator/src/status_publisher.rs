@@ -4,6 +4,7 @@
 //! (re)gained that contact. When it stops serving, all client connections are closed, and their clients turn
 //! to other nodes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,13 +14,12 @@ use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::memory::Part;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Position;
-use rowlock_types::status::Status;
+use rowlock_types::status::{NotServing, Status};
 use rowlock_wal::Log;
 
 use crate::delivery::outbox::CloseReason;
@@ -33,7 +33,7 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Deadline for asking the leader how far to catch up.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A node whose log waits for room for so long serves nobody, if the others go on.
+/// A node whose log waits for room for so long serves no client, if the others go on.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// A disk that has not finished a write for so long does not answer. Flushes of some seconds are slow, and
 /// the node serves.
@@ -104,6 +104,36 @@ impl Stall {
     }
 }
 
+/// How much is left of the grace of a cluster that was restored. The leader measures it from the beginning of
+/// its term, this node from when it saw that: what it tells is never too little.
+#[derive(Debug, Default)]
+struct Grace {
+    /// In which term it was first seen, and when.
+    since: Option<(u64, Instant)>,
+}
+
+impl Grace {
+    /// Whole seconds, at least 1 until the leader has ended it.
+    fn left(&mut self, grace_ms: u32, term: u64, now: Instant) -> u64 {
+        if grace_ms == 0 {
+            self.since = None;
+            return 0;
+        }
+        let since = match self.since {
+            Some((known, since)) if known == term => since,
+            _ => now,
+        };
+        self.since = Some((term, since));
+        let left = Duration::from_millis(grace_ms.into()).saturating_sub(now.saturating_since(since));
+        left.as_millis().div_ceil(1_000).max(1).try_into().unwrap_or(u64::MAX)
+    }
+}
+
+/// `1,2,3`
+fn ids(nodes: &BTreeSet<NodeId>) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// What the task needs.
 pub struct StatusPublisher {
     /// This node.
@@ -128,9 +158,9 @@ pub struct StatusPublisher {
     pub registry: Arc<Registry>,
     /// The way to the leader.
     pub peers: PeerPool,
-    /// This node is about to stop: it serves nobody any more.
+    /// This node is about to stop: it serves no client any more.
     pub leaving: watch::Receiver<bool>,
-    /// An operator has drained this node: it serves nobody for now.
+    /// An operator has drained this node: it serves no client for now.
     pub drained: watch::Receiver<bool>,
     /// Whether this node takes part.
     pub admission: Admission,
@@ -141,11 +171,12 @@ pub struct StatusPublisher {
 }
 
 impl StatusPublisher {
-    /// Runs until `shutdown`.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    /// Runs until its channels close.
+    pub async fn run(mut self) {
         let mut caught_up = false;
-        let (mut membership, mut outage, mut stuck_since) = (None, Outage::default(), None);
-        let (mut hang, mut stall) = (Hang::default(), Stall::default());
+        let (mut membership, mut outage, mut stuck_since) =
+            ((None, Default::default()), Outage::default(), None);
+        let (mut hang, mut stall, mut grace) = (Hang::default(), Stall::default(), Grace::default());
         loop {
             self.follow_membership(&mut membership);
             let view = *self.leadership.borrow_and_update();
@@ -156,27 +187,56 @@ impl StatusPublisher {
             } else if !caught_up {
                 caught_up = self.catch_up(view).await;
             }
-            let goes = *self.leaving.borrow_and_update() | *self.drained.borrow_and_update();
-            let serving = contact && !is_stuck && caught_up && !goes;
-            self.publish(view, serving);
-            if let Some(lasts) = outage.note(serving || goes, Instant::now()) {
+            self.follow_grace(&mut grace, view.term);
+            let (leaving, drained) = (*self.leaving.borrow_and_update(), *self.drained.borrow_and_update());
+            let why = self.not_serving((leaving, drained), is_stuck, contact, caught_up);
+            self.publish(view, why);
+            if let Some(lasts) = outage.note(why.is_none() || leaving || drained, Instant::now()) {
                 let (seconds, leader) = (lasts.as_secs(), view.leader.map_or(0, |node| node.0));
-                tracing::warn!(
-                    seconds,
-                    leader,
-                    term = view.term,
-                    contact,
-                    "no clients are served; /readyz?verbose says why"
-                );
+                let reason = why.map_or("", NotServing::text);
+                tracing::warn!(seconds, leader, term = view.term, reason, "no clients served");
             }
             tokio::select! {
                 biased;
-                () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 changed = self.leaving.changed() => if changed.is_err() { return },
                 changed = self.drained.changed() => if changed.is_err() { return },
                 () = time::sleep_about(EVERY) => {}
             }
+        }
+    }
+
+    /// The first reason that applies.
+    fn not_serving(
+        &self,
+        (leaving, drained): (bool, bool),
+        is_stuck: bool,
+        contact: bool,
+        caught_up: bool,
+    ) -> Option<NotServing> {
+        let reasons = [
+            (leaving, NotServing::Stops),
+            (drained, NotServing::Drained),
+            (is_stuck && self.metrics.disk_hangs.get() == 1, NotServing::DiskHangs),
+            (is_stuck, NotServing::NoRoom),
+            (!contact, NotServing::NoQuorum),
+            (!caught_up, NotServing::CatchesUp),
+        ];
+        reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
+    }
+
+    fn follow_grace(&self, grace: &mut Grace, term: u64) {
+        let grace_ms = self.replica.state.read().grace_ms();
+        let (left, before) =
+            (grace.left(grace_ms, term, Instant::now()), self.metrics.restore_grace_seconds.get());
+        self.metrics.restore_grace_seconds.set(left);
+        match (before, left) {
+            (0, 1..) => tracing::warn!(
+                seconds = left,
+                "cluster restored: no session is opened until clients of the former cluster have given up"
+            ),
+            (1.., 0) => tracing::info!("grace after restore ended: sessions are opened"),
+            _ => {}
         }
     }
 
@@ -215,12 +275,22 @@ impl StatusPublisher {
     }
 
     /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
-    fn follow_membership(&self, seen: &mut Option<Position>) {
+    fn follow_membership(
+        &self,
+        (seen, members): &mut (Option<Position>, (BTreeSet<NodeId>, BTreeSet<NodeId>)),
+    ) {
         let facts = facts::facts(&self.raft);
         if facts.members_at == *seen {
             return;
         }
         *seen = facts.members_at;
+        let learners: BTreeSet<NodeId> = facts.learners().into_iter().collect();
+        let now = (facts.members.voters.clone(), learners);
+        // A position without a change is that of the second half of a change in two steps.
+        if *members != now {
+            tracing::info!(voters = ids(&now.0), learners = ids(&now.1), "membership");
+            *members = now;
+        }
         self.quorum.follow_members(&facts.members.nodes.keys().copied().collect());
         for (id, member) in facts.members.nodes.iter().filter(|(id, _)| **id != self.me) {
             self.peers.set_address(*id, &member.dial_addr());
@@ -244,8 +314,8 @@ impl StatusPublisher {
         facts::applied_index(&self.raft)
     }
 
-    fn publish(&self, view: Leadership, serving: bool) {
-        let status = self.status(view, serving);
+    fn publish(&self, view: Leadership, why: Option<NotServing>) {
+        let (status, serving) = (self.status(view, why), why.is_none());
         self.gauge(&status);
         self.replica.rounds.fetch_add(1, Ordering::Relaxed);
         let before = self.publish.borrow().clone();
@@ -258,41 +328,42 @@ impl StatusPublisher {
                 self.registry.close_all(CloseReason::Leaving);
             } else {
                 rare::taken(Rare::StoppedServing);
-                let why = match self.metrics.disk_hangs.get() {
-                    1 => "the disk does not answer",
-                    _ => "no contact to a quorum, or no room on the disk",
-                };
-                tracing::warn!(why, "closing all client connections");
+                let reason = why.map_or("", NotServing::text);
+                tracing::warn!(reason, "stopped serving clients: closing their connections");
                 self.registry.close_all(CloseReason::NotServing);
             }
         }
         if !before.serving && serving {
             self.registry.close_read_only();
-            tracing::info!(role = ?status.role, term = status.term, "serving clients");
+            let grace_seconds = self.metrics.restore_grace_seconds.get();
+            let role = status.role.as_str();
+            tracing::info!(role, term = status.term, grace_seconds, "serving clients");
         }
         if let Some(leader) = status.leader {
             self.metrics.leaderships_total.begins(self.me, leader, status.term);
         }
         if before.role != status.role || before.leader != status.leader {
             self.metrics.leader_changes_total.add(u64::from(before.leader != status.leader));
-            let leader = status.leader.map_or(0, |node| node.0);
+            let (leader, role) = (status.leader.map_or(0, |node| node.0), status.role.as_str());
             // While there is none, every election that fails would be a line.
             if before.leader != status.leader || status.leader.is_some() {
-                tracing::info!(role = ?status.role, term = status.term, leader, "role");
+                tracing::info!(role, term = status.term, leader, "role changed");
             } else {
-                tracing::debug!(role = ?status.role, term = status.term, leader, "role");
+                tracing::debug!(role, term = status.term, leader, "role changed");
             }
         }
     }
 
-    fn status(&self, view: Leadership, serving: bool) -> Status {
+    fn status(&self, view: Leadership, why: Option<NotServing>) -> Status {
         let raft = facts::facts(&self.raft);
         Status {
             node: self.me,
             role: raft.role,
             term: view.term,
             leader: view.leader,
-            serving,
+            leaderless_since_ms: self.leaderless_since_ms(view),
+            serving: why.is_none(),
+            not_serving: why,
             applied_index: raft.applied_index,
             committed_index: raft.committed_index,
             last_log_index: raft.last_index.unwrap_or(0),
@@ -301,8 +372,19 @@ impl StatusPublisher {
             voters: raft.members.voters.iter().copied().collect(),
             learners: raft.learners(),
             replicated: raft.replicated,
+            silent: Vec::new(),
             waits_for: self.admission.waits_for(),
         }
+    }
+
+    /// From the last contact to a quorum on, which is earlier than the moment in which the loss is noticed.
+    fn leaderless_since_ms(&self, view: Leadership) -> Option<i64> {
+        if view.leader.is_some() && self.contact.within(self.contact_max) {
+            return None;
+        }
+        let known = self.publish.borrow().leaderless_since_ms;
+        let age = self.contact.age().unwrap_or_default().as_millis();
+        Some(known.unwrap_or_else(|| time::wall_ms() - i64::try_from(age).unwrap_or(0)))
     }
 
     fn gauge(&self, status: &Status) {
@@ -359,6 +441,18 @@ impl StatusPublisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_grace_is_told_in_whole_seconds_until_it_is_ended_and_begins_anew_with_each_leader() {
+        let (mut grace, begin) = (Grace::default(), Instant::now());
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert_eq!(grace.left(0, 1, at(0)), 0);
+        assert_eq!(grace.left(40_000, 1, at(0)), 40);
+        assert_eq!(grace.left(40_000, 1, at(12_500)), 28);
+        assert_eq!(grace.left(40_000, 1, at(60_000)), 1, "the leader has not ended it");
+        assert_eq!(grace.left(40_000, 2, at(60_000)), 40, "another leader");
+        assert_eq!(grace.left(0, 2, at(61_000)), 0);
+    }
 
     #[test]
     fn a_disk_hangs_when_one_write_does_not_end_and_its_node_is_left_behind_when_others_commit() {

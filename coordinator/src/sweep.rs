@@ -1,112 +1,101 @@
 //! The leader's sweep: proposes the removal of containers that have lost their last child and of TTL znodes
-//! whose time is over, and warns of quotas that are exceeded. Applying the command looks again, so a znode
+//! that have expired, and warns of quotas that are exceeded. Applying the command checks again, so a znode
 //! that has got a child meanwhile stays.
 //!
-//! Must never hold the state's lock while it looks: there may be millions of znodes to look at.
+//! Must never hold the state's lock while it searches: there may be millions of znodes. A thread searches a
+//! frozen state.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::batching::TermBatch;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use rowlock_consensus::log_clock::LogClock;
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
-use rowlock_env::{time, worker};
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_env::time::Instant;
+use rowlock_env::worker;
 use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::command::Command;
 use rowlock_state::quota::Quota;
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
-use tokio::sync::mpsc;
 
+use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// What the task needs.
+/// How often the sweep asks for the result of its thread.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+
+/// Finds znodes to remove, in each term at once and then at intervals.
 pub struct Sweep {
-    /// This node.
-    pub me: NodeId,
-    /// Who leads.
-    pub leadership: watch::Receiver<Leadership>,
-    /// Where the znodes are.
-    pub replica: Arc<Replica>,
-    /// Where the commands go.
-    pub batcher: mpsc::Sender<TermBatch>,
-    /// By which time is over.
-    pub clock: Arc<LogClock>,
-    /// Pause between two sweeps; ZooKeeper's `znode.container.checkIntervalMs`.
-    pub every: Duration,
+    replica: Arc<Replica>,
+    clock: Arc<LogClock>,
+    every: Duration,
+    term: u64,
+    /// The next search; not before its proposals are out.
+    next: Option<Instant>,
+    search: Option<BoxFuture<'static, Swept>>,
+    /// Found and not proposed yet.
+    paths: Vec<String>,
 }
 
-/// What a sweep has found.
+/// Result of a search.
 #[derive(Default)]
-struct Found {
+struct Swept {
     /// Paths of znodes to be removed.
-    due: Vec<String>,
+    paths: Vec<String>,
     /// The first of the exceeded quotas.
     exceeded: Vec<Quota>,
-    /// All of them.
     exceeded_count: usize,
 }
 
 impl Sweep {
-    /// Runs until `shutdown`.
-    pub async fn run(self, shutdown: Shutdown) {
-        let mut leadership = self.leadership.clone();
-        let mut swept_term = None;
-        let mut next = time::now() + self.every;
-        loop {
-            let view = *leadership.borrow_and_update();
-            let leads = view.ready && view.leader == Some(self.me);
-            let is_time = time::now() >= next;
-            // A new leader sweeps at once, so that a change of leaders never makes a pause longer.
-            if leads && (is_time || swept_term != Some(view.term)) {
-                self.sweep(view.term).await;
-                swept_term = Some(view.term);
-            }
-            if is_time {
-                next = time::now() + self.every;
-            }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                changed = leadership.changed() => if changed.is_err() { return },
-                () = time::sleep_until(next) => {}
-            }
-        }
+    /// Expires znodes by the `clock` of the log. `every`: ZooKeeper's `znode.container.checkIntervalMs`.
+    pub fn new(replica: Arc<Replica>, clock: Arc<LogClock>, every: Duration) -> Sweep {
+        Sweep { replica, clock, every, term: 0, next: None, search: None, paths: Vec::new() }
     }
 
-    async fn sweep(&self, term: u64) {
-        let found = self.look().await;
-        if !found.due.is_empty() {
-            tracing::debug!(znodes = found.due.len(), "removing containers and TTL znodes");
-        }
-        warn(&found);
-        for some in found.due.chunks(BATCH_MAX_COMMANDS) {
-            let proposals = some.iter().map(|path| removal(path.clone())).collect();
-            // Waiting here is the sweep's pace; the folder empties its queue even when the term is over.
-            if self.batcher.send(TermBatch { term, proposals }).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    async fn look(&self) -> Found {
+    /// `None`: there is nothing to search.
+    fn begin_search(&self) -> Option<BoxFuture<'static, Swept>> {
         let frozen = {
             let machine = self.replica.state.read();
             if machine.containers_and_ttl().next().is_none() && !machine.may_have_quotas() {
-                return Found::default();
+                return None;
             }
             machine.freeze()
         };
         let now_ms = self.clock.now_ms();
-        worker::run_blocking("sweep", move || look_at(frozen.machine(), now_ms)).await
+        Some(worker::run_blocking("sweep", move || search(frozen.machine(), now_ms)).boxed())
     }
 }
 
-fn look_at(machine: &Machine, now_ms: i64) -> Found {
-    let due = machine.reap_due(now_ms).take(SWEEP_MAX_ZNODES).map(str::to_owned).collect();
-    let mut found = Found { due, ..Found::default() };
+impl Duty for Sweep {
+    fn due(&mut self, term: u64, now: Instant) -> Due {
+        if self.term != term {
+            // A new leader sweeps at once, so that a change of leaders never makes a pause longer.
+            (self.term, self.next, self.search, self.paths) = (term, None, None, Vec::new());
+        }
+        if self.search.is_none() && self.paths.is_empty() && self.next.is_none_or(|at| at <= now) {
+            self.next = Some(now + self.every);
+            self.search = self.begin_search();
+        }
+        if let Some(found) = self.search.as_mut().and_then(|search| search.now_or_never()) {
+            warn(&found);
+            (self.search, self.paths) = (None, found.paths);
+        }
+        // One batch at a time: the other duties have their turn in between.
+        let count = self.paths.len().min(BATCH_MAX_COMMANDS);
+        let commands = self.paths.drain(..count).map(|path| Command::Reap { path }).collect();
+        let next = match &self.search {
+            Some(_) => Some(now + POLL_EVERY),
+            None if self.paths.is_empty() => self.next,
+            None => Some(now),
+        };
+        Due { commands, next }
+    }
+}
+
+fn search(machine: &Machine, now_ms: i64) -> Swept {
+    let paths = machine.reap_due(now_ms).take(SWEEP_MAX_ZNODES).map(str::to_owned).collect();
+    let mut found = Swept { paths, ..Swept::default() };
     for quota in machine.quotas().filter(Quota::is_exceeded) {
         found.exceeded_count += 1;
         if found.exceeded.len() < SWEEP_MAX_QUOTA_WARNINGS {
@@ -116,22 +105,22 @@ fn look_at(machine: &Machine, now_ms: i64) -> Found {
     found
 }
 
-fn warn(found: &Found) {
+fn warn(found: &Swept) {
+    if !found.paths.is_empty() {
+        tracing::debug!(znodes = found.paths.len(), "removing containers and TTL znodes");
+    }
     for Quota { path, limits, usage } in &found.exceeded {
-        tracing::warn!(%path, ?usage, ?limits, "a quota is exceeded: delete znodes there, or raise it with setquota");
+        tracing::warn!(
+            path,
+            znodes = usage.count,
+            bytes = usage.bytes,
+            znodes_max = limits.count_hard.or(limits.count),
+            bytes_max = limits.bytes_hard.or(limits.bytes),
+            "quota exceeded: delete znodes there, or raise it with setquota"
+        );
     }
     if found.exceeded_count > found.exceeded.len() {
         tracing::warn!(quotas = found.exceeded_count, "more quotas are exceeded; listquota shows each");
-    }
-}
-
-fn removal(path: String) -> Proposal {
-    Proposal {
-        origin: Origin::default(),
-        session: SessionId::NONE,
-        attachment: Attachment::default(),
-        identities: Default::default(),
-        command: Command::Reap { path },
     }
 }
 

@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::moment;
 use crate::report::question::Scope;
-pub use keeper::{Look, TokenKeeper};
+pub use keeper::{TokenKeeper, open};
 
 /// Programs that look for secrets in files and logs know ours by it.
 const PREFIX: &str = "rowlock_";

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-/// The header.
 pub(crate) const HEADER: &str = "traceparent";
 /// Bytes of `00-<trace id>-<parent id>-<flags>`.
 const SIZE: usize = 55;

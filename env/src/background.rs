@@ -22,7 +22,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the thread.
+    /// Starts the thread and its runtime.
     ///
     /// # Errors
     /// The system refuses a thread, or the means to wait for sockets.

@@ -42,7 +42,6 @@ pub enum Work {
     HttpRequest,
     /// Bytes of JSON and of other answers by HTTP encoded.
     EncodedByte,
-    /// TLS handshakes begun.
     Handshake,
     /// Passwords and digests checked.
     Hash,

@@ -3,7 +3,7 @@
 //! A sleeping processor takes tens of microseconds to wake up, more on a virtual machine, and a commit waits
 //! for several wake-ups. So a node polls its sockets while that pays, and yields the processor after each
 //! look. As in KVM's halt polling (Documentation/virt/kvm/halt-polling.rst), polling pays while waits are
-//! short: the time polled in vain never exceeds the waits that polling has, or would have, covered.
+//! short: the time polled without success never exceeds the waits that polling has, or would have, covered.
 
 #![allow(clippy::disallowed_methods)] // a simulated world has no sleep to avoid
 
@@ -17,7 +17,8 @@ use crate::world;
 /// A turn of the runtime that takes less only checked the sockets.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// Earlier waits pay for at most this many waits in vain: then polling ends when work becomes rare again.
+/// Earlier waits pay for at most this many unsuccessful waits: then polling ends when work becomes rare
+/// again.
 const IN_VAIN_MAX: u32 = 4;
 
 /// Clones watch the same work.
@@ -33,7 +34,7 @@ struct Moments {
     /// When work last came.
     last: Option<Instant>,
     /// The recent value of polling, done or not: the sum of the waits for work that came within the window,
-    /// minus one window for each wait that was in vain.
+    /// minus one window for each unsuccessful wait.
     saved: Duration,
     /// Awake until then. None: the runtime may sleep.
     until: Option<Instant>,
@@ -49,7 +50,7 @@ impl Moments {
                 false => self.saved.saturating_sub(window),
             };
         }
-        // Should it be in vain, what was saved pays for it.
+        // If it is unsuccessful, what was saved pays for it.
         self.saved >= window && self.until.replace(now + window).is_none()
     }
 

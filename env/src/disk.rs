@@ -81,7 +81,6 @@ fn parent(path: &Path) -> Option<&Path> {
 }
 
 impl Dir {
-    /// An existing directory.
     pub fn open(path: &Path) -> io::Result<Dir> {
         let disk = world::current().map(|world| world.disk());
         let is_dir = match &disk {
@@ -150,7 +149,6 @@ impl Dir {
         Ok(true)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -333,7 +331,6 @@ impl File {
         }
     }
 
-    /// There are none.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }

@@ -7,6 +7,7 @@
 //! Invariant: no type of tokio's or std's IO, time or task modules appears in a signature of another crate.
 
 pub mod background;
+pub mod backoff;
 pub mod busy;
 pub mod busy_poll;
 pub mod disk;
@@ -14,6 +15,8 @@ pub mod mutant;
 pub mod net;
 pub mod process;
 pub mod rare;
+pub mod rate;
+pub mod reload;
 mod resolve;
 pub mod rng;
 pub mod sync;

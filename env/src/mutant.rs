@@ -14,17 +14,15 @@ use std::str::FromStr;
 /// it takes to come into the open.
 macro_rules! mutants {
     ($($(#[doc = $what:literal])+ $variant:ident = $name:literal, by [$($promise:literal),+], when $when:literal;)+) => {
-        /// A mistake.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Mutant {
             $($(#[doc = $what])+ $variant,)+
         }
 
         impl Mutant {
-            /// All of them.
             pub const ALL: &[Mutant] = &[$(Mutant::$variant,)+];
 
-            /// As it is written on the command line.
+            /// The name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Mutant::$variant => $name,)+

@@ -77,7 +77,7 @@ impl Drop for Writing {
 }
 
 impl Stream {
-    /// Connects to `host:port` within `timeout` altogether: the name is looked for anew, and each address
+    /// Connects to `host:port` within `timeout` altogether: the name is resolved again, and each address
     /// that it has is tried, in random order.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
         if let Some(world) = world::current() {
@@ -123,7 +123,6 @@ impl Stream {
         }
     }
 
-    /// The other side.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
@@ -332,7 +331,6 @@ const LISTEN_BACKLOG: u32 = 4_096;
 /// System calls of an accepted connection, until it is registered and closed again.
 const ACCEPT_CALLS: u64 = 5;
 
-/// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
     inner: ListenerIn,
@@ -371,7 +369,6 @@ impl Listener {
         Ok((stream, peer))
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }

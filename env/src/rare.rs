@@ -18,10 +18,9 @@ macro_rules! rare {
         }
 
         impl Rare {
-            /// All of them.
             pub const ALL: &[Rare] = &[$(Rare::$variant,)+];
 
-            /// As it is written in reports.
+            /// The name in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Rare::$variant => $name,)+
@@ -57,7 +56,7 @@ rare! {
     SegmentReused = "segment-reused";
     /// A damaged snapshot is put aside.
     SnapshotPutAside = "snapshot-put-aside";
-    /// Entries are removed from the log in favour of another leader's.
+    /// Entries are removed from the log in favor of another leader's.
     LogTruncated = "log-truncated";
     /// Entries wait for a flush that no quorum needs.
     LazyFlush = "lazy-flush";

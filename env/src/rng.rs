@@ -6,7 +6,6 @@ use rand::RngExt;
 
 use crate::world;
 
-/// 64 random bits.
 pub fn u64() -> u64 {
     let mut bytes = [0; 8];
     fill(&mut bytes);

@@ -19,7 +19,6 @@ use crate::world::{self, TaskId, World};
 /// Why a task gave no result.
 #[derive(Debug)]
 pub enum JoinError {
-    /// It was aborted.
     Aborted,
     /// It panicked: a bug.
     Panicked(String),
@@ -87,7 +86,6 @@ impl<T> Task<T> {
         }
     }
 
-    /// It has ended.
     pub fn is_finished(&self) -> bool {
         match &self.inner {
             TaskIn::Reality(handle) => handle.is_finished(),
@@ -223,12 +221,10 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// Not triggered.
     pub fn new() -> Self {
         Shutdown { sender: watch::channel(false).0 }
     }
 
-    /// Triggers it. Idempotent.
     pub fn trigger(&self) {
         self.sender.send_if_modified(|said| !std::mem::replace(said, true));
     }
@@ -282,6 +278,22 @@ impl TaskGroup {
             tasks.prune_at = (tasks.running.len() * 2).max(PRUNE_AT);
         }
         tasks.running.push((name, spawn(name, future)));
+    }
+
+    /// Starts a task of the group that is dropped at an await when the group stops.
+    pub fn spawn_until_shutdown(
+        &self,
+        name: &'static str,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let shutdown = self.shutdown.clone();
+        self.spawn(name, async move {
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => {}
+                () = future => {}
+            }
+        });
     }
 
     /// Triggers the shutdown, waits for all tasks, aborts those that do not end in time.

@@ -55,7 +55,6 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The monotonic clock.
 pub fn now() -> Instant {
     if let Some(world) = world::current() {
         return Instant(world.now_ns());
@@ -75,7 +74,6 @@ pub fn wall_ms() -> i64 {
 }
 
 impl Instant {
-    /// The monotonic clock.
     pub fn now() -> Self {
         now()
     }
@@ -117,7 +115,7 @@ impl From<Instant> for tokio::time::Instant {
     }
 }
 
-/// As far ahead of now as it is there.
+/// Converts a deadline of another clock: equally far ahead of this clock's now.
 impl From<std::time::Instant> for Instant {
     fn from(at: std::time::Instant) -> Self {
         let std_now = tokio::time::Instant::now().into_std();
@@ -211,7 +209,6 @@ impl Future for Sleep {
     }
 }
 
-/// Waits. Cancel safe.
 pub fn sleep(d: Duration) -> Sleep {
     match world::current() {
         Some(world) => {
@@ -269,10 +266,15 @@ impl Instant {
     }
 }
 
+/// The moment in `d`, or earlier by up to 25 ms, so that many sleeps end at once.
+pub fn about(d: Duration) -> Instant {
+    let now = now();
+    (now + d).beat_before(now)
+}
+
 /// Waits for `d`, or less by up to 25 ms, so that many such sleeps end at once. Cancel safe.
 pub fn sleep_about(d: Duration) -> Sleep {
-    let now = now();
-    sleep_until((now + d).beat_before(now))
+    sleep_until(about(d))
 }
 
 /// Waits until `deadline`, or longer by up to 25 ms, so that many such sleeps end at once. Cancel safe.

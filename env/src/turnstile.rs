@@ -4,7 +4,7 @@
 //! The runtime polls ready tasks in the order in which they became ready. A *lap* is a walk through all that
 //! are ready. Each [`Class`] of clients' tasks has [`TURN_MAX`] of accounted work ([`busy`]) per lap; a task
 //! that comes when its class has used that up stands in line, and is not polled before its turn in a later
-//! lap. A task whose turn takes more than [`LIGHT_MAX`] is heavy from then on, until one of its turns takes
+//! lap. A task is heavy after a turn of more than [`LIGHT_MAX`], until one of its turns takes
 //! less: sixty connections that flood a node share one long turn per lap, and a quiet one passes them.
 //!
 //! Invariant: a task in line is granted a turn, in the order of its line, or leaves the line when it is
@@ -31,7 +31,6 @@ pub const LIGHT_MAX: Duration = Duration::from_micros(50);
 pub enum Class {
     /// Connections of operators: probes, metrics.
     Operator,
-    /// All other clients.
     Client,
     /// Of either, those with long turns.
     Heavy,
@@ -108,7 +107,7 @@ pin_project_lite::pin_project! {
     struct Turns<F> {
         #[pin]
         future: F,
-        // By itself, so that a task stays as small as it is: most wait, and there are many.
+        // By itself, so that tasks stay small: most wait, and there are many.
         pass: Box<Pass>,
     }
 }
@@ -132,7 +131,6 @@ struct Turn<'a> {
     pass: &'a mut Pass,
     class: Class,
     was_called: bool,
-    /// Accounted before it.
     before: Duration,
 }
 

@@ -51,7 +51,6 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// Takes everything.
     fn take(&mut self, batch: &mut Vec<J>) {
         std::mem::swap(batch, &mut self.jobs);
         self.is_urgent = false;

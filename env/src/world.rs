@@ -49,7 +49,6 @@ pub trait World: Send + Sync {
     fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId;
     /// Forgets a timer that has not rung; one that has is fine.
     fn cancel_timer(&self, timer: TimerId);
-    /// Starts a task.
     fn spawn(&self, name: &'static str, future: Boxed<()>) -> TaskId;
     /// Drops a task that has not ended; one that has is fine. A task that aborts itself is dropped when it
     /// next waits.
@@ -60,15 +59,12 @@ pub trait World: Send + Sync {
     fn blocking_work(&self, name: &str) -> Boxed<()>;
     /// Connects to `host:port` within `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>>;
-    /// Listens on `host:port`.
     fn listen(&self, addr: &str) -> io::Result<Arc<dyn Port>>;
-    /// The file systems.
     fn disk(&self) -> Arc<dyn Disk>;
 }
 
 /// One end of a connection.
 pub trait Conduit: Debug + Send + Sync {
-    /// The other side.
     fn peer_addr(&self) -> SocketAddr;
     /// Reads what is there; `Ok(0)` at the end of the stream. Remembers the waker of the last call only.
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
@@ -86,9 +82,7 @@ pub trait Conduit: Debug + Send + Sync {
 
 /// A listening socket. Dropping the last handle frees the address.
 pub trait Port: Debug + Send + Sync {
-    /// Where it listens.
     fn local_addr(&self) -> SocketAddr;
-    /// The next connection.
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<dyn Conduit>>>;
 }
 
@@ -112,11 +106,9 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> bool;
     /// One directory; its parent is there.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Opens a file.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file; an existing target is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory with everything in it.
     fn remove_all(&self, path: &Path) -> io::Result<()>;
@@ -133,7 +125,7 @@ pub trait Disk: Send + Sync {
 
 /// An open file. It stays usable after its name is gone.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Bytes in it.
+    /// Returns the length in bytes.
     fn size(&self) -> io::Result<u64>;
     /// Cuts it, or extends it with zeroes.
     fn set_len(&self, len: u64) -> io::Result<()>;
@@ -141,7 +133,6 @@ pub trait DiskFile: Debug + Send + Sync {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Reads; fewer bytes than asked for at its end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes all.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;

@@ -1,5 +1,6 @@
-//! The largest legal requests of every kind, in their wire form. Tests send them to the replicated state,
-//! where they count steps and bytes, and to a cluster of real processes, which must keep its leader.
+//! What tests of the wire protocol share; nothing that ships links it. A client in raw frames ([`raw`], over
+//! [`wire`]), and the largest legal requests of every kind: tests send them to the replicated state, where
+//! they count steps and bytes, and to a cluster of real processes, which must keep its leader.
 //!
 //! [`LOGGED`] go through the log; [`LOCAL`] are answered by the node that receives them. Must never know what
 //! the server does with a request: only how large it may be, and what must be requested before it.
@@ -7,6 +8,8 @@
 mod local;
 mod logged;
 mod make;
+pub mod raw;
+pub mod wire;
 
 pub use local::LOCAL;
 pub use logged::LOGGED;
@@ -34,7 +37,6 @@ pub struct At<'a> {
 
 /// One kind of request that may be large.
 pub struct Kind {
-    /// For people.
     pub name: &'static str,
     /// What comes before it, below this znode. All of it succeeds.
     pub prepare: fn(&str) -> Vec<Request>,
@@ -62,14 +64,12 @@ impl Kind {
 /// Identities that a client has proven: their number, and the bytes of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identities {
-    /// How many.
     pub count: usize,
     /// Bytes of each, about.
     pub bytes: usize,
 }
 
 impl Identities {
-    /// None.
     pub const NONE: Identities = Identities { count: 0, bytes: 0 };
 
     /// Users, as many as these, which `digest` stands for.

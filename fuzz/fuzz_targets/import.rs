@@ -1,4 +1,4 @@
-//! A snapshot file of Apache ZooKeeper, as `rowlock import` reads it: the file as it is, and again with a
+//! A snapshot file of Apache ZooKeeper, as `rowlock import` reads it: the unchanged file, and again with a
 //! corrected checksum, so that the code after the checksum is reached. Then the plan of its import.
 //!
 //! Nothing may panic or take more memory than the file's size justifies, whatever its lengths and counts say.

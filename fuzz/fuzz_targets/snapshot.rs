@@ -12,7 +12,6 @@ use rowlock_fuzz::within_worth;
 use rowlock_state::{Machine, SnapshotError};
 use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 
-/// What is read.
 const VERSION: u16 = 1;
 /// Of `Record::End`, among the records.
 const END: u8 = 4;

@@ -20,7 +20,6 @@ use rowlock_proto::{
 const TIMES: u64 = 100;
 /// Names in a long list of children.
 const CHILDREN: usize = 1_000;
-/// What znodes hold.
 const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
 const LOCK: &str = "/locks/bench-own-17";
 const PREFIX: &str = "_c_0b6cfd19-3e5f-4c81-9c4e-6f1f0a35e0d2-lock-";

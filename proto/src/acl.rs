@@ -16,30 +16,30 @@ pub struct Id {
 /// What an identity may do to one znode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Acl {
-    /// Bits of [`perms`].
+    /// Permissions granted: bits of [`perms`].
     pub perms: i32,
     /// Whom the bits are for.
     pub id: Id,
 }
 
-/// Permission bits.
+/// Bits of an entry's permissions, as ZooKeeper numbers them.
 pub mod perms {
-    /// getData, getChildren, exists.
+    /// Allows getData, getChildren, exists, and receiving events.
     pub const READ: i32 = 1;
-    /// setData.
+    /// Allows setData on the znode.
     pub const WRITE: i32 = 2;
-    /// create children.
+    /// Allows the creation of children.
     pub const CREATE: i32 = 4;
-    /// delete children.
+    /// Allows the deletion of children.
     pub const DELETE: i32 = 8;
-    /// setACL.
+    /// Allows setACL, and getACL with digests.
     pub const ADMIN: i32 = 16;
-    /// All of them.
+    /// All five permissions together.
     pub const ALL: i32 = 31;
 }
 
 impl Id {
-    /// `world:anyone`.
+    /// The entry `world:anyone` with all permissions.
     pub fn anyone() -> Self {
         Id { scheme: "world".to_owned(), id: "anyone".to_owned() }
     }

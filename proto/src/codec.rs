@@ -25,13 +25,13 @@ pub enum DecodeError {
     /// A length or count below -1 (which is null).
     #[error("negative length {length}")]
     NegativeLength {
-        /// As it came.
+        /// The announced length, in bytes.
         length: i32,
     },
     /// A count of elements that the rest of the frame cannot hold.
     #[error("{count} elements announced, {left} bytes left")]
     CountBeyondFrame {
-        /// Announced elements.
+        /// Number of announced elements.
         count: usize,
         /// What the frame still has.
         left: usize,
@@ -47,36 +47,34 @@ pub enum DecodeError {
     /// An operation that may not stand in this kind of multi, or is unknown.
     #[error("operation {op_type} cannot be part of this multi")]
     BadMultiOp {
-        /// Its number.
+        /// The operation's number as received.
         op_type: i32,
     },
     /// An event type that servers do not send.
     #[error("unknown event type {event_type}")]
     UnknownEvent {
-        /// Its number.
+        /// The event type's number as received.
         event_type: i32,
     },
     /// A number that stands for none of a field's meanings.
     #[error("no meaning has the number {number}")]
     UnknownVariant {
-        /// As it came.
+        /// The number as received.
         number: i32,
     },
     /// The record ends before its frame.
     #[error("{left} bytes behind the record")]
     TrailingBytes {
-        /// How many.
+        /// Bytes left after the record.
         left: usize,
     },
 }
 
-/// Result of decoding.
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
 /// Reads primitives off the front of a frame. Buffers and some strings are slices of the frame, the other
 /// strings are copied.
 pub(crate) struct Reader<'a> {
-    /// Not read yet.
     rest: &'a [u8],
     frame: &'a Bytes,
 }

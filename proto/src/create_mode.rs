@@ -3,19 +3,19 @@
 /// Kind of a znode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreateMode {
-    /// 0.
+    /// Flag 0: lives until it is deleted.
     Persistent,
-    /// 1.
+    /// Flag 1: ends with its session.
     Ephemeral,
-    /// 2.
+    /// Flag 2: persistent, ten digits appended to the name.
     PersistentSequential,
-    /// 3.
+    /// Flag 3: ephemeral, ten digits appended to the name.
     EphemeralSequential,
-    /// 4.
+    /// Flag 4: removed once its last child is gone.
     Container,
-    /// 5.
+    /// Flag 5: removed after its time to live without children and changes.
     PersistentWithTtl,
-    /// 6.
+    /// Flag 6: as flag 5, ten digits appended to the name.
     PersistentSequentialWithTtl,
 }
 

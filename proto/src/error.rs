@@ -31,7 +31,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The server failed.
+    /// An error inside the server.
     SystemError = -1, "system error";
     /// An operation of a multi behind the one that failed.
     RuntimeInconsistency = -2, "not run: an earlier operation failed";
@@ -47,7 +47,7 @@ codes! {
     OperationTimeout = -7, "operation timeout";
     /// Bad path, flags or argument.
     BadArguments = -8, "bad arguments";
-    /// No such session.
+    /// No session has this id.
     UnknownSession = -12, "unknown session";
     /// The new configuration has no quorum.
     NewConfigNoQuorum = -13, "new configuration has no quorum";
@@ -67,11 +67,11 @@ codes! {
     NotEmpty = -111, "znode has children";
     /// The session has ended.
     SessionExpired = -112, "session expired";
-    /// Bad callback.
+    /// An invalid callback was specified.
     InvalidCallback = -113, "invalid callback";
     /// The ACL is not well formed.
     InvalidAcl = -114, "invalid ACL";
-    /// Authentication failed.
+    /// The credential was refused, or its scheme is not supported.
     AuthFailed = -115, "authentication failed";
     /// The session is attached to another connection.
     SessionMoved = -118, "session moved to another connection";
@@ -85,11 +85,11 @@ codes! {
     RequestTimeout = -122, "request timeout";
     /// Reconfiguration is switched off.
     ReconfigDisabled = -123, "reconfiguration is disabled";
-    /// SASL is required.
+    /// The server demands authentication before any other request.
     SessionClosedRequireSaslAuth = -124, "session closed: authentication required";
     /// A quota, the bound of a lock's queue or the leader's memory limit would be exceeded.
     QuotaExceeded = -125, "no room: a quota, a lock's queue, what one session may have, the memory limit of the servers or a majority of their disks is full";
-    /// Too many requests.
+    /// Too many requests at once: nothing was done, retry later.
     ThrottledOp = -127, "throttled";
 }
 

@@ -7,13 +7,13 @@ use crate::ids::Zxid;
 pub enum EventType {
     /// Made by clients when their session's state changes.
     None,
-    /// 1.
+    /// Number 1: the znode was created.
     NodeCreated,
-    /// 2.
+    /// Number 2: the znode was deleted.
     NodeDeleted,
-    /// 3.
+    /// Number 3: the znode's data was set.
     NodeDataChanged,
-    /// 4.
+    /// Number 4: a child was created or deleted.
     NodeChildrenChanged,
 }
 
@@ -49,7 +49,7 @@ impl EventType {
 pub struct WatchedEvent {
     /// Zxid of the change (3.9 dialect); -1 from servers before 3.9.
     pub zxid: Zxid,
-    /// What happened.
+    /// The kind of change.
     pub event_type: EventType,
     /// Always 3 (SyncConnected) from servers.
     pub state: i32,

@@ -17,18 +17,18 @@ const RESERVE_STEP_BYTES: usize = 64 * 1024;
 /// A length that no frame may have. The stream is of no use behind it: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Below zero.
+    /// The announced length is negative.
     #[error("frame of negative length {length}")]
     NegativeLength {
-        /// As it came.
+        /// The announced length, in bytes.
         length: i32,
     },
-    /// Above the limit.
+    /// The announced length exceeds the limit.
     #[error("frame of {length} bytes, {max} allowed")]
     TooLong {
-        /// As it came.
+        /// The announced length, in bytes.
         length: usize,
-        /// The limit.
+        /// The largest length allowed, in bytes.
         max: usize,
     },
 }

@@ -74,11 +74,6 @@ impl SessionId {
     pub const NONE: SessionId = SessionId(0);
 }
 
-impl FencingToken {
-    /// The HTTP header in which a token travels to a resource that refuses stale ones, in decimal digits.
-    pub const HEADER: &'static str = "Fencing-Token";
-}
-
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 

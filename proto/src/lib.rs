@@ -10,6 +10,8 @@
 //! surrogates; such a frame is refused ([`DecodeError::NotUtf8`], so MarshallingError on the wire). Paths may
 //! not hold them anyway.
 
+#![warn(missing_docs)]
+
 pub mod acl;
 mod codec;
 pub mod create_mode;

@@ -1,7 +1,7 @@
 //! Records of Rowlock's own opcodes: locks as one request instead of a recipe of several (docs/protocol.md).
 //!
 //! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close
-//! the connection of whoever sends them an unknown opcode: look before you send.
+//! the connection of a client that sends them an unknown opcode: check before you send.
 
 use std::sync::Arc;
 
@@ -16,9 +16,12 @@ use crate::ids::{FencingToken, SessionId};
 /// Path of the virtual znode whose data say what the server understands: one `name version` per line.
 pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
 
-/// Longest lock-delay (Consul's bound, too): whoever may stand in a queue keeps the others from the lock for
+/// Longest lock-delay (Consul's bound, too): a client may keep others from the lock for
 /// no longer.
 pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
+
+/// Longest minimum hold: 31 days, for a job that runs once a month. A forced release ends it earlier.
+pub const MIN_HOLD_MAX_MS: u32 = 31 * 24 * 60 * 60 * 1_000;
 
 /// What the data of a lock's znode begin with if it has a limit of permits.
 const LIMIT_PREFIX: &str = "permits=";
@@ -40,18 +43,18 @@ pub fn limit_data(limit: u32) -> Bytes {
 /// What a contender wants of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
-    /// Nobody else may hold it.
+    /// Excludes all other holders.
     Exclusive,
     /// Others may hold it in this mode too.
     Shared,
-    /// So many permits of the lock's limit; at least one.
+    /// Takes this number of the lock's permits; at least one.
     Permits(u32),
 }
 
 /// For whom a lock is asked, in the eyes of deadlock detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
-    /// For nobody in particular: takes no part in detection. Right for a session that many independent tasks
+    /// Takes no part in detection. Right for a session that many independent tasks
     /// share, where one task's waiting does not keep another from releasing.
     #[default]
     Unnamed,
@@ -62,10 +65,10 @@ pub enum Owner {
     /// owner. The user is what the connection has proven first (digest, sasl, x509); without that, the
     /// address that it comes from.
     Named(u64),
-    /// As [`Owner::Session`], and whoever made a certain place waits for this session: a program that takes a
-    /// lock in the work that another one does under its lock. Both have to come from one address. Sessions
-    /// that work under the same place are different owners and may wait for each other. The number stands for
-    /// the place: see [`Owner::under`].
+    /// As [`Owner::Session`], and the client that made a certain place waits for this session: a program
+    /// that takes a lock in the work that another one does under its lock. Both have to come from one
+    /// address. Sessions that work under the same place are different owners and may wait for each other.
+    /// The number stands for the place: see [`Owner::under`].
     Under(u64),
 }
 
@@ -88,7 +91,6 @@ pub fn place_number(path: &str) -> u64 {
     fnv(path.rsplit('/').next().unwrap_or_default())
 }
 
-/// FNV-1a.
 const fn fnv(text: &str) -> u64 {
     let bytes = text.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -116,20 +118,26 @@ pub struct Acquire {
     pub data: Option<Bytes>,
     /// ACL of the queue znode: mostly the same list in all of them.
     pub acl: Option<Arc<[Acl]>>,
-    /// What is wanted.
+    /// How the lock is to be held.
     pub mode: Mode,
-    /// With [`Mode::Permits`]: how many permits the lock has. The first one decides; whoever says another
-    /// number is answered [`PlaceState::LimitIs`]. 0: whatever it is.
+    /// With [`Mode::Permits`]: how many permits the lock has. The first request decides; another
+    /// number gets [`PlaceState::LimitIs`]. 0 accepts any limit.
     pub limit: u32,
     /// Stay in the queue if the lock is not free. Otherwise nothing is left behind.
     pub wait: bool,
-    /// For deadlock detection.
+    /// For whom the lock is requested, for deadlock detection.
     pub owner: Owner,
     /// Revoked after being held so long, in milliseconds; 0: never.
     pub max_hold_ms: u32,
-    /// How long nobody is granted the lock after its holder's session expired, in milliseconds. At most
+    /// How long the lock stays free after its holder's session expired, in milliseconds. At most
     /// [`LOCK_DELAY_MAX_MS`].
     pub lock_delay_ms: u32,
+    /// No other place is granted the lock until this time after the grant is over, in milliseconds, however
+    /// the hold ends, except by a forced release. At most [`MIN_HOLD_MAX_MS`].
+    pub min_hold_ms: u32,
+    /// The minimum hold counts only if the client gives the lock back itself: lost in any other way, the lock
+    /// is free at once.
+    pub min_hold_lapses: bool,
 }
 
 impl Acquire {
@@ -147,7 +155,14 @@ impl Acquire {
             owner: Owner::Unnamed,
             max_hold_ms: 0,
             lock_delay_ms: 0,
+            min_hold_ms: 0,
+            min_hold_lapses: false,
         }
+    }
+
+    /// Whether its times are within their bounds.
+    pub fn has_good_times(&self) -> bool {
+        self.lock_delay_ms <= LOCK_DELAY_MAX_MS && self.min_hold_ms <= MIN_HOLD_MAX_MS
     }
 }
 
@@ -156,7 +171,7 @@ impl Acquire {
 pub struct Claim {
     /// Path of the queue znode.
     pub path: String,
-    /// Its czxid.
+    /// The fencing token: the znode's czxid.
     pub token: FencingToken,
 }
 
@@ -165,18 +180,18 @@ pub struct Claim {
 pub struct Attempt {
     /// Path of the lock's znode.
     pub lock: String,
-    /// As in [`Acquire::prefix`].
+    /// The prefix that the acquire had in [`Acquire::prefix`].
     pub prefix: String,
 }
 
-/// Somebody in a queue, as shown to others.
+/// A place in a queue, as shown to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
     /// Path of the queue znode.
     pub path: String,
-    /// Its session.
+    /// The session that owns the place; 0 if hidden from the reader.
     pub session: SessionId,
-    /// Its token.
+    /// The place's fencing token; 0 if hidden from the reader.
     pub token: FencingToken,
     /// The beginning of its znode's data.
     pub label: Bytes,
@@ -192,18 +207,18 @@ pub enum PlaceState {
     Held(Claim),
     /// It is in the queue; the grant will be pushed ([`Notice`]).
     Waiting {
-        /// Its znode.
+        /// The queue znode and its token.
         claim: Claim,
         /// How many are before it.
         ahead: u32,
-        /// The first of those that hold the lock; nobody does during a lock-delay.
+        /// The first holder; `None` during a lock-delay.
         holder: Option<Party>,
     },
     /// It did not want to wait, and left nothing behind.
     Busy {
         /// How many are before it.
         ahead: u32,
-        /// As above.
+        /// The first holder, as in [`PlaceState::Waiting`].
         holder: Option<Party>,
     },
     /// Waiting would close a circle of owners that wait for each other: nothing was left behind. Each waits
@@ -218,13 +233,13 @@ pub enum PlaceState {
 /// What the server tells a session about its places, unasked: a frame with [`crate::Xid::NOTICE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// Which place.
+    /// The place that the notice is about.
     pub claim: Claim,
-    /// What happened.
+    /// What happened to the place.
     pub event: NoticeEvent,
 }
 
-/// See [`Notice`].
+/// What a [`Notice`] reports about a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeEvent {
     /// The lock is held now.
@@ -240,7 +255,7 @@ pub enum NoticeEvent {
 /// What a client wants of its connection and session, sent on each new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// When the client's socket closes, expire the session after so many milliseconds unless it comes back,
+    /// When the client's socket closes, expire the session after this time unless it comes back,
     /// instead of after the whole timeout; 0: the whole timeout.
     pub disconnect_grace_ms: u32,
 }

@@ -23,25 +23,25 @@ const DIGITS: usize = 10;
 /// The rule that a text breaks as a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameRule {
-    /// Not one character.
+    /// The name has no character.
     #[error("empty")]
     Empty,
-    /// More than [`MAX_BYTES`].
+    /// The name has more than [`MAX_BYTES`] bytes.
     #[error("{bytes} bytes, {MAX_BYTES} allowed")]
     TooLong {
-        /// Its length.
+        /// Length of the name, in bytes.
         bytes: usize,
     },
-    /// More than [`MAX_LEVELS`].
+    /// The name has more than [`MAX_LEVELS`] levels.
     #[error("{levels} levels, {MAX_LEVELS} allowed")]
     TooDeep {
-        /// Its levels.
+        /// Number of levels between slashes.
         levels: usize,
     },
     /// A slash at the beginning, at the end, or behind another one.
     #[error("a level is empty: slashes separate the levels of a name")]
     EmptyLevel,
-    /// `.` or `..`.
+    /// A level is `.` or `..`.
     #[error("a level is `.` or `..`")]
     Relative,
     /// A level ends as the znode of a waiter does.

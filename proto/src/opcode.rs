@@ -12,7 +12,7 @@ macro_rules! opcodes {
         #[allow(missing_docs, reason = "each is named as in the protocol")]
         pub enum OpCode { $($name,)* }
         impl OpCode {
-            /// All of them.
+            /// All opcodes, in the order of their declaration.
             pub const ALL: &'static [OpCode] = &[$(Self::$name,)*];
             /// From the number on the wire.
             pub fn from_i32(number: i32) -> Option<Self> {
@@ -71,8 +71,8 @@ opcodes! {
 
 impl OpCode {
     /// What [`Request::Tagged`] may carry: everything that a session writes into the tree or the queues.
-    /// Neither reconfig, whose `config_id` does the same work, nor closeSession, after which nobody is left
-    /// to ask again; nor an envelope in an envelope.
+    /// Neither reconfig, whose `config_id` does the same work, nor closeSession, after which no client is
+    /// left to ask again; nor an envelope in an envelope.
     pub fn may_be_tagged(self) -> bool {
         matches!(
             self,
@@ -100,7 +100,7 @@ impl std::fmt::Display for OpCode {
 }
 
 impl Request {
-    /// Its number.
+    /// Returns the opcode of this request.
     pub fn opcode(&self) -> OpCode {
         match self {
             Request::Create(_) => OpCode::Create,
@@ -171,7 +171,7 @@ impl Request {
 }
 
 impl Op {
-    /// Its number.
+    /// Returns the opcode of this operation.
     pub fn opcode(&self) -> OpCode {
         match self {
             Op::Create(_) => OpCode::Create,
@@ -186,7 +186,7 @@ impl Op {
 }
 
 impl ReadOp {
-    /// Its number.
+    /// Returns the opcode of this read.
     pub fn opcode(&self) -> OpCode {
         match self {
             ReadOp::GetData(_) => OpCode::GetData,

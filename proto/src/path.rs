@@ -6,7 +6,7 @@
 /// Why a path cannot name a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Not one character.
+    /// The path has no character.
     #[error("path is empty")]
     Empty,
     /// The first character is not `/`.
@@ -15,24 +15,24 @@ pub enum PathError {
     /// `/` at the end (only the root may).
     #[error("path ends with /")]
     TrailingSlash,
-    /// `//`.
+    /// Two slashes follow each other.
     #[error("path has an empty name at byte {at}")]
     EmptyName {
-        /// Where.
+        /// Byte offset of the second slash.
         at: usize,
     },
     /// `.` or `..` as a name.
     #[error("path is relative at byte {at}")]
     Relative {
-        /// Where.
+        /// Byte offset of the name.
         at: usize,
     },
     /// A control character, a private one, or one above U+FFFF.
     #[error("path has the forbidden character {character:?} at byte {at}")]
     Forbidden {
-        /// Which.
+        /// The character that is not allowed.
         character: char,
-        /// Where.
+        /// Byte offset of the character.
         at: usize,
     },
 }

@@ -25,13 +25,19 @@ pub struct Locks {
 /// A lock among others. What it has none of is left out, so that 10,000 locks fit into a client's frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// Its path.
+    /// Path of the lock's znode.
     #[serde(rename = "lock")]
     pub path: String,
     /// How many hold it.
     pub holders: u64,
-    /// How many wait.
+    /// Number of places that wait.
     pub waiters: u64,
+    /// Label, else address, else session of the first holder, where asked for and if it may be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// For how long that one has held it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<i64>,
     /// For how long the first of those who wait does. `None`: none waits, or it may not be seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_wait_ms: Option<i64>,
@@ -50,7 +56,7 @@ pub struct Queue {
     pub zxid: Zxid,
     /// When it was looked at.
     pub time_ms: i64,
-    /// The lock's path.
+    /// Path of the lock's znode.
     pub lock: String,
     /// How many permits it has, if it is a semaphore that is in use.
     pub limit: Option<u32>,
@@ -60,9 +66,9 @@ pub struct Queue {
     pub holder_count: u64,
     /// How many wait, also of those who are not shown.
     pub waiter_count: u64,
-    /// Who holds it.
+    /// Places that hold the lock, in queue order.
     pub holders: Vec<Holder>,
-    /// Who waits.
+    /// Places that wait, in queue order.
     pub waiters: Vec<Waiter>,
     /// There are more than are shown.
     pub more: bool,
@@ -73,12 +79,12 @@ pub struct Queue {
 pub struct Place {
     /// The first is 1.
     pub position: u64,
-    /// Its queue znode.
+    /// Path of the queue znode.
     pub path: String,
-    /// Whose it is.
+    /// The owning session; `None` if hidden from the reader.
     #[serde(with = "hex::option")]
     pub session: Option<SessionId>,
-    /// Its fencing token.
+    /// The fencing token; `None` if hidden from the reader.
     pub token: Option<FencingToken>,
     /// What its client says of itself: untrusted text.
     pub label: Option<String>,
@@ -97,7 +103,7 @@ pub struct Place {
 /// Who holds a lock. The fields are `None` where [`Place::session`] is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its place.
+    /// The place in the queue.
     #[serde(flatten)]
     pub place: Place,
     /// Since when it holds.
@@ -113,7 +119,7 @@ pub struct Holder {
 /// Who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Its place.
+    /// The place in the queue.
     #[serde(flatten)]
     pub place: Place,
     /// Since when it waits.
@@ -131,25 +137,25 @@ pub struct Sessions {
     pub zxid: Zxid,
     /// How many are open, also of those that are not shown.
     pub session_count: u64,
-    /// The sessions.
+    /// Open sessions that the reader may see.
     pub sessions: Vec<Session>,
     /// There are more than are shown.
     pub more: bool,
 }
 
-/// A session.
+/// An open session of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Which.
+    /// The id of the session.
     #[serde(with = "hex")]
     pub session: SessionId,
     /// Without a sign of life for so long, it expires.
     pub timeout_ms: u32,
-    /// Counts its connections.
+    /// How often the session was attached to a connection.
     pub attachment: u64,
     /// From where it is connected to the node that was asked. `None`: it is connected to another, or to none.
     pub address: Option<String>,
-    /// Its ephemeral znodes.
+    /// Number of its ephemeral znodes.
     pub ephemerals: u64,
     /// Locks that it holds.
     pub locks_held: u64,
@@ -163,7 +169,7 @@ pub struct Session {
 /// An ephemeral znode of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionZnode {
-    /// Its path.
+    /// Path of the ephemeral znode.
     pub path: String,
     /// The zxid that made it; of a place in a lock's queue, the fencing token.
     pub czxid: Zxid,
@@ -175,7 +181,7 @@ pub struct SessionZnode {
 /// `/v1/history`: what happened to locks, the newest last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// What happened.
+    /// Events, the newest last.
     pub entries: Vec<HistoryEntry>,
     /// There is more before the first of these.
     pub more: bool,
@@ -186,16 +192,16 @@ pub struct History {
 /// Something that happened to a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// When.
+    /// Time of the log, milliseconds since 1970.
     pub time_ms: i64,
-    /// By which change.
+    /// The change that caused it.
     pub zxid: Zxid,
-    /// What.
+    /// The event and its fields.
     #[serde(flatten)]
     pub event: HistoryEvent,
 }
 
-/// What happened.
+/// An event of a lock's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -204,7 +210,7 @@ pub enum HistoryEvent {
     Requested {
         /// How many places were before it.
         ahead: u32,
-        /// Its place.
+        /// The place that was taken.
         #[serde(flatten)]
         place: HistoryPlace,
     },
@@ -212,7 +218,7 @@ pub enum HistoryEvent {
     Granted {
         /// How long it waited.
         waited_ms: i64,
-        /// Its place.
+        /// The place that was granted.
         #[serde(flatten)]
         place: HistoryPlace,
     },
@@ -241,20 +247,20 @@ pub enum HistoryEvent {
 /// A place in a queue, as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPlace {
-    /// The lock's path.
+    /// Path of the lock's znode.
     pub lock: String,
-    /// The queue znode's.
+    /// Path of the queue znode.
     pub path: String,
-    /// The fencing token.
+    /// The place's fencing token.
     pub token: FencingToken,
-    /// Whose it was.
+    /// The session that owned the place.
     #[serde(with = "hex")]
     pub session: SessionId,
     /// What the client said of itself: untrusted text.
     pub label: String,
     /// Where the client was connected from.
     pub address: Option<String>,
-    /// The mode.
+    /// How the lock was wanted or held.
     pub mode: ModeName,
     /// How many permits of a semaphore.
     pub permits: Option<u32>,
@@ -271,16 +277,16 @@ pub struct HistoryEnd {
     pub waited_ms: i64,
     /// How long it held. `None`: it never did.
     pub held_ms: Option<i64>,
-    /// The place.
+    /// The place that the event is about.
     #[serde(flatten)]
     pub place: HistoryPlace,
 }
 
-/// A mode's name.
+/// How a lock is held, without the number of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeName {
-    /// Nobody else may hold it.
+    /// Excludes all other holders.
     Exclusive,
     /// Others may hold it in this mode too.
     Shared,

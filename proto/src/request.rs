@@ -14,7 +14,7 @@ use crate::lock::{Acquire, Attempt, Claim, Few, Mode, SessionOptions};
 /// The first frame of a connection (44 or 45 bytes in its usual forms); it has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// Always 0.
+    /// The protocol version, always 0.
     pub protocol_version: i32,
     /// The last zxid that this client saw anywhere.
     pub last_zxid_seen: Zxid,
@@ -33,11 +33,11 @@ pub struct ConnectRequest {
 pub struct RequestFrame {
     /// Echoed in the reply.
     pub xid: Xid,
-    /// The body.
+    /// The operation with its arguments.
     pub request: Request,
 }
 
-/// create, create2, createContainer.
+/// Arguments of create, create2 and createContainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Create {
     /// Full path; the prefix of the name for sequential znodes.
@@ -50,23 +50,23 @@ pub struct Create {
     pub flags: i32,
 }
 
-/// setData.
+/// Arguments of a setData request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetData {
     /// Path of the znode.
     pub path: String,
-    /// New data.
+    /// The new data; `None` is null.
     pub data: Option<Bytes>,
     /// Expected version or [`Version::ANY`].
     pub version: Version,
 }
 
-/// setACL.
+/// Arguments of a setACL request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAcl {
     /// Path of the znode.
     pub path: String,
-    /// New list.
+    /// The new list; `None` is null.
     pub acl: Option<Arc<[Acl]>>,
     /// Expected aversion or [`Version::ANY`].
     pub version: Version,
@@ -79,24 +79,24 @@ pub enum Op {
     Create(Create),
     /// Type 15: answered with path and Stat.
     Create2(Create),
-    /// Type 19.
+    /// Type 19: creates a container.
     CreateContainer(Create),
-    /// Type 21.
+    /// Type 21, createTTL, with the time to live in milliseconds.
     CreateTtl(Create, i64),
-    /// Type 2.
+    /// Type 2: deletes a znode without children.
     Delete {
         /// Path of the znode.
         path: String,
-        /// Expected version.
+        /// Version that the znode must have.
         version: Version,
     },
-    /// Type 5.
+    /// Type 5: replaces a znode's data.
     SetData(SetData),
-    /// Type 13.
+    /// Type 13: fails the multi unless the znode has this version.
     Check {
         /// Path of the znode.
         path: String,
-        /// Expected version.
+        /// Version that the znode must have.
         version: Version,
     },
 }
@@ -104,9 +104,9 @@ pub enum Op {
 /// One operation of a multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOp {
-    /// Type 4.
+    /// Type 4: a znode's data and Stat.
     GetData(String),
-    /// Type 8.
+    /// Type 8: names of a znode's children.
     GetChildren(String),
 }
 
@@ -119,9 +119,9 @@ pub struct SetWatches {
     pub data: Vec<String>,
     /// Exist watches (on znodes that did not).
     pub exist: Vec<String>,
-    /// Child watches.
+    /// Paths of child watches to re-arm.
     pub child: Vec<String>,
-    /// Persistent watches (setWatches2).
+    /// Paths of persistent watches (setWatches2 only).
     pub persistent: Vec<String>,
     /// Persistent recursive watches (setWatches2).
     pub persistent_recursive: Vec<String>,
@@ -132,111 +132,111 @@ pub struct SetWatches {
 pub struct PathWatch {
     /// Path of the znode.
     pub path: String,
-    /// Leave a watch.
+    /// Whether to leave a watch.
     pub watch: bool,
 }
 
-/// All opcodes.
+/// Every operation that a client may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// 1.
+    /// Opcode 1, create: answered with the path.
     Create(Create),
-    /// 2.
+    /// Opcode 2: deletes a znode without children.
     Delete {
         /// Path of the znode.
         path: String,
-        /// Expected version.
+        /// Version that the znode must have.
         version: Version,
     },
-    /// 3.
+    /// Opcode 3, exists: the Stat, or NoNode.
     Exists(PathWatch),
-    /// 4.
+    /// Opcode 4, getData: data and Stat.
     GetData(PathWatch),
-    /// 5.
+    /// Opcode 5, setData: answered with the new Stat.
     SetData(SetData),
-    /// 6.
+    /// Opcode 6, getACL of a path.
     GetAcl(String),
-    /// 7.
+    /// Opcode 7, setACL: answered with the new Stat.
     SetAcl(SetAcl),
-    /// 8.
+    /// Opcode 8, getChildren: names without Stat.
     GetChildren(PathWatch),
-    /// 9.
+    /// Opcode 9, sync: answered when this node has applied what was committed before.
     Sync(String),
-    /// 11.
+    /// Opcode 11, the client's heartbeat.
     Ping,
-    /// 12.
+    /// Opcode 12, getChildren2: names and Stat.
     GetChildren2(PathWatch),
     /// 13: refused outside multi.
     Check {
         /// Path of the znode.
         path: String,
-        /// Expected version.
+        /// Version that the znode must have.
         version: Version,
     },
-    /// 14.
+    /// Opcode 14, multi: all operations or none.
     Multi(Vec<Op>),
-    /// 15.
+    /// Opcode 15, create2: answered with path and Stat.
     Create2(Create),
-    /// 16.
+    /// Opcode 16: changes the cluster's members.
     Reconfig {
-        /// Servers that join.
+        /// Servers that join, separated by commas.
         joining: Option<String>,
-        /// Servers that leave.
+        /// Ids of servers that leave, separated by commas.
         leaving: Option<String>,
         /// The whole new list.
         new_members: Option<String>,
         /// Expected version of the configuration, -1 for any.
         config_id: i64,
     },
-    /// 17.
+    /// Opcode 17: tells whether the client has such a watch.
     CheckWatches {
         /// Path of the watch.
         path: String,
         /// 1 children, 2 data, 3 any.
         kind: i32,
     },
-    /// 18.
+    /// Opcode 18: removes watches of a path.
     RemoveWatches {
         /// Path of the watch.
         path: String,
         /// 1 children, 2 data, 3 any.
         kind: i32,
     },
-    /// 19.
+    /// Opcode 19, createContainer: answered with path and Stat.
     CreateContainer(Create),
     /// 21: with the time to live in milliseconds.
     CreateTtl(Create, i64),
-    /// 22.
+    /// Opcode 22, multiRead: each read with a result of its own.
     MultiRead(Vec<ReadOp>),
-    /// 100.
+    /// Opcode 100: adds an identity to the connection.
     Auth {
-        /// Always 0.
+        /// The type field, always 0.
         auth_type: i32,
-        /// `digest`, ...
+        /// The scheme, such as `digest`.
         scheme: String,
-        /// The secret.
+        /// The credential, in the form of its scheme.
         auth: Bytes,
     },
-    /// 101.
+    /// Opcode 101: re-arms one-shot watches after a reconnect.
     SetWatches(SetWatches),
-    /// 102.
+    /// Opcode 102: a token of the SASL negotiation.
     Sasl(Option<Bytes>),
-    /// 103.
+    /// Opcode 103: the session's ephemeral znodes below a prefix.
     GetEphemerals(String),
-    /// 104.
+    /// Opcode 104: the number of all descendants.
     GetAllChildrenNumber(String),
-    /// 105.
+    /// Opcode 105: as 101, persistent watches included.
     SetWatches2(SetWatches),
-    /// 106.
+    /// Opcode 106: registers a persistent watch.
     AddWatch {
         /// Path of the watch.
         path: String,
         /// 0 persistent, 1 persistent recursive.
         mode: i32,
     },
-    /// 107.
+    /// Opcode 107: the connection's identities.
     WhoAmI,
-    /// -11.
+    /// Opcode -11: ends the session.
     CloseSession,
     /// 1000: a write that takes effect once, however often it is sent in one session.
     Tagged {
@@ -257,16 +257,16 @@ pub enum Request {
     Verify(Few<Claim>),
     /// 1005: holds in another mode, without leaving the queue.
     Convert {
-        /// What is held.
+        /// The place that is held now.
         claim: Claim,
         /// In which mode from now on.
         mode: Mode,
         /// For a conversion that takes a new place: the name of its znode before the server's number.
         prefix: String,
     },
-    /// 1006: ends somebody else's hold. Needs DELETE on the lock's znode.
+    /// Opcode 1006: ends another session's hold. Needs DELETE on the lock's znode.
     ForceRelease(Claim),
-    /// 1007.
+    /// Opcode 1007: options of the connection's session.
     SessionOptions(SessionOptions),
     /// 1008: a JSON document, by the path and query of the HTTP interface.
     Report(String),

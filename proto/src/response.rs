@@ -12,13 +12,13 @@ use crate::stat::Stat;
 /// The answer to [`crate::request::ConnectRequest`]; it has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {
-    /// Always 0.
+    /// The protocol version, always 0.
     pub protocol_version: i32,
     /// The negotiated session timeout in milliseconds; 0: the session is not valid.
     pub timeout_ms: i32,
     /// The session, or 0.
     pub session_id: SessionId,
-    /// 16 bytes.
+    /// The session's password, 16 bytes.
     pub password: Bytes,
     /// The server is read-only. `None` leaves the byte out (for clients that did not send theirs).
     pub read_only: Option<bool>,
@@ -38,26 +38,26 @@ pub struct ReplyHeader {
 /// Result of one operation of a multi.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpResult {
-    /// create.
+    /// Result of a create: the path.
     Create(String),
-    /// create2 (type 15).
+    /// Result of a create2 (type 15).
     Create2(String, Stat),
-    /// createContainer (type 19).
+    /// Result of a createContainer (type 19).
     CreateContainer(String, Stat),
-    /// createTTL (type 21).
+    /// Result of a createTTL (type 21).
     CreateTtl(String, Stat),
-    /// delete.
+    /// Result of a delete: nothing.
     Delete,
-    /// setData.
+    /// Result of a setData: the new Stat.
     SetData(Stat),
-    /// check.
+    /// Result of a check: nothing.
     Check,
     /// In a multi that failed: the code (`None` is 0: would have succeeded). In a multiRead: that read's
     /// error.
     Error(Option<ErrorCode>),
-    /// multiRead: getData.
+    /// Result of a getData in a multiRead.
     GetData(Option<Bytes>, Stat),
-    /// multiRead: getChildren.
+    /// Result of a getChildren in a multiRead.
     GetChildren(Vec<String>),
 }
 
@@ -66,25 +66,25 @@ pub enum OpResult {
 pub enum Response {
     /// No body: delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
     Empty,
-    /// create, sync.
+    /// Reply to create and sync.
     Path(String),
-    /// create2, createContainer, createTTL.
+    /// Reply to create2, createContainer and createTTL.
     PathStat(String, Stat),
-    /// exists, setData, setACL.
+    /// Reply to exists, setData and setACL.
     Stat(Stat),
-    /// getData, reconfig.
+    /// Reply to getData and reconfig.
     Data(Option<Bytes>, Stat),
-    /// getACL.
+    /// Reply to getACL: the list and the Stat.
     Acl(Vec<Acl>, Stat),
-    /// getChildren, getEphemerals.
+    /// Reply to getChildren and getEphemerals.
     Children(Vec<String>),
-    /// getChildren2.
+    /// Reply to getChildren2: names and Stat.
     Children2(Vec<String>, Stat),
-    /// multi, multiRead.
+    /// Reply to multi and multiRead, in the order of the operations.
     Multi(Vec<OpResult>),
     /// getAllChildrenNumber, and addWatch's `int err = 0`.
     Number(i32),
-    /// sasl.
+    /// Reply to sasl: the server's token.
     Sasl(Option<Bytes>),
     /// whoAmI: scheme and user.
     WhoAmI(Vec<Id>),
@@ -92,6 +92,6 @@ pub enum Response {
     PlaceStates(Vec<PlaceState>),
     /// release, verify: for each claim, whether it was (is) held. forceRelease: one.
     Held(Vec<bool>),
-    /// report.
+    /// Reply to report: a JSON document.
     Report(String),
 }

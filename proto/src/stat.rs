@@ -23,9 +23,9 @@ pub struct Stat {
     pub aversion: Version,
     /// The owning session of an ephemeral znode, else 0 (also for containers and TTL znodes).
     pub ephemeral_owner: SessionId,
-    /// Bytes of data.
+    /// Length of the data, in bytes.
     pub data_length: i32,
-    /// Number of children.
+    /// Number of direct children.
     pub num_children: i32,
     /// Zxid of the last change of the list of children (or of the creation).
     pub pzxid: Zxid,

@@ -5,15 +5,15 @@
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A known word.
+        /// A four-letter word that the server knows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum FourLetterWord { $($(#[$doc])* $name,)* }
         impl FourLetterWord {
-            /// All of them.
+            /// All words, in the order of their declaration.
             pub const ALL: &'static [FourLetterWord] = &[$(Self::$name,)*];
-            /// As it is sent.
+            /// The four bytes as sent.
             pub fn as_str(self) -> &'static str { match self { $(Self::$name => $text,)* } }
-            /// The word that a connection begins with, if any.
+            /// Returns the known word that a connection begins with.
             pub fn from_prefix(prefix: [u8; 4]) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.as_str().as_bytes() == prefix)
             }
@@ -22,21 +22,21 @@ macro_rules! words {
 }
 
 words! {
-    /// Alive?
+    /// Answered with `imok` by a running server.
     Ruok = "ruok";
-    /// Server summary.
+    /// Summary of the server, without its connections.
     Srvr = "srvr";
     /// Server summary and its connections.
     Stat = "stat";
     /// Key and value lines for monitoring.
     Mntr = "mntr";
-    /// Version and environment.
+    /// Version and environment of the server.
     Envi = "envi";
-    /// Read-only or not.
+    /// Tells read-only (`ro`) from read-write (`rw`) servers.
     Isro = "isro";
-    /// Configuration.
+    /// The server's configuration values.
     Conf = "conf";
-    /// Connections in full.
+    /// Connections with their counters.
     Cons = "cons";
     /// Resets the figures of connections.
     Crst = "crst";
@@ -44,13 +44,13 @@ words! {
     Dump = "dump";
     /// Resets the figures of the server.
     Srst = "srst";
-    /// Watches in short.
+    /// Number of watches, paths and connections.
     Wchs = "wchs";
-    /// Watches by session.
+    /// Watches, grouped by session.
     Wchc = "wchc";
-    /// Watches by path.
+    /// Watches, grouped by path.
     Wchp = "wchp";
-    /// Bytes on disk.
+    /// Bytes of log and snapshots on disk.
     Dirs = "dirs";
     /// Which traces are on.
     Gtmk = "gtmk";

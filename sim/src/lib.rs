@@ -1,8 +1,7 @@
 //! Seeded simulation of Rowlock, with a checker for each promise of docs/guarantees.md.
 //!
-//! Two levels: [`state`], the replicated state alone; and whole nodes and clients on a simulated network,
-//! clock, disk and scheduler. Facts (`history`) are told to the checkers (`invariants`); the first broken
-//! promise ends a run.
+//! Whole nodes and clients run on a simulated network, clock, disk and scheduler. They report facts
+//! ([`history`]) to the checkers ([`invariants`]); the first broken promise ends a run.
 
 pub mod cluster;
 pub mod fact_recorder;
@@ -11,6 +10,5 @@ pub mod history;
 pub mod invariants;
 pub mod report;
 pub mod shrink;
-pub mod state;
 
-pub use invariants::{Violation, names};
+pub use invariants::Violation;

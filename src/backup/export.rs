@@ -14,21 +14,21 @@ use crate::exit::{DATA_FOLDER, Failure, IO, USAGE};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
-/// Write the tree of a backup as a snapshot from which Apache ZooKeeper 3.8 starts
+/// Export a backup as a snapshot for Apache ZooKeeper 3.8
 ///
 /// Exported: persistent znodes and containers with their data, ACLs and stats. Left out: sessions and
-/// ephemeral znodes, and with them whoever holds or waits for a lock. Works offline.
+/// ephemeral znodes, and with them holders and waiters of locks. Works offline.
 #[derive(clap::Args)]
 pub struct Export {
-    /// The backup
+    /// Path of the backup file
     file: PathBuf,
-    /// The file to make, or its folder; its name is snapshot.ZXID, from which ZooKeeper takes the zxid
+    /// Output file or its folder; its name is snapshot.ZXID, from which ZooKeeper takes the zxid
     #[arg(long, value_name = "FILE")]
     zookeeper: PathBuf,
-    /// Keep times to live, for a ZooKeeper with extendedTypesEnabled; another one deletes such znodes
+    /// Keep times to live; needs a ZooKeeper with extendedTypesEnabled (others delete such znodes)
     #[arg(long)]
     keep_ttl: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -11,14 +11,14 @@ use crate::exit::{Failure, IO, REFUSED};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
-/// Say what a backup is of. Reads the header alone: damage behind it is found by `verify`
+/// Show a backup's header. `verify` reads the rest
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
     what: What,
 }
 
-/// Read all of a backup, check every byte, and build the state
+/// Check every byte of a backup and build its state
 #[derive(clap::Args)]
 pub struct Verify {
     #[command(flatten)]
@@ -27,9 +27,9 @@ pub struct Verify {
 
 #[derive(clap::Args)]
 struct What {
-    /// The backup
+    /// Path of the backup file
     file: PathBuf,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -20,7 +20,7 @@ use crate::moment;
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
-/// Make the data folders of a new cluster from a backup
+/// Create the data folders of a new cluster from a backup
 ///
 /// The new cluster is another one than the old: it has a new id, so the old cluster's nodes and sessions are
 /// refused. Fencing tokens go on beyond all that the old cluster can have given. Sessions, ephemeral znodes
@@ -33,24 +33,24 @@ use crate::znode::{Output, print_json};
 /// themselves with empty folders.
 #[derive(clap::Args)]
 pub struct Restore {
-    /// The backup
+    /// Path of the backup file
     file: PathBuf,
-    /// The new cluster's file
+    /// cluster.toml of the new cluster
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
     config: PathBuf,
-    /// Make the folder of this node, as on its own machine
+    /// Create the folder of this node only, on its own machine
     #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     node: Option<u64>,
-    /// Make the folders of all voters on this machine
+    /// Create the folders of all voters on this machine
     #[arg(long)]
     all: bool,
-    /// The id and the time that the first `restore` of this cluster has printed; for every further node
+    /// Cluster id and time that the first `restore` printed; required for every further node
     #[arg(long, value_name = "ID@MS")]
     cluster_id: Option<Founding>,
-    /// Open sessions at once: no client of the old cluster is left
+    /// Open sessions at once: confirms that no client of the old cluster is left
     #[arg(long)]
     no_grace: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

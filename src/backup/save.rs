@@ -17,23 +17,24 @@ use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{DATA_FOLDER, Failure, IO, LOST, REFUSED};
 use crate::member::connect_to;
 use crate::print::print;
+use crate::superuser;
 use crate::znode::{Output, print_json};
 
-/// Write the state of the cluster to a file
+/// Save a backup of the cluster to a file
 ///
 /// The file holds everything that was committed before the command began. Nothing waits for it: nodes go on
 /// serving. Needs a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
 #[derive(clap::Args)]
 pub struct Save {
-    /// The file to make; only its owner may read it
+    /// Output file, created with mode 0600
     file: PathBuf,
-    /// Replace the file if it is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Have this node send it, for example one that does not lead; otherwise the one that is reached first
+    /// Node to read from, for example a follower [default: the first that is reached]
     #[arg(long, value_name = "ID")]
     from: Option<u64>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -91,9 +92,7 @@ async fn save(client: &Client, target: Target) -> Result<Header, Failure> {
 
 async fn ask(client: &Client, question: &str) -> Result<Value, Failure> {
     let text = client.report(question).await.map_err(|e| match e {
-        Error::Rejected(ErrorCode::NoAuth) => {
-            Failure::new(REFUSED, "only superusers may have a backup; set ROWLOCK_AUTH=digest:super:PASSWORD")
-        }
+        Error::Rejected(ErrorCode::NoAuth) => Failure::new(REFUSED, superuser::REMEDY),
         Error::Rejected(ErrorCode::ThrottledOp) => {
             Failure::new(LOST, "the node makes other backups or reports just now; try again")
         }

@@ -10,8 +10,7 @@ use std::io::{self, Write};
 use rowlock_proto::acl::Acl;
 use rowlock_state::Machine;
 use rowlock_state::export::{Exported, Lifetime};
-
-use crate::import::adler::Adler;
+use simd_adler32::Adler32;
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const FORMAT: i32 = 2;
@@ -40,7 +39,6 @@ pub enum Ttl {
 /// What was written, and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exports {
-    /// Znodes written.
     pub znodes: u64,
     /// Ephemeral znodes left out.
     pub ephemerals: u64,
@@ -50,7 +48,7 @@ pub struct Exports {
 
 /// Writes the tree. The caller flushes.
 pub fn write(machine: &Machine, ttl: Ttl, out: impl Write) -> io::Result<Exports> {
-    let mut out = Summed { out, adler: Adler::new() };
+    let mut out = Summed { out, adler: Adler32::new() };
     out.int(MAGIC)?;
     out.int(FORMAT)?;
     out.long(DATABASE)?;
@@ -66,7 +64,7 @@ pub fn write(machine: &Machine, ttl: Ttl, out: impl Write) -> io::Result<Exports
     });
     failed?;
     out.bytes(Some(b"/"))?;
-    let sum = out.adler.value();
+    let sum = out.adler.finish();
     out.long(i64::from(sum))?;
     out.bytes(Some(b"/"))?;
     Ok(done)
@@ -142,12 +140,12 @@ fn count(elements: usize) -> io::Result<i32> {
 /// Fields as ZooKeeper writes them, with the checksum of what was written.
 struct Summed<W> {
     out: W,
-    adler: Adler,
+    adler: Adler32,
 }
 
 impl<W: Write> Summed<W> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.adler.add(bytes);
+        self.adler.write(bytes);
         self.out.write_all(bytes)
     }
 

@@ -26,13 +26,13 @@ const ROUND_TRIPS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Measure flushes of the disk and round trips to the nodes, and say which elections fit
+/// Measure disk flushes and round trips to the nodes, and suggest election timeouts
 #[derive(clap::Args)]
 pub struct Perf {
-    /// The folder whose disk is measured: one on the disk of the node's data
+    /// Folder on the disk to measure: that of the node's data
     #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA", default_value = ".")]
     data: PathBuf,
-    /// How long to flush
+    /// How long to measure
     #[arg(long = "for", value_name = "SEC", value_parser = seconds, default_value = "3")]
     how_long: Duration,
     #[command(flatten)]

@@ -17,21 +17,21 @@ const HEADING: &str = "Encryption";
 /// Options of every command that talks to a cluster.
 #[derive(clap::Args)]
 pub struct TlsOptions {
-    /// Connect by TLS, and believe servers of these authorities (PEM) [env: ROWLOCK_TLS_CA=]
+    /// Use TLS and trust this CA bundle (PEM) [env: ROWLOCK_TLS_CA=]
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_ca: Option<String>,
-    /// Certificate to show (PEM) [env: ROWLOCK_TLS_CERT=]
+    /// Client certificate (PEM) [env: ROWLOCK_TLS_CERT=]
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_cert: Option<String>,
-    /// Its key, which nobody else may read (PEM) [env: ROWLOCK_TLS_KEY=]
+    /// Private key for --tls-cert (PEM, mode 0600) [env: ROWLOCK_TLS_KEY=]
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     tls_key: Option<String>,
-    /// Name of all servers in their certificates, whatever their addresses
-    /// [env: ROWLOCK_TLS_SERVER_NAME=]
+    /// Host name to expect in server certificates, instead of the endpoints' hosts [env:
+    /// ROWLOCK_TLS_SERVER_NAME=]
     #[arg(long, help_heading = HEADING, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// Send passwords to other machines over plain connections, too
-    /// [env: ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=]
+    /// Allow passwords and tokens over unencrypted connections to other machines [env:
+    /// ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=]
     #[arg(long, help_heading = HEADING)]
     allow_plaintext_passwords: bool,
 }

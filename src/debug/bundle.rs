@@ -1,4 +1,4 @@
-//! `rowlock debug bundle`: one file with what somebody needs who was not there.
+//! `rowlock debug bundle`: diagnostics of nodes, cluster and machine in one archive.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -16,19 +16,20 @@ use crate::http_nodes::HttpNodes;
 use crate::moment;
 use crate::print::print;
 
-/// Put what is known of the cluster and of this machine into one file, without secrets
+/// Collect diagnostics into one archive, without secrets
 ///
 /// Status and metrics (twice) of each node, cluster.toml, the most contended queues, the end of the history,
 /// what `rowlock doctor` finds, and of nodes whose files are on this machine the headers of the log and the
 /// last lines that they have logged. Run it on each node's machine.
 #[derive(clap::Args)]
 pub struct Bundle {
-    /// The file to make, e.g. bundle.tar.gz; only its owner may read it
+    /// Output file, e.g. bundle.tar.gz, created with mode 0600
     file: PathBuf,
-    /// Seconds between the two looks at the metrics
+    /// Seconds between the two samples of the metrics
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
     interval: Duration,
-    /// Where a node's log goes, if not to the journal (of units rowlock*) or to the folder of `rowlock up`
+    /// Log file of a node that logs neither to the journal (units rowlock*) nor to the folder of `rowlock
+    /// up`
     #[arg(long, value_name = "FILE")]
     log_file: Vec<PathBuf>,
     #[command(flatten)]

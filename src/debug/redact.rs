@@ -21,7 +21,6 @@ const TOKEN_DIGITS_MIN: usize = 16;
 /// A shorter word would be found in words that are none.
 const SECRET_MIN: usize = 4;
 
-/// Knows the secrets.
 pub(super) struct Redactor {
     secrets: Vec<String>,
 }
@@ -78,6 +77,12 @@ fn without_announced(text: &str, word: &str) -> String {
     let mut parts = text.split(word);
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
+        // Taken out already: the bracket at its end would be taken for the end of a secret.
+        if part.starts_with(REMOVED) {
+            clean.push_str(word);
+            clean.push_str(part);
+            continue;
+        }
         let end = part.find(|letter: char| letter.is_whitespace() || "\"',;)".contains(letter));
         let rest = &part[end.unwrap_or(part.len())..];
         clean.push_str(word);

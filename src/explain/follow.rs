@@ -21,7 +21,6 @@ use crate::paint::Paint;
 use crate::print::{errln, print};
 use crate::signals::{Stop, shell_code};
 
-/// Between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Of what happened between two looks only this much is shown, the newest; a gap says so.
 const BURST_MAX: usize = 10_000;
@@ -140,7 +139,6 @@ impl History {
 struct News {
     /// When the newest entry of all locks happened.
     newest_ms: i64,
-    /// The oldest first.
     entries: Vec<Value>,
     /// There are more before.
     more: bool,

@@ -23,27 +23,27 @@ pub(super) const HEAD: [&str; 9] =
 /// Asked for at once; a node gives no more than a thousand.
 const PAGE: usize = 1_000;
 
-/// Show what happened to locks: who asked for them, got them, gave them back or lost them
+/// Show a lock's history: requests, grants, releases, losses
 #[derive(clap::Args)]
 pub struct History {
-    /// Only of this lock: its name, or the path of its znode if it begins with a slash
+    /// Only this lock: a name, or a path if it begins with a slash
     name: Option<String>,
-    /// NAME is a path
+    /// Treat NAME as a path
     #[arg(long, requires = "name")]
     path: bool,
-    /// Only of this session, e.g. 0x100000000000001
+    /// Only this session, e.g. 0x100000000000001
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Nothing older: 10m ago (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970
+    /// Only entries since 10m ago (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub(super) since: Option<i64>,
-    /// Show at most this many entries, the last ones
+    /// Maximum number of entries, the latest ones
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(super) limit: usize,
-    /// Then go on: print each entry when it happens, until a signal
+    /// Keep printing entries as they happen, until a signal
     #[arg(short, long)]
     follow: bool,
-    /// Form of the answer; with --follow and json a document for each entry, on a line of its own
+    /// Output format; json with --follow is one document a line
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Form,
     #[command(flatten)]

@@ -22,16 +22,16 @@ const SPARE: [&str; 3] = ["delayed until", "permits", "longest"];
 /// Each look is work for a node.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// List locks that are held or waited for, the most contended first
+/// List locks that are held or waited for, most contended first
 #[derive(clap::Args)]
 pub struct Locks {
-    /// Show at most this many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Show them anew every so many seconds, until Ctrl-C
+    /// Refresh every this many seconds, until Ctrl-C
     #[arg(long, value_name = "SEC", value_parser = seconds, num_args = 0..=1, default_missing_value = "2")]
     watch: Option<Duration>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]

@@ -21,15 +21,15 @@ const HEAD: [&str; 10] =
 /// `since` says no more than `for`.
 const SPARE: [&str; 5] = ["since", "session", "address", "mode", "token"];
 
-/// Show who holds a lock, who waits, and for what
+/// Show a lock's holders and waiters
 #[derive(clap::Args)]
 pub struct Queue {
     #[command(flatten)]
     name: Name,
-    /// Show at most this many places
+    /// Maximum number of holders and waiters
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
@@ -94,7 +94,7 @@ fn summary(document: &Value) -> String {
     }
     if let Some(until) = document["delayed_until_ms"].as_i64() {
         let until = crate::moment::rfc3339(until);
-        summary.push_str(&format!(", granted to nobody before {until} (lock-delay)"));
+        summary.push_str(&format!(", not granted before {until} (lock-delay)"));
     }
     summary
 }

@@ -16,15 +16,15 @@ use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
 use crate::name::Name;
 
-/// Take a lock away from its holder, or a waiter out of its queue
+/// Force the release of a lock, or remove a waiter from its queue
 #[derive(clap::Args)]
 pub struct Release {
     #[command(flatten)]
     name: Name,
-    /// Yes, take it away, although the holder may be writing at this moment
+    /// Release it even though the holder may still be writing
     #[arg(long)]
     force: bool,
-    /// The token of the place that is meant, as `rowlock queue` shows it; 0 for a lock-delay
+    /// Fencing token of the holder or waiter, as `rowlock queue` shows it; 0 ends a lock-delay
     #[arg(long, value_name = "TOKEN")]
     token: Option<i64>,
     #[command(flatten)]
@@ -78,14 +78,14 @@ impl Release {
             }
         }
         let who = who_holds(&queue("limit=100").await?);
-        Err(Failure::new(REFUSED, format!("{name}: nobody in the queue has token {token}; {who}")))
+        Err(Failure::new(REFUSED, format!("{name}: no holder or waiter has token {token}; {who}")))
     }
 }
 
 fn who_holds(queue: &Value) -> String {
     let holders: Vec<String> = items(queue, "holders")
         .map(|place| match place["token"].is_null() {
-            true => "somebody whom you may not see holds it".to_owned(),
+            true => "a client that you may not see holds it".to_owned(),
             false => format!(
                 "\"{}\" holds it with token {} since {} ({}), session {} from {}",
                 text(&place["label"]),
@@ -97,5 +97,5 @@ fn who_holds(queue: &Value) -> String {
             ),
         })
         .collect();
-    if holders.is_empty() { "nobody holds it".to_owned() } else { holders.join("; ") }
+    if holders.is_empty() { "no client holds it".to_owned() } else { holders.join("; ") }
 }

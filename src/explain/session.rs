@@ -18,7 +18,7 @@ use crate::znode::{Output, print_json};
 const HEAD: [&str; 6] = ["session", "address", "timeout", "holds", "waits", "ephemerals"];
 const ZNODES: [&str; 3] = ["place", "token", "znode"];
 
-/// Look at the open sessions, or end one
+/// Show open sessions, or end one
 #[derive(clap::Args)]
 pub struct Session {
     #[command(subcommand)]
@@ -32,49 +32,48 @@ enum Command {
     End(End),
 }
 
-/// List the open sessions: what each holds and waits for; the address where the asked node knows it. All of
-/// them for the superuser, else only the one that asks
+/// List open sessions with what each holds and waits for. Superusers see all of them, others their own
 #[derive(clap::Args)]
 struct Ls {
-    /// Only this one, e.g. 0x100000000000001
+    /// Show only this session, e.g. 0x100000000000001
     session: Option<String>,
-    /// Show at most this many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Show one session: its ephemeral znodes, which locks it holds by them and which it waits for
+/// Show one session: its ephemeral znodes, the locks that it holds and those that it waits for
 #[derive(clap::Args)]
 struct Show {
-    /// Which one, e.g. 0x100000000000001
+    /// Session id, e.g. 0x100000000000001
     session: String,
-    /// Show at most this many of its znodes
+    /// Maximum number of znodes
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// End a session, whatever its client does: its ephemeral znodes go, and the locks that it holds pass on
+/// End a session: delete its ephemeral znodes and pass on its locks
 ///
 /// A client that is cut off may still believe that it holds its locks, until it has heard nothing for its
 /// session timeout. Needs a superuser, and a confirmation: type the session when asked, or say --force.
 #[derive(clap::Args)]
 struct End {
-    /// Which one, e.g. 0x100000000000001
+    /// Session id, e.g. 0x100000000000001
     session: String,
-    /// Yes, end it, without being asked
+    /// End it without confirmation
     #[arg(long)]
     force: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

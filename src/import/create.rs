@@ -17,7 +17,6 @@ use super::window::{Amount, Batch, Window};
 /// Bytes of a create and its delete beside their paths.
 const STEP_BYTES: usize = 100;
 
-/// Builds the transactions.
 pub struct Creator<'a> {
     target: &'a Target,
     counting: Counting,

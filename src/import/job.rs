@@ -27,7 +27,6 @@ use crate::print::{errln, print};
 use crate::signals::Stop;
 use crate::znode::{Output, print_json};
 
-/// See the module.
 pub struct Job<'a> {
     options: &'a Import,
     name: String,
@@ -43,7 +42,6 @@ impl<'a> Job<'a> {
         Job { options, name, source, client, target }
     }
 
-    /// All or nothing.
     pub async fn run(self, stop: &mut Stop) -> Result<ExitCode, Failure> {
         let outcome = self.run_inner(stop).await;
         // If no server can be told, the session ends by itself.

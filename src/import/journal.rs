@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::retry::insist;
 
-/// The journal itself.
 pub const JOURNAL: &str = "/zookeeper/rowlock-import";
 /// Is there while the import is alive.
 pub const MARKER: &str = "/zookeeper/rowlock-import/marker";
@@ -29,9 +28,7 @@ pub fn entry(number: u64) -> String {
 pub struct Header {
     /// Tells it from all others.
     pub id: String,
-    /// User, host, process.
     pub by: String,
-    /// What is imported.
     pub source: String,
     /// Wall clock, milliseconds since 1970.
     pub started_ms: i64,
@@ -65,7 +62,6 @@ impl Header {
 /// What stands in the journal's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whose it is.
     pub header: Header,
     /// The marker's Stat, if it is there.
     pub marker: Option<Stat>,

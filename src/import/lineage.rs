@@ -11,7 +11,6 @@ use super::record::{Kind, Record, sequence_number};
 pub struct Open {
     /// Path in the source.
     pub path: String,
-    /// Children that came.
     pub children: i64,
     /// The largest number that ends the name of a child.
     pub highest: Option<i64>,

@@ -5,7 +5,6 @@
 //! ACLs, create (`create`), read everything back (`verify`), end the journal. On any failure or signal:
 //! `undo`. Must never overwrite or delete anything that it did not create itself.
 
-pub mod adler;
 mod create;
 mod job;
 mod journal;
@@ -43,7 +42,7 @@ use self::show::Progress;
 use self::snapshot::Snapshot;
 use self::trouble::Trouble;
 
-/// Import the tree of a ZooKeeper: all of it or, if anything goes wrong, nothing
+/// Import the tree of a ZooKeeper, all or nothing
 ///
 /// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them),
 /// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is
@@ -51,13 +50,13 @@ use self::trouble::Trouble;
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
 pub struct Import {
-    /// A snapshot of Apache ZooKeeper: a file named snapshot.ZXID
+    /// Snapshot file of Apache ZooKeeper, named snapshot.ZXID
     #[arg(long, value_name = "FILE")]
     from_snapshot: Option<PathBuf>,
     /// Servers of a live ZooKeeper or Rowlock, host:port,host:port[/path]
     #[arg(long, value_name = "HOSTS")]
     from: Option<String>,
-    /// Take back what an import has left that was killed
+    /// Remove what a killed import left behind
     #[arg(long)]
     undo: bool,
     /// Credential for the source, SCHEME:SECRET
@@ -66,17 +65,17 @@ pub struct Import {
     /// Import below this path, which is created if its parent exists
     #[arg(long, value_name = "PATH", default_value = "/")]
     under: String,
-    /// Say what would be done, and what cannot be kept; change nothing
+    /// Show what would be imported and what cannot be kept; change nothing
     #[arg(long, conflicts_with = "undo")]
     dry_run: bool,
-    /// Repeat sets until data versions are those of the source, up to MAX [default MAX: 1000]
+    /// Repeat sets until data versions match those of the source, up to MAX [default MAX: 1000]
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true,
           default_missing_value = VERSIONS_DEFAULT, value_parser = clap::value_parser!(i32).range(1..=100_000))]
     keep_versions: Option<i32>,
-    /// Creates spent on the next sequential number of one znode at most
+    /// Maximum number of creates spent on one znode's next sequential number
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
     counter_steps: i64,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: crate::znode::Output,
     #[command(flatten)]

@@ -28,7 +28,6 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// One more.
     pub fn add(&mut self, text: String) {
         self.count += 1;
         if self.first.len() < LISTED {
@@ -37,10 +36,8 @@ impl Notes {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Znodes to create.
     pub znodes: u64,
     /// Bytes of their data.
     pub bytes: u64,
@@ -50,7 +47,6 @@ pub struct Plan {
     pub ttl: u64,
     /// Ephemeral znodes, which belong to sessions of the source.
     pub ephemerals: u64,
-    /// Znodes below /zookeeper.
     pub system: u64,
     /// Every ACL, and where.
     pub acls: BTreeMap<Vec<Acl>, AclUse>,
@@ -88,7 +84,6 @@ pub struct Counting {
 /// Whether a record belongs to the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// It does.
     Taken,
     /// It belongs to a session.
     Ephemeral,
@@ -109,7 +104,6 @@ pub fn select(record: &Record) -> Selection {
 }
 
 impl Plan {
-    /// Of nothing yet.
     pub fn new(counting: Counting) -> Self {
         Plan { counting, ..Plan::default() }
     }

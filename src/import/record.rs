@@ -26,7 +26,6 @@ pub struct Record {
 /// What ends a znode's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A delete.
     Persistent,
     /// The end of its session; such znodes are not imported.
     Ephemeral,

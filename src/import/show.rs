@@ -62,7 +62,6 @@ impl Progress {
     }
 }
 
-/// Bytes for people.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

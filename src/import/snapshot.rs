@@ -12,8 +12,8 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_client::{Acl, Id};
 use rowlock_env::disk::{Dir, File};
+use simd_adler32::Adler32;
 
-use super::adler::Adler;
 use super::record::{Kind, Record};
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
@@ -29,32 +29,23 @@ pub type Acls = BTreeMap<i64, Arc<Vec<Acl>>>;
 /// Why a file cannot be read as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The disk.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
     /// Another kind of file.
     #[error("is not a ZooKeeper snapshot{0}")]
     NotASnapshot(&'static str),
-    /// A newer ZooKeeper.
     #[error("has snapshot format {0}, of which only 2 is known")]
     Format(i32),
-    /// Cut off.
     #[error("ends early, at byte {0}: it is damaged, or was still being written")]
     Truncated(u64),
     /// Bytes that make no sense.
     #[error("is damaged at byte {at}: {what}")]
-    Damaged {
-        /// Where.
-        at: u64,
-        /// What is wrong.
-        what: &'static str,
-    },
+    Damaged { at: u64, what: &'static str },
     /// The checksum of ZooKeeper.
     #[error("is damaged: its checksum is {expected:#x}, its content has {found:#x}")]
     Checksum {
         /// As the file says.
         expected: u32,
-        /// As it is.
         found: u32,
     },
 }
@@ -74,7 +65,8 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: u64,
-    adler: Adler,
+    /// Adler-32 of what stands before.
+    checksum: u32,
 }
 
 impl Snapshot {
@@ -83,7 +75,7 @@ impl Snapshot {
         let (folder, name) = split(path)?;
         let file = Dir::open(folder)?.open_to_read(name)?;
         let length = file.len()?;
-        let mut input = Input::new(&file, length, Place { at: 0, adler: Adler::new() });
+        let mut input = Input::new(&file, length, Place { at: 0, checksum: 1 });
         match input.int() {
             Ok(MAGIC) => {}
             Ok(first) => return Err(SnapshotError::NotASnapshot(guess(first))),
@@ -111,7 +103,7 @@ impl Snapshot {
     /// A file that has znodes only, as [`super::spool`] writes it, and the lists that belong to it.
     pub(super) fn of_znodes(file: File, acls: Acls) -> Result<Snapshot, SnapshotError> {
         let length = file.len()?;
-        let start = Place { at: 0, adler: Adler::new() };
+        let start = Place { at: 0, checksum: 1 };
         Ok(Snapshot { file, length, acls, start, is_sealed: false })
     }
 
@@ -161,7 +153,7 @@ impl Records<'_> {
     }
 
     fn check_seal(&mut self) -> Result<(), SnapshotError> {
-        let found = self.input.adler.value();
+        let found = self.input.adler.finish();
         let expected = self.input.long()?;
         match u32::try_from(expected) {
             Ok(expected) if expected == found => Ok(()),
@@ -196,16 +188,22 @@ struct Input<'a> {
     /// Where the buffer ends in the file.
     read_to: u64,
     buffer: BytesMut,
-    adler: Adler,
+    adler: Adler32,
 }
 
 impl<'a> Input<'a> {
     fn new(file: &'a File, length: u64, place: Place) -> Self {
-        Input { file, length, read_to: place.at, buffer: BytesMut::new(), adler: place.adler }
+        Input {
+            file,
+            length,
+            read_to: place.at,
+            buffer: BytesMut::new(),
+            adler: Adler32::from_checksum(place.checksum),
+        }
     }
 
     fn place(&self) -> Place {
-        Place { at: self.at(), adler: self.adler }
+        Place { at: self.at(), checksum: self.adler.finish() }
     }
 
     fn at(&self) -> u64 {
@@ -233,7 +231,7 @@ impl<'a> Input<'a> {
             self.read_to += missing as u64;
         }
         let taken = self.buffer.split_to(count).freeze();
-        self.adler.add(&taken);
+        self.adler.write(&taken);
         Ok(taken)
     }
 

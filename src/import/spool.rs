@@ -36,7 +36,6 @@ impl Spool {
         Ok(Spool { file, written: 0, buffer: BytesMut::new(), indexes: BTreeMap::new() })
     }
 
-    /// The next znode.
     pub fn add(&mut self, record: &Record) -> std::io::Result<()> {
         let next = self.indexes.len() as i64;
         let index = *self.indexes.entry(record.acl.clone()).or_insert(next);
@@ -58,7 +57,6 @@ impl Spool {
         if self.buffer.len() >= CHUNK_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// All are there.
     pub fn finish(mut self) -> Result<Snapshot, SnapshotError> {
         self.put_path("/");
         self.flush()?;

@@ -12,9 +12,7 @@ use crate::exit::{Failure, REFUSED};
 
 /// Why the import would fail half-way.
 pub enum Verdict {
-    /// It would not.
     Fine,
-    /// It would.
     Hopeless(Failure),
 }
 

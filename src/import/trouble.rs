@@ -16,9 +16,7 @@ pub const DATA: u8 = 65;
 pub enum Trouble {
     /// The source cannot be read.
     Source(SnapshotError),
-    /// The source's order.
     Order(Orphan),
-    /// The cluster refused.
     Refused(Refused),
     /// A request about a path failed.
     Request(String, Error),
@@ -26,7 +24,6 @@ pub enum Trouble {
     SourceRequest(String, Error),
     /// What was read back is not what was written: the first differences.
     Different(Vec<String>),
-    /// A signal came.
     Interrupted(&'static str),
 }
 
@@ -49,7 +46,6 @@ impl From<Refused> for Trouble {
 }
 
 impl Trouble {
-    /// For `map_err`.
     pub fn at(path: &str) -> impl FnOnce(Error) -> Trouble {
         let path = path.to_owned();
         move |e| Trouble::Request(path, e)

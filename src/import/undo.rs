@@ -15,7 +15,6 @@ use super::window::Amount;
 /// The outcome of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// Znodes deleted.
     pub deleted: u64,
     /// Znodes of the import that stay because of what others did.
     pub kept: u64,

@@ -18,10 +18,8 @@ use super::target::Target;
 use super::trouble::Trouble;
 use super::window::Amount;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// Znodes read back.
     pub amount: Amount,
     /// Of them: those whose data or ACL we may not read.
     pub unreadable: u64,

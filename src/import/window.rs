@@ -29,9 +29,7 @@ pub struct Batch {
 /// How much was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Znodes.
     pub znodes: u64,
-    /// Bytes of data.
     pub bytes: u64,
 }
 
@@ -40,7 +38,6 @@ pub struct Amount {
 pub struct Refused {
     /// What its failing operation was about.
     pub about: String,
-    /// Why.
     pub error: Error,
 }
 
@@ -49,16 +46,13 @@ struct Sent {
     reply: Reply,
 }
 
-/// See the module.
 pub struct Window {
     client: Client,
     sent: VecDeque<Sent>,
-    /// What took effect.
     pub done: Amount,
 }
 
 impl Window {
-    /// Empty.
     pub fn new(client: Client) -> Self {
         Window { client, sent: VecDeque::new(), done: Amount::default() }
     }
@@ -79,7 +73,6 @@ impl Window {
         Ok(())
     }
 
-    /// Waits for all.
     pub async fn finish(&mut self) -> Result<(), Refused> {
         while !self.sent.is_empty() {
             self.take().await?;

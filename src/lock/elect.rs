@@ -10,35 +10,36 @@ use serde_json::json;
 use super::options::{self, Asking, Ties, Work};
 use super::passed::Passed;
 use super::sign::{self, Sign};
-use super::under::{self, Over, Setting};
+use super::under::{self, Around, Over, Setting};
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
 use crate::print::{print, safe};
 use crate::znode::{Output, print_json};
 
-/// Lead an election while a command runs, or until a signal; or follow who leads
+/// Run a command while leading an election, or follow who leads
 #[derive(clap::Args)]
 pub struct Elect {
     #[command(flatten)]
     name: Name,
-    /// What others see of us: a name, an address
+    /// Value that other candidates and listeners see, e.g. a name or an address
     #[arg(required_unless_present = "listen")]
     value: Option<String>,
-    /// Do not run for the lead: print who leads, now and at every change; an empty line if there is no leader
+    /// Do not stand for election: print the leader now and at every change; an empty line means none
     #[arg(short, long, conflicts_with_all = ["value", "shell", "words", "timeout"])]
     listen: bool,
-    /// Output format
+    /// Format of the output
     #[arg(short = 'o', long = "output", value_enum, default_value_t, requires = "listen")]
     output: Output,
-    /// Answer HTTP there: 200 while we lead, 503 with the leader's name otherwise; :PORT is one of this
-    /// machine only, for others say 0.0.0.0:PORT. Requests must be for an IP address, localhost or HOST
+    /// Serve HTTP at this address: 200 while leading, otherwise 503 with the leader's value. :PORT listens
+    /// on loopback only, 0.0.0.0:PORT on all interfaces. Requests must be for an IP address, localhost or
+    /// HOST
     #[arg(long, value_name = "ADDR", conflicts_with = "listen", value_parser = sign::address)]
     http: Option<String>,
-    /// Give up when we do not lead after this many seconds
+    /// Give up if not elected after this many seconds
     #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Exit code of giving up
+    /// Exit code after giving up
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     conflict_exit_code: u8,
     #[command(flatten)]
@@ -131,6 +132,7 @@ impl Elect {
             owner,
             way: self.ties.cluster.arguments()?,
             may_be_followed_at_once: true,
+            around: Around::Nothing,
         };
         under::run(leadership, setting, passed).await
     }

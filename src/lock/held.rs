@@ -12,13 +12,9 @@ pub trait Held {
     fn key(&self) -> String;
     /// The fencing token: larger than that of every earlier holder.
     fn token(&self) -> FencingToken;
-    /// See [`Guard::wait_stats`].
     fn wait_stats(&self) -> WaitStats;
-    /// See [`Guard::valid_until`].
     fn valid_until(&self) -> Option<Instant>;
-    /// See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = LostReason>;
-    /// See [`Guard::release`].
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
 

@@ -16,7 +16,6 @@ use super::processes::{OURSELVES, runs_any};
 use crate::exit::{Failure, SOFTWARE};
 use crate::signals::hear;
 
-/// A running command.
 pub struct Job {
     child: Child,
     group: Pid,
@@ -62,7 +61,6 @@ impl Job {
         self.changed().await.map(|_| ())
     }
 
-    /// Its process group.
     pub fn group(&self) -> Pid {
         self.group
     }
@@ -114,7 +112,6 @@ impl Job {
 /// What happened to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It has ended.
     Ended(Ended),
     /// It was stopped, and may be continued.
     Stopped(Signal),

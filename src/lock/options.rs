@@ -19,10 +19,10 @@ const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 /// flock's flags about waiting; whether to wait at all is a flag of each command.
 #[derive(clap::Args)]
 pub struct Waiting {
-    /// Wait at most this many seconds, connecting included; 0 is as --nonblock
-    #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
+    /// Give up after this many seconds, connecting included; 0 means --nonblock
+    #[arg(short = 'w', short_alias = 't', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Exit code when it is busy, or was until the timeout
+    /// Exit code if the lock is busy or the timeout passes
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     pub conflict_exit_code: u8,
 }
@@ -54,8 +54,8 @@ impl Waiting {
 pub struct Ties {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// When our connection has been closed for this many seconds the session ends, instead of after its whole
-    /// timeout; 0: the whole timeout [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// End the session this many seconds after its connection was closed; 0: after the session timeout
+    /// [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
 }
@@ -63,15 +63,18 @@ pub struct Ties {
 /// On which terms it is held.
 #[derive(clap::Args)]
 pub struct Terms {
-    /// Who this is, for people who look at the queue [default: host and process id] [env: ROWLOCK_LABEL=]
+    /// Label shown in queues and history [default: host and process id] [env: ROWLOCK_LABEL=]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// Hold it at most this many seconds: the command is ended then, and the cluster takes it back if need be
+    /// End the command and release the lock after this many seconds
     #[arg(long, value_name = "SEC", value_parser = some_seconds)]
     pub max_hold: Option<Duration>,
-    /// If this session expires, no client is granted it for this many seconds
+    /// Grant the lock to no client for this many seconds if this session expires
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub lock_delay: Option<Duration>,
+    /// From the grant on, no other client is granted it for this many seconds, however this one ends
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub min_hold: Option<Duration>,
 }
 
 /// Needed when a container is killed as a whole, warden included. Longer than a change of the leader with the
@@ -132,7 +135,10 @@ impl Ties {
             None if std::env::var_os(GRACE).is_none() => config = config.disconnect_grace(DEFAULT_GRACE),
             None => {}
         }
-        open(config).await
+        match open(config).await {
+            Err(failure) if failure.code == UNAVAILABLE => Err(self.cluster.explained(failure).await),
+            opened => opened,
+        }
     }
 }
 
@@ -152,6 +158,9 @@ macro_rules! ask_on_terms {
         }
         if let Some(delay) = $terms.lock_delay {
             request = request.lock_delay(delay);
+        }
+        if let Some(least) = $terms.min_hold {
+            request = request.min_hold(least);
         }
         match $asking.left() {
             None => request.lock().await.map(Some),
@@ -198,13 +207,13 @@ pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
 /// The command to run, and what to print about it.
 #[derive(clap::Args)]
 pub struct Work {
-    /// Run this with `sh -c`
+    /// Shell command to run, as by `sh -c`
     #[arg(short = 'c', long, visible_alias = "command", value_name = "COMMAND", conflicts_with = "words")]
     shell: Option<OsString>,
-    /// Pass ROWLOCK_AUTH, ROWLOCK_TOKEN and ROWLOCK_FROM_AUTH on to the command
+    /// Keep ROWLOCK_AUTH, ROWLOCK_TOKEN and ROWLOCK_FROM_AUTH in the command's environment
     #[arg(long)]
     pub pass_auth: bool,
-    /// Say on stderr what happens
+    /// Report progress on stderr
     #[arg(short, long)]
     pub verbose: bool,
 }

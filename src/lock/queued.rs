@@ -1,4 +1,4 @@
-//! What `lock` and `sem` share: wait in a queue, run the command under what was granted, leave.
+//! What `lock`, `sem` and `once` share: wait in a queue, run the command under what was granted, leave.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use rowlock_proto::report::Queue;
 use super::held::Held;
 use super::options::{self, Asking, Terms, Ties, Waiting, Work};
 use super::passed::Passed;
-use super::under::{self, Over, Setting};
+use super::under::{self, Around, Over, Setting};
 use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::name::Name;
@@ -23,7 +23,7 @@ const PLACES_SHOWN: u32 = 1_000;
 #[derive(clap::Args)]
 pub struct Queued {
     #[command(flatten)]
-    waiting: Waiting,
+    pub waiting: Waiting,
     #[command(flatten)]
     pub terms: Terms,
     #[command(flatten)]
@@ -43,8 +43,23 @@ impl Queued {
         nonblock: bool,
         ask: impl AsyncFnOnce(&Client, Owner, &Asking) -> Result<Option<H>, Error>,
     ) -> Result<ExitCode, Failure> {
+        self.run_around(name, self.waiting.begin(nonblock), ask, Around::Nothing).await
+    }
+
+    /// Whether there is something to run.
+    pub fn has_command(&self) -> bool {
+        !self.work.command(&self.words).is_empty()
+    }
+
+    /// The same, with something around the command.
+    pub async fn run_around<H: Held>(
+        &self,
+        name: &Name,
+        asking: Asking,
+        ask: impl AsyncFnOnce(&Client, Owner, &Asking) -> Result<Option<H>, Error>,
+        around: Around<'_>,
+    ) -> Result<ExitCode, Failure> {
         let mut passed = Passed::listen()?;
-        let asking = self.waiting.begin(nonblock);
         let label = self.terms.label.as_deref();
         let client = match passed.unless(asking.bound(self.ties.connect(label, &asking))).await {
             Ok(connected) => connected?,
@@ -57,7 +72,7 @@ impl Queued {
             Ok((owner, self.judge(name, asked)?))
         };
         let ended = match passed.unless(asking.bound(acquire)).await {
-            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, held, &mut passed).await,
+            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, (owner, around), held, &mut passed).await,
             Ok(Ok((_, None))) => Ok(Over::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),
             Err(signal) => Ok(Over::Code(under::shell_code(signal))),
@@ -90,7 +105,7 @@ impl Queued {
         &self,
         name: &Name,
         client: &Client,
-        owner: Owner,
+        (owner, around): (Owner, Around<'_>),
         held: H,
         passed: &mut Passed,
     ) -> Result<Over, Failure> {
@@ -102,6 +117,7 @@ impl Queued {
             owner,
             way: self.ties.cluster.arguments()?,
             may_be_followed_at_once: self.terms.may_be_followed_at_once(),
+            around,
         };
         under::run(held, setting, passed).await
     }
@@ -116,7 +132,7 @@ fn place_in(queue: &Queue, session: SessionId) -> String {
             more => format!(" and {} more", more - 1),
         };
         let held = holder.held_ms.map(|ms| format!(" for {}", crate::moment::span(ms))).unwrap_or_default();
-        format!("held by {}{others}{held}", label.unwrap_or_else(|| "somebody".to_owned()))
+        format!("held by {}{others}{held}", label.unwrap_or_else(|| "an unnamed client".to_owned()))
     });
     let before = queue.waiters.iter().position(|waiter| waiter.place.session == Some(session));
     let before = before.filter(|before| *before > 0).map(|before| format!("{before} wait before us"));
@@ -158,7 +174,7 @@ mod tests {
             said(1, "a\x1b[2Jb", &["0x5", "0x6", "0x7"]),
             " (held by a [2Jb for 1 min 5 s, 2 wait before us)"
         );
-        assert_eq!(said(3, "", &["0x5"]), " (held by somebody and 2 more for 1 min 5 s)");
+        assert_eq!(said(3, "", &["0x5"]), " (held by an unnamed client and 2 more for 1 min 5 s)");
         assert_eq!(said(0, "", &[]), "");
     }
 }

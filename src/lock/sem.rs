@@ -9,19 +9,19 @@ use super::queued::Queued;
 use crate::exit::Failure;
 use crate::name::Name;
 
-/// Run a command under permits of a semaphore; without one, hold them until a signal
+/// Run a command under permits of a semaphore, or hold them until a signal
 #[derive(clap::Args)]
 pub struct Sem {
     #[command(flatten)]
     name: Name,
-    /// How many permits the semaphore has: the first client decides, one that says another number is refused.
-    /// Without it: as many as it has
+    /// Number of permits of the semaphore. The first client decides; another number is refused [default: that
+    /// of the semaphore]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// How many the command takes
+    /// Number of permits that the command takes
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     permits: u32,
-    /// Do not wait: fail if there are not enough
+    /// Fail instead of waiting if too few permits are free
     #[arg(long, visible_alias = "nb", conflicts_with = "timeout")]
     nonblock: bool,
     #[command(flatten)]

@@ -55,7 +55,7 @@ pub fn address(text: &str) -> Result<String, String> {
 }
 
 impl Sign {
-    /// Answers from now on, at first that nobody is known to lead.
+    /// Answers from now on, at first that no leader is known.
     ///
     /// # Errors
     /// The address cannot be listened at.
@@ -73,13 +73,12 @@ impl Sign {
         Ok(Sign { addr, known, leader: tell })
     }
 
-    /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Follows who leads, as this session sees it. Never returns: stop waiting for it when nobody asks any
-    /// more. A session that has ended learns of no leader. Cancel safe.
+    /// Follows who leads, as this session sees it. Never returns: drop the future when no answer is needed.
+    /// A session that has ended learns of no leader. Cancel safe.
     pub async fn follow(&self, client: &Client, election: &Election) {
         let _: Result<(), Client> = self.known.session.set(client.clone());
         let mut observer = election.observe();

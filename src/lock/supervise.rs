@@ -29,7 +29,6 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// How the command ended.
 pub enum End {
-    /// By itself.
     Itself(Ended),
     /// By Ctrl-C or Ctrl-\\, which are meant for all processes at the terminal.
     Interrupted(Signal),
@@ -41,15 +40,12 @@ pub enum End {
 pub struct Supervised<'a, H: Held> {
     /// What it runs under.
     pub held: &'a H,
-    /// For messages.
     pub name: &'a str,
-    /// The command.
     pub job: Job,
     /// Kills it if we cannot.
     pub warden: Warden,
     /// The terminal, if there is one.
     pub terminal: Option<Terminal>,
-    /// The session.
     pub client: &'a Client,
 }
 

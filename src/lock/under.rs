@@ -1,4 +1,4 @@
-//! Runs the command under what is held, or holds it until a signal; then gives it back.
+//! RunNotes the command under what is held, or holds it until a signal; then gives it back.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,10 +10,12 @@ use rustix::process::Signal;
 
 use super::held::Held;
 use super::job::Job;
+use super::once::RunNotes;
 use super::options::{self, Work};
 use super::passed::Passed;
 use super::supervise::{End, Supervised};
 use super::terminal::Terminal;
+use super::terraform;
 use super::warden::Warden;
 use crate::cluster::LEAVING_MAX;
 use crate::exit::{Failure, LOST};
@@ -22,7 +24,6 @@ use crate::print::{errln, outln};
 /// How this process ends, once the session is closed.
 #[derive(Clone, Copy, Debug)]
 pub enum Over {
-    /// With this code.
     Code(u8),
     /// By the signal of the keyboard that ended the command: a script that runs us stops only if it sees that
     /// we died of it, too.
@@ -30,6 +31,14 @@ pub enum Over {
 }
 
 impl Over {
+    /// What a shell reports of it.
+    pub fn code(self) -> u8 {
+        match self {
+            Over::Code(code) => code,
+            Over::Signal(signal) => shell_code(signal),
+        }
+    }
+
     /// Ends the process by the signal, or gives the code to end with.
     pub fn exit(self) -> ExitCode {
         let signal = match self {
@@ -50,7 +59,6 @@ pub fn shell_code(signal: Signal) -> u8 {
 
 /// The setting in which a command runs.
 pub struct Setting<'a> {
-    /// The session.
     pub client: &'a Client,
     /// The lock, as the user named it.
     pub name: &'a str,
@@ -64,11 +72,35 @@ pub struct Setting<'a> {
     pub way: Vec<String>,
     /// If we die under the lock, the next client may get it as soon as the command is gone.
     pub may_be_followed_at_once: bool,
+    /// What goes on around the command.
+    pub around: Around<'a>,
+}
+
+/// What is done beside a command that runs under a lock.
+#[derive(Clone, Copy)]
+pub enum Around<'a> {
+    Nothing,
+    /// Its begin and its end are noted.
+    Once(&'a RunNotes),
+    /// Its requests are answered on loopback.
+    Terraform {
+        /// Also those for the state.
+        keeps_state: bool,
+    },
 }
 
 /// Runs the work under `held`; the exit code is the command's.
 pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
-    let Setting { client, name, work, words, owner, way, may_be_followed_at_once } = setting;
+    let Setting { client, name, work, words, owner, way, may_be_followed_at_once, around } = setting;
+    let mut environment = environment_of(client, &held, name, owner);
+    let mut run = None;
+    match around {
+        Around::Nothing => {}
+        Around::Once(runs) => run = Some((runs, runs.begin(client, &held).await)),
+        Around::Terraform { keeps_state } => {
+            environment.extend(terraform::serve(client, held.key(), keeps_state).await?);
+        }
+    }
     let end = if words.is_empty() {
         hold(&held, passed).await
     } else {
@@ -77,7 +109,6 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         if may_be_followed_at_once {
             warden.give_back(&held.key());
         }
-        let environment = environment_of(client, &held, name, owner);
         // Who may take the lock is not therefore to be known to all that runs under it.
         let kept_back = if work.pass_auth { &[][..] } else { &CREDENTIALS };
         let job = Job::start(&words, &environment, kept_back)?;
@@ -89,6 +120,14 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         End::Interrupted(signal) => Over::Signal(signal),
         End::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
     };
+    if let Some((runs, run)) = run
+        && !runs.end(client, run, over.code()).await
+    {
+        work.say(&format!("{name}: the command failed, the next attempt runs it"));
+        // A drop would release it, and the interval would count. The end of the session frees it.
+        std::mem::forget(held);
+        return Ok(over);
+    }
     let released = time::timeout(LEAVING_MAX, held.release()).await;
     match released.unwrap_or(Err(ReleaseError::Unknown)) {
         Ok(()) => work.say(&format!("released {name}")),

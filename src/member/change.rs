@@ -12,100 +12,102 @@ use serde_json::json;
 use super::membership;
 use super::replace::AGAIN;
 use super::server::{Membership, Server};
+use super::stanza::stanza;
 use super::state::ask_all;
 use super::wait::until_it_serves;
 use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
 use crate::print::{errln, print};
+use crate::superuser;
 use crate::znode::{Output, print_json};
 
-/// For how long it is looked whether a change has happened whose answer was lost.
+/// Limit for finding out whether a change with a lost reply has happened.
 const LOOK_MAX: Duration = Duration::from_secs(15);
-/// How often.
+/// Pause between two checks for that.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Take a node in as a learner: it gets the log and does not vote. Prints its part of cluster.toml
+/// Add a node as a learner, which replicates without a vote. Prints its part of cluster.toml
 #[derive(clap::Args)]
 pub struct Add {
-    /// Its number, which no node has had before
+    /// Id of the new node, never used before
     node: u64,
-    /// Where the other nodes find it
+    /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
-    /// Where clients find it
+    /// Address for clients
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Wait until it runs and has caught up, and let it vote then. May be given again for a learner
+    /// Wait until it runs and has caught up, then make it a voter. May be repeated
     #[arg(long)]
     promote: bool,
-    /// With --promote: it votes when it has served for so long
+    /// With --promote: seconds that it must have served before it votes
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "10", requires = "promote")]
     stable: Duration,
-    /// With --promote: give up when it does not serve after so long
+    /// With --promote: give up if it does not serve after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
     timeout: Duration,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Let a learner vote. It must run and have caught up
+/// Make a learner a voter. It must be running and caught up
 #[derive(clap::Args)]
 pub struct Promote {
-    /// Its number
+    /// Id of the node
     node: u64,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Make a learner of a voter
+/// Make a voter a learner
 #[derive(clap::Args)]
 pub struct Demote {
-    /// Its number
+    /// Id of the node
     node: u64,
-    /// Also if the voters that are left and answer could not lose one more
+    /// Proceed even if the remaining voters could then lose none
     #[arg(long)]
     force: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Give a member other addresses
+/// Change the addresses of a member
 #[derive(clap::Args)]
 pub struct Set {
-    /// Its number
+    /// Id of the node
     node: u64,
-    /// Where the other nodes find it
+    /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
-    /// Where clients find it
+    /// Address for clients
     #[arg(long, value_name = "HOST:PORT")]
     client: Option<String>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Take a member out for good. Its number is not to be used again; its process may be stopped afterwards
+/// Remove a member for good. Do not use its id again; stop its process afterwards
 #[derive(clap::Args)]
 pub struct Remove {
-    /// Its number
+    /// Id of the node
     node: u64,
-    /// Also if the voters that are left and answer could not lose one more
+    /// Proceed even if the remaining voters could then lose none
     #[arg(long)]
     force: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -126,7 +128,7 @@ impl Add {
             joined(members, node, server.clone())
         })
         .await?;
-        let table = table_of(node, &server);
+        let table = table_of(&self.cluster, node, &server)?;
         let text = format!(
             "node {node} is a learner. In cluster.toml of all nodes:\n{table}\nStart it with an empty data folder, then: \
              rowlock member promote {node}\n"
@@ -145,7 +147,7 @@ impl Add {
                 joined(members, node, known.clone())
             })
             .await?;
-            let table = table_of(node, &server);
+            let table = table_of(&self.cluster, node, &server)?;
             errln!("rowlock: start node {node} with an empty data folder and this in cluster.toml:{table}");
             until_it_serves(&self.cluster, (node, &server), self.stable, deadline).await?;
             ask(&client, again, async |members| {
@@ -224,9 +226,8 @@ impl Remove {
 }
 
 /// What the file of the cluster says of a new learner.
-pub(super) fn table_of(node: u64, server: &Server) -> String {
-    let Server { peer, client, .. } = server;
-    format!("\n[[node]]\nid = {node}\nclient = {client:?}\npeer = {peer:?}\nlearner = true\n")
+pub(super) fn table_of(cluster: &Cluster, node: u64, server: &Server) -> Result<String, Failure> {
+    Ok(stanza(node, server, cluster.file()?.as_ref(), cluster.tls.is_asked_for()))
 }
 
 /// What was done, and what the node is now.
@@ -304,7 +305,7 @@ async fn change(
     changed
 }
 
-/// The same on an open connection. Until `deadline` what is refused with one of `again` is decided anew.
+/// The same on an open connection. Until `deadline`, repeats a change that is refused with one of `again`.
 pub(super) async fn ask(
     client: &Client,
     (again, deadline): (&[ErrorCode], Instant),
@@ -342,9 +343,7 @@ async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failu
 fn refused(error: &Error) -> Failure {
     let Error::Rejected(code) = error else { return failed("members", error) };
     let (exit, text) = match code {
-        ErrorCode::NoAuth => {
-            (REFUSED, "only superusers may change the members; set ROWLOCK_AUTH=digest:super:PASSWORD")
-        }
+        ErrorCode::NoAuth => (REFUSED, superuser::REMEDY),
         ErrorCode::ReconfigDisabled => {
             (REFUSED, "changes of the members are switched off: client.reconfig = false in cluster.toml")
         }

@@ -14,10 +14,13 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// List the members: role, state, release, addresses; and how many more voters may fail
+/// A node that lacks fewer writes is not late: writes go on while the nodes are asked.
+const BEHIND_MIN: u64 = 10;
+
+/// List members with state, release and addresses, and how many more voters may fail
 #[derive(clap::Args)]
 pub struct Ls {
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -89,7 +92,7 @@ fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
             let release = states[id].release().unwrap_or("-").to_owned();
             let told = states[id].told(leader(states), *id);
             let state = match behind(states, *id) {
-                Some(writes @ 1..) => format!("{told}, behind {writes}"),
+                Some(writes @ BEHIND_MIN..) => format!("{told}, behind {writes}"),
                 _ => told,
             };
             [id.to_string(), role.to_owned(), state, release, peer, client]

@@ -20,24 +20,23 @@ use crate::znode::Output;
 pub(super) const AGAIN: [ErrorCode; 3] =
     [ErrorCode::NewConfigNoQuorum, ErrorCode::ReconfigInProgress, ErrorCode::BadVersion];
 
-/// Put a new node in the place of one that is lost: takes it in, waits until it runs and has caught up, lets
-/// it vote and takes the old one out in one change
+/// Replace a lost node: add the new one, wait until it has caught up, then swap them in one change
 #[derive(clap::Args)]
 pub struct Replace {
-    /// The number of the old one
+    /// Id of the lost node
     old: u64,
-    /// The number of the new one, which no node has had before
+    /// Id of the new node, never used before
     new: u64,
-    /// Where the other nodes find the new one
+    /// Address of the new node for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
-    /// Where clients find the new one
+    /// Address of the new node for clients
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Give up when the new one does not serve after so long
+    /// Give up if the new node does not serve after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300")]
     timeout: Duration,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -66,7 +65,7 @@ impl Replace {
             joined(members, self.new, server.clone())
         })
         .await?;
-        let table = table_of(self.new, &server);
+        let table = table_of(&self.cluster, self.new, &server)?;
         errln!("rowlock: start node {} with an empty data folder and this in cluster.toml:{table}", self.new);
         until_it_serves(&self.cluster, (self.new, &server), Duration::ZERO, deadline).await?;
         let server = Server { votes, ..server };

@@ -2,28 +2,24 @@
 
 use std::collections::BTreeMap;
 
-/// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where the other nodes find it.
     pub peer: String,
     /// Where clients find it.
     pub client: String,
-    /// Whether it votes.
     pub votes: bool,
 }
 
 /// All members at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// By their numbers.
     pub servers: BTreeMap<u64, Server>,
     /// Changes whenever the members do.
     pub version: i64,
 }
 
 impl Membership {
-    /// Reads the text.
     pub fn parse(text: &str) -> Option<Membership> {
         let mut servers = BTreeMap::new();
         let mut version = None;
@@ -38,7 +34,6 @@ impl Membership {
         Some(Membership { servers, version: version? })
     }
 
-    /// How many vote.
     pub fn voters(&self) -> usize {
         self.servers.values().filter(|server| server.votes).count()
     }
@@ -50,7 +45,6 @@ impl Membership {
 }
 
 impl Server {
-    /// `HOST:PEER:PEER:ROLE;HOST:CLIENT`
     fn parse(text: &str) -> Option<Server> {
         let (nodes, client) = text.split_once(';')?;
         let (nodes, role) = nodes.rsplit_once(':')?;

@@ -13,7 +13,6 @@ use crate::status::srvr;
 /// What a member does, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It serves.
     Serves(Serving),
     /// It answers, and serves no clients.
     Stands,
@@ -26,7 +25,6 @@ pub enum State {
 /// What a node that serves says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
-    /// `leader`, `follower`, `observer`.
     pub role: String,
     /// Its release, if it says so.
     pub release: Option<String>,
@@ -46,7 +44,6 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// For people.
     fn text(self) -> String {
         let lasts = moment::span(i64::try_from(self.ms).unwrap_or(i64::MAX));
         if self.is_least { format!("{lasts} or more") } else { lasts }
@@ -96,7 +93,6 @@ impl State {
         }
     }
 
-    /// For people.
     pub fn text(&self) -> String {
         match self {
             State::Serves(serving) => serving.role.clone(),

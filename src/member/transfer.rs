@@ -10,12 +10,12 @@ use crate::operate::{Refusal, operate};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
-/// Have another voter lead: the one that is named, or the one that has most of the log
+/// Transfer leadership to a voter [default: the one with the longest log]
 #[derive(clap::Args)]
 pub struct TransferLeader {
-    /// Its number
+    /// Id of the node
     node: Option<u64>,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct TransferLeader {
 }
 
 impl TransferLeader {
-    /// Exit code 1 if the node is no voter or is not alive, 75 if nobody has taken over.
+    /// Exit code 1 if the node is no voter or is not alive, 75 if no voter has taken over.
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let what = match self.node {

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Wait until every member serves
 #[derive(clap::Args)]
 pub struct Wait {
-    /// Give up after so long
+    /// Give up after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "60")]
     timeout: Duration,
     #[command(flatten)]

@@ -13,16 +13,15 @@ use crate::exit::{CONFIG, Failure};
 use crate::print::{errln, print, safe};
 use crate::table::table;
 
-/// Show certificates and keys, and whether nodes and clients would take them
+/// Check certificates and keys as nodes and clients do
 #[derive(clap::Args)]
 pub struct Check {
-    /// Files of certificates and of their authorities [default: those that `tls` of the cluster's
-    /// file names, else all in the folder]
+    /// Certificate files [default: those in [tls] of cluster.toml, else all in the folder]
     files: Vec<PathBuf>,
-    /// The cluster's file [default: ./cluster.toml if there is one]
+    /// Path of cluster.toml [default: ./cluster.toml if it exists]
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     config: Option<PathBuf>,
-    /// Fewer days left are a problem
+    /// Report certificates with fewer days left as a problem
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     min_days: i64,
     #[command(flatten)]
@@ -90,7 +89,7 @@ fn of_config(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
     let mut found: Vec<Candidate> = Vec::new();
     let mut authorities: Vec<PathBuf> = Vec::new();
     for node in &config.nodes {
-        let Some(files) = config.node(node.id).and_then(|node| node.tls) else { continue };
+        let Some(files) = config.node(node.id).and_then(|node| node.tls.clone()) else { continue };
         for file in files.peer_ca.iter().chain(&files.client_ca) {
             if !authorities.contains(file) {
                 authorities.push(file.clone());

@@ -13,13 +13,13 @@ use crate::znode::print_json;
 /// The longest common name that a certificate may have (X.520).
 const NAME_MAX: usize = 64;
 
-/// Make a client's certificate, signed by the clients' authority
+/// Create a client certificate
 #[derive(clap::Args)]
 pub struct Client {
-    /// Its name: letters, digits, `.`, `_`, `-`, `@`. Its identity in ACLs is x509:CN=NAME
+    /// Name of the client: letters, digits, `.`, `_`, `-`, `@`. Its identity in ACLs is x509:CN=NAME
     #[arg(value_parser = name)]
     name: String,
-    /// How long it counts
+    /// Validity period in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]

@@ -31,7 +31,6 @@ pub fn client(name: &str) -> String {
     format!("client-{name}")
 }
 
-/// See the module.
 pub struct Folder {
     dir: Dir,
 }
@@ -163,7 +162,7 @@ impl Signer {
     ) -> Result<Issued, Failure> {
         let own_s = (self.expires_ms - time::wall_ms()) / 1_000;
         if own_s <= 0 {
-            let what = "the authority has expired, and what it signs counts for nobody";
+            let what = "the CA has expired, and no node or client trusts what it signs";
             return Err(Failure::new(CONFIG, format!("{what}; make a new one (docs/tls.md)")));
         }
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();

@@ -15,26 +15,26 @@ use crate::exit::Failure;
 use crate::print::print;
 use crate::znode::print_json;
 
-/// Make the authorities and the certificates of a new cluster
+/// Create the CAs and node certificates of a new cluster
 #[derive(clap::Args)]
 pub struct Init {
-    /// How many nodes [default: as many as hosts or the cluster's file say, else 3]
+    /// Number of nodes [default: that of --hosts or cluster.toml, else 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=254))]
     nodes: Option<u64>,
-    /// Names or addresses of nodes 1, 2, ..., several of one node joined by `+` [default: those in
-    /// the cluster's file, else localhost]
+    /// Host names or addresses of nodes 1, 2, ...; join several of one node by `+` [default: those of
+    /// cluster.toml, else localhost]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// Name of the cluster [default: that in the cluster's file, else rowlock]
+    /// Cluster name [default: that of cluster.toml, else rowlock]
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// The cluster's file [default: ./cluster.toml if there is one]
+    /// Path of cluster.toml [default: ./cluster.toml if it exists]
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
     config: Option<PathBuf>,
-    /// How long the certificates of nodes count
+    /// Validity of node certificates in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
-    /// How long the authorities count
+    /// Validity of the CAs in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = CA_DAYS)]
     ca_days: i64,
     #[command(flatten)]
@@ -71,8 +71,8 @@ impl Init {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "  {:<34}{what}", format!("{file}.pem, {file}.key"));
         };
-        line(PEERS, "the authority of the nodes: whoever has its key can be a node");
-        line(CLIENTS, "the authority of the clients: whoever has its key can be any client");
+        line(PEERS, "CA of the nodes: its key can make a node");
+        line(CLIENTS, "CA of the clients: its key can make any client");
         for (node, certificate) in plan.nodes.iter().zip(made) {
             let until = date(certificate.expires_ms);
             let what = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
@@ -92,7 +92,7 @@ cluster.toml of the cluster {:?}, the same on every node:
   security = \"mtls\"
 
 and in each [[node]] a port for clients that use TLS, for instance:
-  secure_client = \"{}:2281\"
+  secure_client = \"{}:{SECURE_PORT}\"
 
 Node N needs node-N.pem, node-N.key, peers-ca.pem and clients-ca.pem. The keys of the authorities sign new
 certificates: keep them where no node and no client is.
@@ -108,6 +108,9 @@ next:
         out
     }
 }
+
+/// Not ZooKeeper's 2281: that is the port of the nodes in the cluster.toml that ships.
+const SECURE_PORT: u16 = 2481;
 
 fn in_address(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
@@ -135,4 +138,23 @@ pub fn make(dir: &Path, plan: &Plan, days: i64, ca_days: i64) -> Result<Vec<Cert
         folder.keep(stem, &issued.cert_pem, &issued.key_pem)?;
     }
     Ok(nodes.into_iter().map(|(_, issued)| issued.certificate).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_coordinator::config::ClusterConfig;
+
+    use super::*;
+
+    #[test]
+    fn the_proposed_port_is_free_in_the_cluster_toml_that_ships() {
+        let with_port = include_str!("../../cluster.toml")
+            .replace(
+                "peer = \"127.0.0.1:2281\"",
+                &format!("peer = \"127.0.0.1:2281\"\nsecure_client = \"127.0.0.1:{SECURE_PORT}\""),
+            )
+            .replace("[client]\n", "[tls]\ncert = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\n[client]\n");
+        let config = ClusterConfig::parse(&with_port, Path::new("cluster.toml")).unwrap();
+        assert!(config.nodes[0].secure_client_addr.is_some());
+    }
 }

@@ -13,7 +13,7 @@ pub struct Candidate {
     pub file: PathBuf,
     /// Where the key of its certificate is, if it is here.
     pub key: PathBuf,
-    /// What somebody needs it for.
+    /// Its purpose.
     pub role: Role,
 }
 
@@ -22,12 +22,14 @@ pub enum Role {
     /// No option and no file says what it is needed for.
     Any,
     /// As the certificate of this node of this cluster, with all its files.
-    Node { id: u64, cluster: String, files: TlsFiles },
-    /// As authorities.
+    Node {
+        id: u64,
+        cluster: String,
+        files: TlsFiles,
+    },
     Authorities,
 }
 
-/// One file.
 pub struct Finding {
     pub file: PathBuf,
     pub what: What,
@@ -35,7 +37,7 @@ pub struct Finding {
     pub signed_by: Option<PathBuf>,
     /// Its key is here, too.
     pub has_key: bool,
-    /// What somebody would refuse.
+    /// Reasons for which a peer refuses it.
     pub problems: Vec<String>,
 }
 
@@ -76,7 +78,7 @@ impl What {
 }
 
 impl Candidate {
-    /// A file of which nobody has said what it is for: its key is beside it.
+    /// A file of unknown purpose: its key is beside it.
     pub fn any(file: PathBuf) -> Candidate {
         Candidate { key: file.with_extension("key"), file, role: Role::Any }
     }

@@ -10,19 +10,19 @@ use crate::exit::{CONFIG, Failure};
 use crate::print::outln;
 use crate::znode::print_json;
 
-/// Make the certificate of one more node, signed by the nodes' authority
+/// Create the certificate of another node
 #[derive(clap::Args)]
 pub struct Node {
-    /// Its number in the cluster's file
+    /// Node id in cluster.toml
     #[arg(value_parser = clap::value_parser!(u64).range(1..=254))]
     id: u64,
-    /// Names and addresses by which it is found, joined by `+`
+    /// Host names and addresses of the node, joined by `+`
     #[arg(long, value_name = "HOSTS")]
     hosts: String,
-    /// Name of the cluster [default: that in the certificates of the other nodes]
+    /// Cluster name [default: that in the certificates of the other nodes]
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// How long it counts
+    /// Validity period in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]

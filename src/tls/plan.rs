@@ -27,7 +27,6 @@ pub struct Plan {
     pub nodes: Vec<Node>,
 }
 
-/// One node.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Node {
     pub id: u64,

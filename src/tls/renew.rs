@@ -11,15 +11,15 @@ use crate::exit::{CONFIG, Failure};
 use crate::print::outln;
 use crate::znode::print_json;
 
-/// Replace certificates by new ones with the same names and new keys; running nodes notice within 10 s
+/// Renew certificates with new keys; running nodes load them within 10 s
 #[derive(clap::Args)]
 pub struct Renew {
-    /// Which, for instance node-1 or client-alice [default: all in the folder but the authorities]
+    /// Certificates to renew, e.g. node-1 or client-alice [default: all but the CAs]
     names: Vec<String>,
-    /// Only those that expire within so many days
+    /// Only those that expire within this many days
     #[arg(long, value_name = "DAYS", value_parser = days)]
     within: Option<i64>,
-    /// How long the new ones count
+    /// Validity of the new certificates in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
@@ -39,7 +39,7 @@ impl Renew {
                 if self.names.is_empty() {
                     continue;
                 }
-                let what = format!("{} is an authority: nobody would believe a new one", cert.display());
+                let what = format!("{} is a CA: renewing it would invalidate what it signed", cert.display());
                 return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
             };
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {

@@ -13,7 +13,6 @@ use crate::report::Report;
 /// A node's status and metrics.
 #[derive(Clone)]
 pub(super) struct Sample {
-    /// Of `/v1/status`.
     pub(super) report: Report,
     metrics: Metrics,
     at: Instant,

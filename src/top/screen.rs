@@ -31,7 +31,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// `anew`: one look after the other.
+    /// `anew`: one sample replaces the other.
     pub(super) fn of_stdout(anew: bool) -> Screen {
         let paint = Paint::stdout();
         let out = std::io::stdout();

@@ -180,7 +180,7 @@ fn print_verdict(cluster: &Running, findings: &[Finding]) {
 
 /// Waits until the killed node serves again and shows who leads now.
 async fn restore(cluster: &mut Running) -> Result<(), Failure> {
-    let reports = cluster.wait_until_serving().await?;
+    let reports = cluster.wait_until_serving(true).await?;
     outln!();
     cluster.print_table(&reports);
     Ok(())

@@ -13,19 +13,17 @@ use rowlock_env::disk::{Dir, DirLock};
 use super::tls;
 use crate::exit::{DATA_FOLDER, Failure};
 use crate::print::outln;
+use crate::superuser;
 
 /// This file says that the folder is ours; it holds the number of nodes.
 const MARK: &str = "made-by-rowlock-up";
 const LOCK: &str = "lock";
-/// The cluster's file.
 pub const CONFIG: &str = "cluster.toml";
 
 /// What to do with the present content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
-    /// Delete it.
     Fresh,
-    /// Use it again.
     Keep,
 }
 
@@ -48,16 +46,18 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// What is left behind, and what becomes of it.
+    /// Prints how much stays on the disk, and how to delete it.
     pub fn say_what_stays(&self) {
-        let megabytes = bytes_below(self.dir.path()).div_ceil(1_000_000);
+        let megabytes = self.bytes().div_ceil(1_000_000);
         let root = self.dir.path().display();
         outln!("{megabytes} MB of data and logs stay in {root}: `rowlock up --keep` goes on with them,");
         outln!("and `rowlock up` without it deletes them, as `rm -r` may.");
     }
 
     /// Makes or takes over the folder at `root` for `config`.
-    pub fn open(root: &Path, config: &ClusterConfig, former: Former) -> Result<Folder, Failure> {
+    ///
+    /// Gives it a superuser, unless its file names one.
+    pub fn open(root: &Path, config: &mut ClusterConfig, former: Former) -> Result<Folder, Failure> {
         let dir = Dir::create(root).map_err(|e| unusable(root, &e))?;
         let names = dir.list().map_err(|e| unusable(root, &e))?;
         let ours = names.is_empty() || names.iter().any(|name| name == MARK);
@@ -78,6 +78,7 @@ impl Folder {
             Former::Fresh => folder.empty(&names).map_err(|e| unusable(root, &e))?,
             Former::Keep => folder.check_count(root, nodes)?,
         }
+        superuser::provide(&folder.dir, config).map_err(|e| unusable(root, &e))?;
         let write = |name: &str, text: String| folder.dir.write_atomic(name, text.as_bytes());
         write(MARK, format!("{nodes}\n"))
             .and_then(|()| write(CONFIG, config.to_toml()))
@@ -85,12 +86,28 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it is.
+    /// What its files take on the disk.
+    pub fn bytes(&self) -> u64 {
+        bytes_below(self.dir.path())
+    }
+
+    /// Deletes it with all that is in it. What cannot be deleted stays.
+    pub fn remove(&self) {
+        if let Ok(dir) = Dir::open(self.dir.path()) {
+            let _ = dir.remove_all();
+        }
+    }
+
+    /// Makes git ignore it.
+    pub fn hide_from_git(&self) {
+        // Without the file everything works as well.
+        let _ = self.dir.write_atomic(".gitignore", b"*\n");
+    }
+
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The cluster's file.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join(CONFIG)
     }
@@ -113,6 +130,8 @@ impl Folder {
                 self.dir.remove(name)?;
             } else if name.starts_with("node-") || name == tls::FOLDER {
                 self.dir.sub(name)?.remove_all()?;
+            } else if name == superuser::FILE {
+                self.dir.remove(name)?;
             }
         }
         self.dir.sync()
@@ -154,12 +173,12 @@ mod tests {
     fn fresh_folder_is_emptied_and_kept_folder_is_not() {
         let tmp = tempfile::tempdir().unwrap();
         let root = tmp.path().join("up");
-        drop(Folder::open(&root, &three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
         let data = Dir::open(&root).unwrap().sub("node-1").unwrap();
         data.write_atomic("wal", b"x").unwrap();
-        drop(Folder::open(&root, &three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
         assert!(data.exists("wal"));
-        drop(Folder::open(&root, &three(), Former::Fresh).unwrap());
+        drop(Folder::open(&root, &mut three(), Former::Fresh).unwrap());
         assert!(!data.exists("wal"));
     }
 
@@ -167,7 +186,7 @@ mod tests {
     fn foreign_folder_is_never_touched() {
         let tmp = tempfile::tempdir().unwrap();
         Dir::open(tmp.path()).unwrap().write_atomic("thesis.tex", b"x").unwrap();
-        let refused = Folder::open(tmp.path(), &three(), Former::Fresh).err().unwrap();
+        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
         assert!(refused.message.contains("files that are not Rowlock's; give another folder"), "{refused}");
         assert!(tmp.path().join("thesis.tex").exists());
     }
@@ -175,17 +194,17 @@ mod tests {
     #[test]
     fn folder_in_use_by_another_process_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        let _first = Folder::open(tmp.path(), &three(), Former::Fresh).unwrap();
-        let refused = Folder::open(tmp.path(), &three(), Former::Fresh).err().unwrap();
+        let _first = Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap();
+        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
         assert!(refused.message.starts_with("another `rowlock up` uses"), "{refused}");
     }
 
     #[test]
     fn kept_folder_of_another_number_of_nodes_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        drop(Folder::open(tmp.path(), &three(), Former::Fresh).unwrap());
-        let one = config("[[node]]\nid = 1\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\n");
-        let refused = Folder::open(tmp.path(), &one, Former::Keep).err().unwrap();
+        drop(Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap());
+        let mut one = config("[[node]]\nid = 1\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\n");
+        let refused = Folder::open(tmp.path(), &mut one, Former::Keep).err().unwrap();
         assert!(refused.message.contains("a cluster of 3 nodes, not 1; use --nodes 3"), "{refused}");
     }
 }

@@ -18,7 +18,6 @@ use crate::lock::OURSELVES;
 /// A node hands its leadership over and flushes; then it is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The running nodes.
 pub struct Nodes {
     config: PathBuf,
     log_level: String,

@@ -13,7 +13,6 @@ pub struct Wishes<'a> {
     pub nodes: Option<u16>,
     /// First client port; peers are 100 and HTTP 200 above.
     pub base_port: Option<u16>,
-    /// Everything is encrypted.
     pub tls: bool,
     /// Absolute path of the folder for everything.
     pub root: &'a Path,

@@ -1,4 +1,4 @@
-//! The cluster that `up` runs: its nodes, their status, and what the user is shown of it.
+//! The cluster that `up` runs: its nodes, their status, and what is printed.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -29,11 +29,8 @@ const SHORT_LIVES_MAX: u32 = 3;
 
 /// A cluster that runs.
 pub struct Running {
-    /// The cluster's plan.
     pub config: ClusterConfig,
-    /// Its files.
     pub folder: Folder,
-    /// Its processes.
     pub nodes: Nodes,
     /// How clients get in, if it is encrypted.
     pub way: Option<Way>,
@@ -57,12 +54,10 @@ impl Running {
         }
     }
 
-    /// Starts every node.
     pub fn start_all(&mut self) -> Result<(), Failure> {
         self.ids().into_iter().try_for_each(|id| self.start(id))
     }
 
-    /// Starts one node.
     pub fn start(&mut self, id: u64) -> Result<(), Failure> {
         self.nodes.start(id, &self.folder.log(id))
     }
@@ -80,7 +75,7 @@ impl Running {
     }
 
     /// Waits for all nodes, with progress on the terminal.
-    pub async fn wait_until_serving(&mut self) -> Result<Vec<Report>, Failure> {
+    pub async fn wait_until_serving(&mut self, shows_progress: bool) -> Result<Vec<Report>, Failure> {
         let deadline = time::now() + SERVING_DEADLINE;
         let mut progress = Progress::new(self.paint);
         loop {
@@ -97,7 +92,9 @@ impl Running {
                 progress.done();
                 return Ok(serving);
             }
-            progress.show(&words.join(", "));
+            if shows_progress {
+                progress.show(&words.join(", "));
+            }
             if time::now() >= deadline {
                 progress.done();
                 let what = format!(
@@ -121,7 +118,6 @@ impl Running {
         Failure::new(UNAVAILABLE, format!("node {id} ended ({status}): {said}; its log is {}", log.display()))
     }
 
-    /// Addresses and roles.
     pub fn print_table(&self, reports: &[Report]) {
         let rows: Vec<[String; 5]> = self
             .config
@@ -145,6 +141,14 @@ impl Running {
         outln!();
     }
 
+    /// What the cluster takes of this machine.
+    pub fn print_footprint(&self) {
+        let resident: u64 = self.ids().into_iter().filter_map(|id| resident_bytes(self.nodes.pid(id)?)).sum();
+        let (memory, disk) = (resident.div_ceil(1_000_000), self.folder.bytes().div_ceil(1_000_000));
+        let text = format!("{memory} MB of memory, {disk} MB on disk in {}", self.folder.path().display());
+        outln!("  {}\n", self.paint.dim(&text));
+    }
+
     fn scheme(&self) -> &'static str {
         if self.config.http.tls { "https" } else { "http" }
     }
@@ -153,13 +157,16 @@ impl Running {
     pub fn print_what_to_try(&self) {
         let curl = self.way.as_ref().map_or("curl".to_owned(), Way::curl);
         let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
-        let acquire = self.config.nodes[0].api_addr.as_ref().map(|api| {
+        let acquire = self.config.nodes[0].any_api_addr(&self.config.http).map(|api| {
             let body = "-d '{\"ttl_ms\": 10000}'";
             format!("{curl} {}://{api}/v1/locks/nightly/acquire {body}", self.scheme())
         });
         let kill =
             self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
+        let console = format!("{}://{}/ui/", self.scheme(), self.config.nodes[0].http_addr);
+        let drain = self.ids().last().map_or(String::new(), |id| format!("rowlock drain {id}"));
         let mut hints = vec![
+            (&*console, "the console, in a browser"),
             ("rowlock status", "roles, positions, sessions"),
             ("rowlock lock nightly -c 'echo $ROWLOCK_LOCK_TOKEN; sleep 20'", "twice: the second waits"),
             ("rowlock queue nightly", "who holds it, who waits and for whom; rowlock history nightly"),
@@ -167,6 +174,9 @@ impl Running {
             (&metrics, "or /readyz, /v1/status"),
         ];
         hints.extend(acquire.as_deref().map(|acquire| (acquire, "the same lock by HTTP; docs/rest.md")));
+        if self.ids().len() > 1 {
+            hints.push((&drain, "send its clients away; --undo ends it. These commands are superusers"));
+        }
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
         outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
         outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
@@ -206,6 +216,17 @@ impl Running {
             self.start(id)?;
         }
     }
+}
+
+/// What a process holds in memory.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of the system about another process; no node code runs here"
+)]
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
 fn status_word(report: &std::io::Result<Report>) -> &'static str {

@@ -55,7 +55,6 @@ impl Way {
         Secure::new(rowlock_tls::ClientTls { ca, identity: Some((cert, key)) }, None)
     }
 
-    /// For curl.
     pub fn curl(&self) -> String {
         let [ca, cert, key] = self.0.each_ref().map(|file| file.display());
         format!("curl --cacert {ca} --cert {cert} --key {key}")

@@ -7,11 +7,9 @@ use std::time::Duration;
 pub struct Grant {
     /// Its place in the queue, counted from 1.
     pub place: usize,
-    /// The fencing token.
     pub token: i64,
     /// When `lock` was called.
     pub asked: Duration,
-    /// When it returned.
     pub granted: Duration,
     /// When the client began to release.
     pub released: Duration,
@@ -26,9 +24,7 @@ pub struct Grant {
 pub struct Finding {
     /// The promise in a few words.
     pub promise: &'static str,
-    /// It was kept.
     pub kept: bool,
-    /// The figures.
     pub evidence: String,
 }
 

@@ -16,32 +16,32 @@ use crate::exit::{Failure, REFUSED};
 use crate::moment;
 use crate::print::print;
 
-/// Print the log, record by record. Data of znodes only with --data
+/// Print the log record by record. Data of znodes only with --data
 #[derive(clap::Args)]
 pub struct Dump {
-    /// The data folder of a node
+    /// Data folder of a node
     folder: PathBuf,
-    /// Only entries from this index on
+    /// First log index to print
     #[arg(long, value_name = "INDEX")]
     from: Option<u64>,
-    /// Only entries up to this index
+    /// Last log index to print
     #[arg(long, value_name = "INDEX")]
     to: Option<u64>,
-    /// With the data of znodes, which may be secret
+    /// Include the data of znodes, which may be secret
     #[arg(long)]
     data: bool,
-    /// Form of the answer: a line for each record
+    /// Output format; one line for each record
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
 }
 
-/// The form of a line.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// For people.
+    /// Aligned columns, for people.
     #[default]
     Table,
-    /// For programs: a document each.
+    /// One JSON document a line.
     Json,
 }
 

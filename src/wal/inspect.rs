@@ -15,12 +15,12 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// Say whose log it is, from where to where it goes, and whether a node would start with it
+/// Show whose log it is, its range, and whether a node would start with it
 #[derive(clap::Args)]
 pub struct Inspect {
-    /// The data folder of a node
+    /// Data folder of a node
     folder: PathBuf,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

@@ -13,7 +13,6 @@ use crate::print::safe;
 pub enum Data {
     /// How many bytes.
     Counted,
-    /// All of it.
     Shown,
 }
 

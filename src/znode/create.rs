@@ -15,23 +15,23 @@ use crate::print::errln;
 use crate::print::print;
 use crate::signals::{Stop, shell_code};
 
-/// Make a znode and print its path
+/// Create a znode and print its path
 #[derive(clap::Args)]
 pub struct Create {
     /// Path of the znode; without -p its parent must exist
     path: String,
-    /// Its data; with - what stdin has
+    /// Data; `-` reads stdin
     data: Option<OsString>,
-    /// It lives as long as this command, which then runs until a signal
+    /// Make it ephemeral: it lives as long as this command, which runs until a signal
     #[arg(short, long)]
     ephemeral: bool,
-    /// The server appends a number to the name
+    /// Append a sequence number to the name
     #[arg(short, long)]
     sequential: bool,
-    /// Make missing parents, too, without data
+    /// Create missing parents without data
     #[arg(short, long)]
     parents: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::print::print;
 pub struct Get {
     /// Path of the znode
     path: String,
-    /// Form of the answer: simple is exactly the data
+    /// Output format; simple is exactly the data
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -19,10 +19,10 @@ pub struct Ls {
     /// Path of the znode
     #[arg(default_value = "/")]
     path: String,
-    /// The whole tree below it, as paths
+    /// List the whole tree below it, as paths
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -12,12 +12,12 @@ use crate::exit::Failure;
 pub struct Set {
     /// Path of the znode
     path: String,
-    /// The new data; without it, or with -, what stdin has
+    /// New data [default: stdin]; `-` reads stdin
     data: Option<OsString>,
     /// Only if the znode has this version
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     version: Option<i32>,
-    /// Form of the answer: simple is none
+    /// Output format; simple prints nothing
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -10,12 +10,12 @@ use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::print::print;
 
-/// Print the versions, positions and times of a znode
+/// Print the versions, zxids and times of a znode
 #[derive(clap::Args)]
 pub struct Stat {
     /// Path of the znode
     path: String,
-    /// Form of the answer
+    /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]

@@ -165,7 +165,6 @@ struct Stored {
     hash: u64,
     /// What everybody may do.
     anyone: i32,
-    /// It is `Acl::open`.
     is_open: bool,
     entries: Vec<Acl>,
 }
@@ -203,7 +202,6 @@ impl SharedAcl {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The list.
     pub(crate) fn entries(&self) -> &[Acl] {
         &self.0.entries
     }

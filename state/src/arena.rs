@@ -43,7 +43,6 @@ impl Number {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Arena<T> {
     blocks: Vec<Arc<Block<T>>>,

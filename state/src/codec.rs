@@ -40,14 +40,12 @@ mod head {
     pub(super) const SENDER: u8 = 1;
     /// The request's number; otherwise one more.
     pub(super) const REQUEST: u8 = 2;
-    /// After the session.
     pub(super) const ATTACHMENT: u8 = 4;
     pub(super) const IDENTITIES: u8 = 8;
     /// The command is tagged, with this id.
     pub(super) const TAG: u8 = 16;
     /// What its client has acknowledged; otherwise all before that id.
     pub(super) const ACKED: u8 = 32;
-    /// All of these.
     pub(super) const ALL: u8 = 63;
 }
 
@@ -66,7 +64,7 @@ mod bits {
     pub(super) const LIMIT: u8 = 32;
     /// A byte of [`super::owner`]; otherwise nobody in particular.
     pub(super) const OWNER: u8 = 64;
-    /// Longest hold and lock-delay; otherwise none.
+    /// Longest hold, lock-delay and minimum hold; otherwise none.
     pub(super) const TIMES: u8 = 128;
 
     /// Of a create: its time to live.
@@ -77,15 +75,12 @@ mod bits {
 
 mod mode {
     pub(super) const SHARED: u8 = 1;
-    /// Their number follows.
     pub(super) const PERMITS: u8 = 2;
 }
 
 mod owner {
     pub(super) const SESSION: u8 = 1;
-    /// The number follows.
     pub(super) const NAMED: u8 = 2;
-    /// The number follows.
     pub(super) const UNDER: u8 = 3;
 }
 
@@ -126,7 +121,6 @@ pub enum BatchError {
     /// Written by another version, which knows more flags.
     #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA)]
     Flags(u8),
-    /// More than [`BATCH_MAX_BYTES`].
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
     TooLarge(usize),
     /// Does not decode from this byte on, or from shortly before it.
@@ -252,20 +246,32 @@ mod tests {
         let acls =
             prop_oneof![prop::collection::vec(acl, 0..3).prop_map(Arc::from), Just(Acl::shared_open()),];
         let acl = prop::option::of(acls);
-        (text(), text(), data(), acl, mode, owner, any::<bool>(), [u32s(), u32s(), u32s()]).prop_map(
-            |(lock, prefix, data, acl, mode, owner, wait, [limit, max_hold_ms, lock_delay_ms])| Acquire {
-                lock: lock.into(),
-                prefix: prefix.into(),
-                data,
-                acl,
-                mode,
-                limit,
-                wait,
-                owner,
-                max_hold_ms,
-                lock_delay_ms,
-            },
-        )
+        (text(), text(), data(), acl, mode, owner, any::<[bool; 2]>(), [u32s(), u32s(), u32s(), u32s()])
+            .prop_map(
+                |(
+                    lock,
+                    prefix,
+                    data,
+                    acl,
+                    mode,
+                    owner,
+                    [wait, min_hold_lapses],
+                    [limit, max_hold_ms, lock_delay_ms, min_hold_ms],
+                )| Acquire {
+                    lock: lock.into(),
+                    prefix: prefix.into(),
+                    data,
+                    acl,
+                    mode,
+                    limit,
+                    wait,
+                    owner,
+                    max_hold_ms,
+                    lock_delay_ms,
+                    min_hold_ms,
+                    min_hold_lapses,
+                },
+            )
     }
 
     fn command() -> impl Strategy<Value = Command> {

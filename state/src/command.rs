@@ -34,7 +34,6 @@ pub struct Origin {
 /// A command with its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// Who answers.
     pub origin: Origin,
     /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `OpenSession`.
     pub session: SessionId,
@@ -43,7 +42,6 @@ pub struct Proposal {
     /// The sender's identities for ACL checks, without `world:anyone`, which everybody is. One
     /// list for all proposals of a connection.
     pub identities: Arc<[Id]>,
-    /// What to do.
     pub command: Command,
 }
 
@@ -56,7 +54,6 @@ pub enum Command {
     OpenSession {
         /// Of the password that the origin node has made and tells the client alone.
         proof: Proof,
-        /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
     /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
@@ -65,7 +62,6 @@ pub enum Command {
         /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
         /// client has given it up and gone elsewhere, takes nothing from the client.
         from: Option<Attachment>,
-        /// Which session.
         session: SessionId,
         /// Must be the session's.
         proof: Proof,
@@ -77,7 +73,6 @@ pub enum Command {
     /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
     /// has, ends the session. Without effect if the session has been attached anew.
     ExpireSession {
-        /// Which one.
         session: SessionId,
         /// The attachment that the leader's decision was about.
         attachment: Attachment,
@@ -89,16 +84,12 @@ pub enum Command {
         /// Time to live in milliseconds, for the TTL modes.
         ttl_ms: Option<i64>,
     },
-    /// delete.
     Delete {
         /// Path of the znode.
         path: String,
-        /// Expected version.
         version: Version,
     },
-    /// setData.
     SetData(SetData),
-    /// setACL.
     SetAcl(SetAcl),
     /// multi: all or nothing.
     Multi(Vec<Op>),
@@ -133,7 +124,6 @@ pub enum Command {
     Verify(Few<Claim>),
     /// convert: holds in another mode.
     Convert {
-        /// What is held.
         claim: Claim,
         /// In which mode from now on.
         mode: Mode,
@@ -153,7 +143,6 @@ pub enum Command {
     DigestAt {
         /// Log index of the mark's entry.
         index: u64,
-        /// [`crate::Machine::digest`].
         digest: u64,
     },
     /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
@@ -161,7 +150,6 @@ pub enum Command {
     Refused(ErrorCode),
     /// The cluster's id, drawn by its first leader. The first one counts. Takes no zxid.
     Found {
-        /// The id.
         cluster: ClusterId,
     },
     /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
@@ -169,12 +157,10 @@ pub enum Command {
     /// The cluster goes over to a version that all its members know. An older one changes nothing. Takes no
     /// zxid. Every release reads this command: it tells an older one that it must stop, and what to run.
     RaiseVersion {
-        /// Which.
         to: ClusterVersion,
     },
     /// Whether the leader waits for an operator's word before it raises the version. Takes no zxid.
     HoldVersion {
-        /// It does.
         hold: bool,
     },
 }
@@ -346,7 +332,6 @@ pub struct Batch {
     /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
-    /// In order.
     pub proposals: Vec<Proposal>,
 }
 
@@ -357,7 +342,6 @@ pub struct Batch {
 /// number: such an entry is always taken. One without proposals has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ordinal {
-    /// The Raft term.
     pub term: u64,
     /// Counts the entries of the term, from 1.
     pub number: u64,
@@ -374,9 +358,7 @@ impl Ordinal {
 /// What the leader decides for all proposals of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// See [`Batch::time_ms`].
     pub time_ms: i64,
-    /// See [`Batch::enforce_quota`].
     pub enforce_quota: bool,
 }
 

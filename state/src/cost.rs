@@ -66,7 +66,6 @@ const NUMBER_BYTES: usize = 11;
 /// So many comparisons of identities are part of an operation.
 const COMPARISONS_INCLUDED: u64 = 64;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// About 20 ns each.
@@ -377,7 +376,6 @@ impl<'a> Bill<'a> {
         if self.expansion <= EXPANSION_MAX_BYTES { Ok(()) } else { Err(ErrorCode::InvalidAcl) }
     }
 
-    /// A znode comes.
     fn made(&mut self, path: usize, data: usize, is_place: bool) {
         let (path, data) = (path as u64, data as u64);
         self.steps(MAKE + (path + data) / BYTES_PER_STEP);

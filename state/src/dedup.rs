@@ -44,7 +44,6 @@ fn allowance(all_bytes: usize) -> usize {
 /// What a write gave the first time.
 pub(crate) type Stored = Result<Outcome, ErrorCode>;
 
-/// A session's outcomes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
     /// The client knows the outcomes up to this one.
@@ -102,7 +101,6 @@ impl Kept {
     }
 }
 
-/// For the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OutcomeRecord {
     pub session: SessionId,

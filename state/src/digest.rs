@@ -19,7 +19,6 @@ impl Hasher {
         Hasher(SEED).word(domain)
     }
 
-    /// Adds a number.
     pub(crate) const fn word(self, word: u64) -> Self {
         // Without the addition, a word equal to the state would wipe out all that came before.
         let product = (self.0 ^ word) as u128 * MULTIPLIER as u128;
@@ -49,7 +48,6 @@ impl Hasher {
         self.word(tail).word(bytes.len() as u64)
     }
 
-    /// The hash.
     pub(crate) fn finish(self) -> u64 {
         let mut h = self.0;
         h ^= h >> 32;

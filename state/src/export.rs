@@ -24,7 +24,6 @@ pub enum Lifetime {
 pub struct Exported<'a> {
     /// Null and empty are different.
     pub data: Option<&'a [u8]>,
-    /// Its list.
     pub acl: &'a [Acl],
     /// What clients see of its numbers.
     pub stat: Stat,

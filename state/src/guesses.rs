@@ -12,13 +12,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Guesses per bucket.
 const WAYS: usize = 4;
-/// The fewest buckets.
 const BUCKETS_MIN: usize = 4;
 
 /// A part of the hash, and where the thing was, in one number; 0: no guess.
 type Entry = AtomicU64;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
     /// None, or a power of two.

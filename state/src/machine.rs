@@ -52,7 +52,6 @@ pub struct Machine {
     pub(crate) uncounted: Vec<Note>,
 }
 
-/// Sizes, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Znodes, with the root and the reserved ones.
@@ -61,7 +60,6 @@ pub struct Counts {
     pub ephemerals: u64,
     /// Bytes of all paths and data.
     pub approximate_data_bytes: u64,
-    /// Open sessions.
     pub sessions: u64,
     /// Locks with holders, waiters or a delay.
     pub locks: u64,
@@ -202,7 +200,6 @@ impl Machine {
         parts.into_iter().fold(counters, u64::wrapping_add)
     }
 
-    /// Sizes, for monitoring.
     pub fn counts(&self) -> Counts {
         let totals = self.tree.totals();
         let (locks, lock_holders, lock_waiters) = self.locks.counts();
@@ -383,7 +380,6 @@ mod tests {
     use crate::outcome::{Change, SessionEnd};
     use crate::proof::Proof;
 
-    /// Nobody watches.
     struct Silent;
 
     impl EventSink for Silent {

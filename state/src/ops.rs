@@ -35,7 +35,6 @@ pub(crate) struct Author<'a> {
     pub session: SessionId,
     /// Where the session is, which no command moves before it is over.
     pub place: Slot,
-    /// Identities, without `world:anyone`.
     pub who: &'a [Id],
     /// What the leader decided for its batch.
     pub stamp: Stamp,
@@ -126,7 +125,6 @@ impl Machine {
         Ok(Done { shared, name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
     }
 
-    /// delete.
     pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
         let at = split_checked(path)?;
         if RESERVED.contains(&path) {
@@ -148,7 +146,6 @@ impl Machine {
         Ok(self.remove_at((by.zxid, by.place), at, Place { parent: parent_id, at: slot }))
     }
 
-    /// setData.
     pub(crate) fn set_data(&mut self, by: &Author, set: &SetData) -> Result<Done, ErrorCode> {
         check_path(&set.path)?;
         let id = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;

@@ -32,23 +32,18 @@ impl Applied {
 pub enum Outcome {
     /// Noop, delete, close, expire, reap, configure.
     Done,
-    /// `OpenSession`, `Reattach`.
     Session {
-        /// The session.
         session: SessionId,
         /// The attachment for this connection's proposals.
         attachment: Attachment,
         /// The timeout in force.
         timeout_ms: u32,
     },
-    /// create.
     Created {
         /// The full path, with the sequence number where there is one.
         path: String,
-        /// The new znode's.
         stat: Stat,
     },
-    /// setData, setACL.
     Stat(Stat),
     /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
     Multi(Vec<OpResult>),
@@ -72,11 +67,9 @@ pub enum ChangeKind {
 /// A change of one znode. Which watches it fires is the watch table's business.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Of the command.
     pub zxid: Zxid,
     /// Full path of the znode.
     pub path: &'a str,
-    /// What happened.
     pub kind: ChangeKind,
     /// The znode's ACL (its last one, if deleted): events go to those who may READ.
     pub acl: &'a [Acl],
@@ -87,7 +80,6 @@ pub struct Change<'a> {
 /// Something happened to a place in a lock's queue, whatever client made it.
 #[derive(Clone, Copy, Debug)]
 pub struct LockEvent<'a> {
-    /// Of the command.
     pub zxid: Zxid,
     /// Of the command's batch: the leader's clock, milliseconds since 1970.
     pub time_ms: i64,
@@ -95,9 +87,7 @@ pub struct LockEvent<'a> {
     pub lock: &'a str,
     /// Path of the queue znode.
     pub path: &'a str,
-    /// Its czxid.
     pub token: FencingToken,
-    /// Whose it is.
     pub session: SessionId,
     /// The address that its client had when it made the place; empty if unknown.
     pub address: &'a str,
@@ -107,16 +97,13 @@ pub struct LockEvent<'a> {
     pub acl: &'a [Acl],
     /// That of the lock's znode.
     pub lock_acl: &'a [Acl],
-    /// What is wanted.
     pub mode: Mode,
     /// It was made by acquire, so its session is to be told of grants and losses
     /// ([`rowlock_proto::lock::Notice`]).
     pub is_acquired: bool,
-    /// What happened.
     pub kind: LockEventKind,
 }
 
-/// See [`LockEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockEventKind {
     /// It is in the queue.
@@ -131,13 +118,11 @@ pub enum LockEventKind {
     },
     /// It goes on holding in another mode ([`LockEvent::mode`]).
     Converted,
-    /// It is gone.
     Gone {
         /// How long it held the lock, milliseconds; `None`: it never did.
         held_ms: Option<i64>,
         /// How long it waited, milliseconds.
         waited_ms: i64,
-        /// Why.
         why: Why,
     },
 }
@@ -149,7 +134,6 @@ pub enum Why {
     Released,
     /// Its session was closed.
     SessionClosed,
-    /// Its session expired.
     SessionExpired,
     /// Another session deleted its znode.
     Deleted,
@@ -166,7 +150,6 @@ pub enum Why {
 pub enum SessionEnd {
     /// Its client closed it.
     Closed,
-    /// Its timeout passed.
     Expired,
     /// A superuser ended it. Its client may not know yet, as with one that expires.
     Ended,
@@ -174,7 +157,6 @@ pub enum SessionEnd {
 
 /// Receives what a command changes, in order, while it is applied. Defined here, implemented above.
 pub trait EventSink {
-    /// A znode changed.
     fn changed(&mut self, change: &Change<'_>);
     /// A session was opened.
     fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);
@@ -188,7 +170,6 @@ pub trait EventSink {
     }
 }
 
-/// Hears nothing.
 impl EventSink for () {
     fn changed(&mut self, _: &Change<'_>) {}
     fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}

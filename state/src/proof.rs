@@ -10,7 +10,6 @@ use sha2::{Digest as _, Sha256};
 pub struct Proof(pub(crate) [u8; 16]);
 
 impl Proof {
-    /// Of this password.
     pub fn of(password: &[u8]) -> Proof {
         let hash = Sha256::digest(password);
         let (half, _) = hash.split_first_chunk().expect("a SHA-256 has 32 bytes");

@@ -98,7 +98,6 @@ impl Machine {
         self.tree.acls().bytes()
     }
 
-    /// An open session.
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.get(id)
     }

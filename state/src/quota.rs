@@ -45,11 +45,9 @@ pub struct Usage {
 /// A quota, and how much of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Of the subtree.
     pub path: String,
     /// What it may have.
     pub limits: Limits,
-    /// What it has.
     pub usage: Usage,
 }
 

@@ -34,7 +34,6 @@ const ZXID_BITS: u32 = 56;
 /// What a new cluster begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewCluster {
-    /// Its id.
     pub id: ClusterId,
     /// For how long no session is opened, milliseconds. 0: sessions are opened at once.
     pub grace_ms: u32,
@@ -45,16 +44,13 @@ pub struct NewCluster {
 pub enum Rule {
     /// The second.
     Zxids,
-    /// The third.
     Sessions,
 }
 
 /// What the old cluster had, and the new one has not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Sessions.
     pub sessions: u64,
-    /// Their znodes.
     pub ephemerals: u64,
 }
 

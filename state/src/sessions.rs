@@ -27,7 +27,6 @@ use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 pub use hosts::{Host, LASTING_MS, Opened};
 
-/// A client's session.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// What it shows when it comes back.
@@ -90,7 +89,6 @@ pub(crate) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// There are none.
     pub(crate) const NONE: Known<'static> = Known { spots: &Spots::Empty, newest: Slot::FIRST };
 
     /// The session's path, to be shared, if it is the newest; a new one otherwise.
@@ -205,7 +203,6 @@ impl Session {
     }
 }
 
-/// All open sessions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     map: SharedMap<SessionId, Session>,

@@ -87,7 +87,6 @@ impl<K, V> Clone for SharedMap<K, V> {
 }
 
 impl<K, V> SharedMap<K, V> {
-    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         match self {
             SharedMap::Empty | SharedMap::Vacant(_) => 0,
@@ -111,7 +110,6 @@ impl<K, V> SharedMap<K, V> {
         self.chunks().last()?.last().map(|(key, value)| (key, value))
     }
 
-    /// The largest key.
     pub(crate) fn last_key(&self) -> Option<&K> {
         Some(self.last()?.0)
     }
@@ -168,7 +166,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Takes `key` out.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,

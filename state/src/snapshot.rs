@@ -53,7 +53,6 @@ pub enum SnapshotError {
     Digest {
         /// As the snapshot says.
         written: u64,
-        /// As it is.
         found: u64,
     },
     /// A checksum or the structure is wrong.

@@ -14,7 +14,6 @@ use crate::znode::{Kind, Meta, Name, Znode};
 /// The first number that is given.
 const ROOT: Number = Number::FIRST;
 
-/// All znodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: Arena<Znode>,
@@ -59,7 +58,6 @@ impl Totals {
         self.bytes += (path.len() + znode.data_len()) as u64;
     }
 
-    /// A znode goes.
     fn sub(&mut self, path: &str, znode: &Znode) {
         debug_assert!(znode.is_counted(path), "{path} was changed past the tree");
         let bytes = (path.len() + znode.data_len()) as u64;
@@ -110,12 +108,10 @@ impl<'a> Path<'a> {
         if self.name_at == 1 { "/" } else { &self.full[..self.name_at - 1] }
     }
 
-    /// The last name.
     pub(crate) fn name(self) -> &'a str {
         &self.full[self.name_at..]
     }
 
-    /// Where it begins.
     pub(crate) fn name_at(self) -> usize {
         self.name_at
     }
@@ -252,7 +248,6 @@ impl Tree {
         self.find(path).map(|id| self.node(id))
     }
 
-    /// Its number.
     pub(crate) fn find(&self, path: &str) -> Option<Number> {
         let mut id = ROOT;
         for name in names(path)? {

@@ -28,7 +28,6 @@ pub(crate) const NEWEST: u16 = REHEARSED;
 /// A version, with a release that knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterVersion {
-    /// The version.
     pub number: u16,
     /// For people: what they must run at least.
     pub release: String,
@@ -116,7 +115,6 @@ impl Machine {
         said.word(u64::from(*held)).word(*rehearsed).finish()
     }
 
-    /// For [`Machine::check`].
     pub(crate) fn check_upgrade(&self) -> Result<(), String> {
         let Upgrade { version, rehearsed, mistaken, .. } = &self.upgrade;
         if !(FIRST..=NEWEST).contains(&version.number) {

@@ -95,9 +95,7 @@ pub(crate) struct Meta {
     pub mzxid: Zxid,
     /// Zxid of the last create or delete of a child, or of the creation.
     pub pzxid: Zxid,
-    /// Time of `czxid`.
     pub ctime_ms: i64,
-    /// Time of `mzxid`.
     pub mtime_ms: i64,
     /// Changes of the data.
     pub version: Version,
@@ -139,17 +137,14 @@ impl Meta {
 /// Invariant: changed only through [`crate::tree::Tree`], which keeps digest and counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Znode {
-    /// Its numbers.
     pub meta: Meta,
     /// Null and empty are different.
     data: Option<Bytes>,
     /// Hash of `data`, so that a new child does not mean hashing a megabyte again.
     data_hash: u64,
-    /// Never empty.
     pub acl: SharedAcl,
     /// Of its parent in the tree; the root's is its own.
     pub parent: Number,
-    /// By name.
     pub children: Children,
     /// Znodes below, at any depth.
     pub descendants: u64,
@@ -166,7 +161,6 @@ pub(crate) struct Znode {
 const NO_PATH: Hasher = Hasher::new(1);
 
 impl Znode {
-    /// Without children.
     pub(crate) fn new(meta: Meta, data: Option<Bytes>, acl: SharedAcl) -> Self {
         assert!(!acl.entries().is_empty(), "a znode has an ACL");
         let data_hash = hash_data(data.as_deref());
@@ -180,7 +174,6 @@ impl Znode {
         znode
     }
 
-    /// Its data.
     pub(crate) fn data(&self) -> Option<&Bytes> {
         self.data.as_ref()
     }
@@ -191,7 +184,6 @@ impl Znode {
         std::mem::replace(&mut self.data, data)
     }
 
-    /// For [`crate::Machine::check`].
     pub(crate) fn data_hash_is_stale(&self) -> bool {
         self.data_hash != hash_data(self.data.as_deref())
     }

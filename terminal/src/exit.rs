@@ -11,7 +11,6 @@ pub const REFUSED: u8 = 1;
 pub const USAGE: u8 = 64;
 /// EX_UNAVAILABLE: no node could be reached in time, or a port is taken.
 pub const UNAVAILABLE: u8 = 69;
-/// EX_SOFTWARE: a bug.
 pub const SOFTWARE: u8 = 70;
 /// EX_CANTCREAT: the data folder cannot be used, or a file that is to be made exists.
 pub const DATA_FOLDER: u8 = 73;
@@ -23,6 +22,8 @@ pub const LOST: u8 = 75;
 pub const CONFIG: u8 = 78;
 /// Waiting would have closed a circle: the queue was not entered. The number follows those of sysexits.h.
 pub const DEADLOCK: u8 = 79;
+/// `rowlock once`: the command has run in this interval, or is running, on another host.
+pub const RAN_ELSEWHERE: u8 = 80;
 /// As shells do: the command was found and could not be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// As shells do: there is no such command.
@@ -31,7 +32,6 @@ pub const NOT_FOUND: u8 = 127;
 /// Why the command failed: what happened and, after a semicolon, what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// The exit code.
     pub code: u8,
     /// One line for a person. Empty: there is nothing to say.
     pub message: String,

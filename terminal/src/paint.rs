@@ -31,12 +31,10 @@ impl Paint {
         self.terminal
     }
 
-    /// Headings.
     pub fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    /// Successes.
     pub fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
@@ -63,7 +61,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing shown yet.
     pub fn new(paint: Paint) -> Self {
         Progress { paint, last: String::new() }
     }

@@ -6,7 +6,7 @@ Each client takes the lock so many times, and says on stdout which place it had 
 import sys
 import threading
 
-# README begin
+# page begin
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
@@ -16,7 +16,7 @@ class SharedLock(Lock):
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-", "__lock__"]
-# README end
+# page end
 
 
 def contend(name, hosts, path, witness, rounds):

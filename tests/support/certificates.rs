@@ -1,4 +1,4 @@
-//! Certificates of a cluster's nodes, and whoever tries the nodes' port with some or none.
+//! Certificates of a cluster's nodes, and an intruder at the nodes' port with some or none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -65,7 +65,7 @@ pub fn of_node(authority: &Authority, node: u64, valid_s: i64) -> Issued {
     authority.issue(&Leaf { name: "node", hosts: &["127.0.0.1"], uri: Some(&uri), valid_s }).unwrap()
 }
 
-/// Whoever tries the nodes' port.
+/// An intruder at the nodes' port.
 pub struct Visitor {
     material: Option<Material>,
     node: u64,

@@ -18,9 +18,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::proxy::Network;
-use super::raw::SESSION_MS;
 use super::{command, eventually, http, ports, secs};
+use rowlock_frames::raw::SESSION_MS;
+use rowlock_testkit::network::PeerNetwork;
 
 static TURNS: Semaphore = Semaphore::const_new(2);
 
@@ -40,9 +40,11 @@ pub const ENCRYPTED: &str = "[tls]\ncert = \"tls/node-{id}.pem\"\nkey = \"tls/no
 
 pub struct Cluster {
     pub folder: PathBuf,
+    /// Variables of the nodes that are started from now on.
+    pub environment: Vec<(OsString, OsString)>,
     settings: String,
     nodes: BTreeMap<u64, Node>,
-    network: Option<Network>,
+    network: Option<PeerNetwork>,
     temp: Option<TempDir>,
     _turn: SemaphorePermit<'static>,
 }
@@ -134,6 +136,7 @@ impl Cluster {
         let temp = tempfile::Builder::new().prefix("rowlock-test-").tempdir().unwrap();
         let mut cluster = Cluster {
             folder: temp.path().to_owned(),
+            environment: Vec::new(),
             settings: settings.to_owned(),
             nodes: BTreeMap::new(),
             network: None,
@@ -146,7 +149,7 @@ impl Cluster {
         if switchable {
             let routes =
                 cluster.nodes.iter().map(|(id, n)| (*id, n.peer.clone(), n.peer_listen.clone().unwrap()));
-            cluster.network = Some(Network::start(routes.collect()).await);
+            cluster.network = Some(PeerNetwork::start("test", routes.collect()).await);
         }
         cluster
     }
@@ -225,6 +228,7 @@ impl Cluster {
             command.env_remove(name);
         }
         let child = command
+            .envs(self.environment.iter().cloned())
             .args(["serve", "--node", &id.to_string(), "--log", "info", "--config"])
             .arg(self.config())
             .stdin(Stdio::null())
@@ -233,9 +237,6 @@ impl Cluster {
             .spawn()
             .unwrap();
         self.node_mut(id).process = Some(child);
-        if let Some(network) = &self.network {
-            network.set_pid(id, self.pid(id));
-        }
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -348,7 +349,7 @@ impl Cluster {
         self.nodes.get_mut(&id).expect("a node of this cluster")
     }
 
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &PeerNetwork {
         self.network.as_ref().expect("started with start_on_network")
     }
 
@@ -361,7 +362,6 @@ impl Cluster {
         &self.nodes[&id].client
     }
 
-    /// The voters.
     pub fn endpoints(&self) -> String {
         let voters = self.nodes.values().filter(|n| !n.learner);
         voters.map(|n| n.client.as_str()).collect::<Vec<_>>().join(",")

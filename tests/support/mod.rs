@@ -1,5 +1,4 @@
-//! What the tests share: a cluster of processes, a network between its nodes that can be cut, raw client
-//! frames.
+//! What the tests share: a cluster of processes, and how they reach it.
 
 pub mod certificates;
 pub mod cluster;
@@ -7,8 +6,6 @@ pub mod command;
 pub mod http;
 pub mod load;
 pub mod ports;
-pub mod proxy;
-pub mod raw;
 pub mod tools;
 pub mod wire;
 

@@ -63,14 +63,17 @@ impl Tool<'_> {
     }
 }
 
-/// The first word that begins with a number and a dot, whatever stands before it: `go1.19.8`, `v20.3.0`.
+/// The first word that begins with a number and a dot, whatever stands before it: `go1.19.8`, `v20.3.0`. If
+/// there is none, the first that is a number: `javac 25`.
 fn version_in(text: &str) -> Option<String> {
     let is_of_version = |character: char| character.is_ascii_digit() || character == '.';
-    text.split_whitespace().find_map(|word| {
+    let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let dotted = text.split_whitespace().find_map(|word| {
         let number = word.trim_start_matches(|character: char| !character.is_ascii_digit());
         let number = &number[..number.find(|character| !is_of_version(character)).unwrap_or(number.len())];
         number.trim_end_matches('.').contains('.').then(|| number.trim_end_matches('.').to_owned())
-    })
+    });
+    dotted.or_else(|| text.split_whitespace().find(whole).map(str::to_owned))
 }
 
 fn numbers(version: &str) -> Vec<u32> {
@@ -104,6 +107,7 @@ fn a_tool_that_is_missing_too_old_or_broken_is_named_and_not_found() {
         ("echo 2.8.0", [2, 11], "sh 2.8.0 is older than 2.11"),
         ("echo 2.10", [3, 0], "sh 2.10 is older than 3.0"),
         ("echo no library >&2; exit 3", [1, 0], "/bin/sh ends with 3: no library"),
+        ("echo javac 25", [26, 0], "sh 25 is older than 26.0"),
         ("echo fine", [1, 0], "/bin/sh names no version"),
     ] {
         assert_eq!(version(&[sh], &["-c", script], &least), Err(why.to_owned()));

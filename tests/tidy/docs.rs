@@ -6,7 +6,7 @@ use super::tree::Tree;
 pub const GOLDEN: &str = "/golden.md";
 /// The contents of the site.
 const CONTENTS: &str = "docs/SUMMARY.md";
-/// A decision is one page: at most so many words beside its tables and code.
+/// A decision is one page: the most words beside its tables and code.
 const DECISIONS: &str = "docs/decisions/";
 const DECISION_WORDS: usize = 300;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 21] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("proto", &[]),
     ("env", &[]),
     ("tls", &["env"]),
@@ -35,6 +35,7 @@ const CRATES: [(&str, &[&str]); 21] = [
             "coordinator",
             "designs",
             "env",
+            "frames",
             "proto",
             "state",
             "terminal",
@@ -42,8 +43,9 @@ const CRATES: [(&str, &[&str]); 21] = [
             "world",
         ],
     ),
-    ("bench", &["client", "proto"]),
-    ("compat", &["env", "proto", "world"]),
+    ("frames", &["env", "proto"]),
+    ("bench", &["client", "env", "frames", "proto"]),
+    ("compat", &["env", "frames", "proto", "world"]),
     ("fuzz", &["client", "consensus", "coordinator", "env", "proto", "state", "transport", "types", "wal"]),
 ];
 

@@ -3,7 +3,7 @@
 //! breach. Each check has a test that catches a breach.
 //!
 //! The tests read the files of the repository directly: nothing here is simulated.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 mod assertions;
 mod docs;

@@ -1,4 +1,5 @@
 //! Metrics, config keys and exit codes: what the documentation names exists, and what exists is documented.
+//! That `cluster.toml` has the keys of the configuration's type is a test of the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,6 @@ use super::tree::Tree;
 
 const METRICS: &str = "coordinator/types/src/metrics/mod.rs";
 const METRICS_PAGE: &str = "docs/metrics.md";
-const KEYS: &str = "coordinator/src/config/parse.rs";
 const KEYS_FILE: &str = "cluster.toml";
 const KEYS_PAGE: &str = "docs/configuration.md";
 const CODES: &str = "terminal/src/exit.rs";
@@ -37,7 +37,6 @@ const OF_HISTOGRAMS: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = metrics(tree);
-    found.extend(keys(tree));
     found.extend(reference(tree));
     found.extend(codes(tree));
     found
@@ -84,26 +83,6 @@ fn declared(code: &str) -> Vec<(String, &str)> {
         }
     }
     found
-}
-
-fn keys(tree: &Tree) -> Vec<String> {
-    let (Some(code), Some(file)) = (tree.get(KEYS), tree.get(KEYS_FILE)) else { return Vec::new() };
-    let real: BTreeSet<&str> = code
-        .lines()
-        .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "))
-        .map(|(name, _)| name)
-        .collect();
-    // The names of users are no keys.
-    let lines = file
-        .lines()
-        .map(|line| line.trim_start_matches("# "))
-        .take_while(|line| *line != "[client.sasl_users]");
-    let named: BTreeSet<&str> =
-        lines.flat_map(|line| if line.starts_with('[') { tables(line) } else { key(line) }).collect();
-    let explained: BTreeSet<&str> = words(file).collect();
-    let lacks = real.difference(&explained).map(|key| format!("{KEYS_FILE}: lacks the key {key}"));
-    let gone = named.difference(&real).map(|key| format!("{KEYS_FILE}: no such key: {key}"));
-    lacks.chain(gone).collect()
 }
 
 /// The reference of the configuration has a row for each key of the file, under the heading of its section,
@@ -156,11 +135,6 @@ fn rows(page: &str) -> BTreeMap<(&str, &str), &str> {
         }
     }
     found
-}
-
-/// The names of `[a.b]` or `[[a]]`.
-fn tables(line: &str) -> Vec<&str> {
-    line.trim_start_matches('[').split(']').next().unwrap().split('.').collect()
 }
 
 /// The key of `key = value`.
@@ -218,15 +192,6 @@ mod tests {
             "deploy/alerts.yml: no such metric: rowlock_lost_total",
         ];
         assert_eq!(found, wanted);
-    }
-
-    #[test]
-    fn a_key_that_the_file_lacks_and_one_that_is_gone_are_found() {
-        let code =
-            "struct A {\n    pub raft: B,\n    pub user: C,\n    pub limit: u8,\n    pub new_key: u8,\n}\n";
-        let file = "[raft]\nlimit = 1\n# old_key = 2\n[[user]]\n";
-        let found = breaches(&Tree::with(&[(KEYS, code), (KEYS_FILE, file)]));
-        assert_eq!(found, ["cluster.toml: lacks the key new_key", "cluster.toml: no such key: old_key"]);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::path::Path;
 
 /// Folders of builds, data and other people's code.
 const NOT_OURS: [&str; 2] = ["target", "data"];
-/// What is read.
 const KINDS: [&str; 6] = ["rs", "md", "toml", "snap", "yml", "json"];
 
 /// Path from the root -> text.
@@ -67,7 +66,6 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// All Rust files.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.of_kind("rs")
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::docs::GOLDEN;
 use super::tree::{Tree, product_lines};
 
 /// The crates that `cargo build` builds.
@@ -30,13 +31,13 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 208_100),
-    ("lines of Rust that ship, without tests", 95_300),
-    ("doc comments of three words or fewer", 1_940),
-    ("names of types defined more than three times", 44),
-    ("riddle words in Rust", 740),
-    ("riddle words in pages", 40),
-    ("words in pages", 59_200),
+    ("lines of Rust, all", 205_240),
+    ("lines of Rust that ship, without tests", 95_990),
+    ("doc comments of three words or fewer", 277),
+    ("names of types defined more than three times", 34),
+    ("riddle words in Rust", 175),
+    ("riddle words in pages", 0),
+    ("words in pages", 54_500),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
@@ -63,7 +64,8 @@ pub fn table(tree: &Tree) -> String {
 fn count(tree: &Tree) -> BTreeMap<&'static str, usize> {
     let rust: Vec<(&str, &str)> =
         tree.sources().filter(|(path, _)| !path.starts_with("third_party")).collect();
-    let pages: Vec<&str> = tree.of_kind("md").map(|(_, text)| text).collect();
+    let pages = tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN));
+    let pages: Vec<&str> = pages.map(|(_, text)| text).collect();
     let shipped = tree.product().filter(|(path, _)| ships(path));
     let figures = [
         rust.iter().map(|(_, text)| text.lines().count()).sum(),

@@ -98,7 +98,7 @@ class Browser:
         self.send("Page.navigate", url=url)
 
     def key(self, name):
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "+": 187}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "+": 187, "/": 191}
         text = {"text": "\r"} if name == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name],

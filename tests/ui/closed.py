@@ -24,6 +24,7 @@ def the_page_asks_for_a_token_and_shows_nothing_without(web, api, token):
     web.key("Enter")
     web.until("who answers", "document.getElementById('node').className === 'good'", 20)
     assert token not in web.run("document.documentElement.outerHTML"), "it is written nowhere"
+    web.until("that there is none", "document.querySelector('main .muted').textContent === 'No sessions are open.'", 20)
 
 
 def a_session_is_ended_after_its_id_was_typed(web, api, token):

@@ -33,7 +33,7 @@ pub fn node_uri(cluster: &str, node: u64) -> String {
 }
 
 impl Certificate {
-    /// Reads a certificate.
+    /// Parses a certificate in DER form.
     ///
     /// # Errors
     /// It is none, or one beyond the standard.

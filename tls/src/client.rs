@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use rowlock_env::reload::{Reloadable, Reloaded};
 use rustls::ClientConfig;
 
 use crate::error::TlsError;
@@ -17,7 +17,6 @@ use crate::{files, verify};
 pub enum Pem {
     /// A file. It is looked at again before each connection, so that a new one counts without a restart.
     File(PathBuf),
-    /// The text.
     Text(Vec<u8>),
 }
 
@@ -42,17 +41,7 @@ pub struct ClientTls {
 }
 
 /// Keeps what a client needs up to date with its files.
-pub struct ClientKeeper {
-    of: ClientTls,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    contents: Contents,
-    connector: Connector,
-    /// Told once for each change.
-    failed: Option<TlsError>,
-}
+pub struct ClientKeeper(Reloadable<Contents, Connector, TlsError>);
 
 #[derive(PartialEq, Eq)]
 struct Contents {
@@ -75,7 +64,6 @@ impl Pem {
         }
     }
 
-    /// For messages.
     fn name<'a>(&'a self, what: &'a str) -> &'a Path {
         match self {
             Pem::File(path) => path,
@@ -116,32 +104,19 @@ impl ClientKeeper {
     /// # Errors
     /// The file, what is wrong with it, and what to do.
     pub fn open(of: ClientTls) -> Result<Arc<ClientKeeper>, TlsError> {
-        let contents = of.read()?;
-        let connector = of.connector(&contents)?;
-        let current = Mutex::new(Current { contents, connector, failed: None });
-        Ok(Arc::new(ClientKeeper { of, current }))
+        let build = {
+            let of = of.clone();
+            move |contents: &Contents| of.connector(contents)
+        };
+        Ok(Arc::new(ClientKeeper(Reloadable::open(move || of.read(), build)?)))
     }
 
     /// For the next connection. Files that have changed count from now on, all together; those that cannot be
     /// used leave everything as it was, with a warning in the log. Blocks.
     pub fn connector(&self) -> Connector {
-        let current = &mut *self.current.lock();
-        let read = self.of.read().and_then(|contents| {
-            let is_new = contents != current.contents;
-            let connector = is_new.then(|| self.of.connector(&contents)).transpose()?;
-            Ok(connector.map(|connector| (contents, connector)))
-        });
-        match read {
-            Ok(None) => current.failed = None,
-            Ok(Some((contents, connector))) => {
-                *current = Current { contents, connector, failed: None };
-            }
-            Err(error) if current.failed.as_ref() == Some(&error) => {}
-            Err(error) => {
-                tracing::warn!(%error, "new files for TLS cannot be used: the old ones count");
-                current.failed = Some(error);
-            }
+        if let Reloaded::Failed(error) = self.0.look() {
+            tracing::warn!(%error, "cannot load new TLS files; still using the previous ones");
         }
-        current.connector.clone()
+        Connector::clone(&self.0.current())
     }
 }

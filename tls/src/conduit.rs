@@ -1,11 +1,11 @@
 //! One encrypted connection: a plain stream below, plain bytes above, a rustls connection between.
 //!
-//! The halves of a stream share it under a lock that nobody holds for long: reading reads from the socket
+//! The halves of a stream share it under a lock that is never held for long: reading reads from the socket
 //! only, writing writes to it only, but for what rustls owes in between (an alert, a new key).
 //!
 //! A write counts as done when its ciphertext is with the system, since those above never flush. Until then
-//! it is `Pending`, or `WouldBlock`, although rustls has the bytes: whoever tries again must begin with the
-//! same bytes, as all do who keep what was not written.
+//! it is `Pending`, or `WouldBlock`, although rustls has the bytes: a caller that tries again must begin
+//! with the same bytes, as all do who keep what was not written.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -24,7 +24,6 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use crate::frames::Frames;
 use crate::words;
 
-/// See the module.
 pub(crate) struct TlsConduit {
     peer: SocketAddr,
     /// Of the other side's certificate; the greatest number: it has none.
@@ -178,7 +177,7 @@ impl Both {
     fn fill(&mut self, how: &mut How<'_, '_>) -> io::Result<usize> {
         let count = self.tls.read_tls(&mut Socket { io: &mut self.io, how })?;
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert says why; nobody waits for it.
+            // The alert says why; it is not waited for.
             let _ = self.flush(&mut How::Try);
             return Err(words::broken(&error));
         }

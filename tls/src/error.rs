@@ -1,14 +1,12 @@
-//! What goes wrong with TLS, in words for whoever runs the node.
+//! TLS errors, worded for the operator of the node.
 
 use std::path::PathBuf;
 
-/// See the variants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// A file of certificates or keys cannot be used.
     #[error("{}: {what}", .file.display())]
     File {
-        /// Which.
         file: PathBuf,
         /// What is wrong, and what to do.
         what: String,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rowlock_env::disk::Dir;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
 
 use crate::error::TlsError;
 
@@ -12,11 +13,12 @@ use crate::error::TlsError;
 const FILE_MAX_BYTES: u64 = 4 << 20;
 
 /// Where a node's certificates are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Files {
     /// The node's certificate, followed by those between it and its authority.
     pub cert: PathBuf,
-    /// The key of the certificate. Nobody but its owner may read it.
+    /// The key of the certificate. Only its owner may read it.
     pub key: PathBuf,
     /// The authorities whose certificates open the nodes' port.
     pub peer_ca: Option<PathBuf>,
@@ -40,7 +42,6 @@ impl Files {
     /// The keys of `[tls]`, in the order of [`Files::all`].
     pub const KEYS: [&str; 5] = ["cert", "key", "peer_ca", "client_ca", "crl"];
 
-    /// All of them.
     pub fn all(&self) -> [Option<&Path>; Self::KEYS.len()] {
         let Files { cert, key, peer_ca, client_ca, crl } = self;
         [Some(cert), Some(key), peer_ca.as_ref(), client_ca.as_ref(), crl.as_ref()]
@@ -84,7 +85,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     dir.read(name).map_err(cannot)
 }
 
-/// The same of a file that nobody but its owner may read. Blocks.
+/// The same for a file that only its owner may read. Blocks.
 pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, TlsError> {
     let (dir, name) = place_of(path)?;
     let is_open = dir.is_open_to_others(name);

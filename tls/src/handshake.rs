@@ -60,7 +60,7 @@ pub fn looks_like_tls(first: u8) -> bool {
     first == HANDSHAKE_RECORD
 }
 
-/// Tells somebody who speaks no TLS that this is a port for it, by the alert of a wrong version. Never waits;
+/// Tells a client without TLS that this port requires it, by the alert of a wrong version. Never waits;
 /// best effort.
 pub fn refuse_plain(stream: &Stream) {
     // What is not read would have the alert thrown away with the connection.
@@ -82,7 +82,7 @@ impl Acceptor {
         Acceptor { config: Arc::new(config), writes_frames: false, book: None }
     }
 
-    /// Does the handshake with whoever has connected. Waits for ever: the caller sets a deadline.
+    /// Does the handshake with a connected client. Has no time limit: the caller sets a deadline.
     ///
     /// # Errors
     /// The other side does not speak TLS, one side refuses the other, or the connection broke.

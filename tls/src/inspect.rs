@@ -22,7 +22,7 @@ pub fn certificates(file: &Path) -> Result<Vec<Certificate>, TlsError> {
     chain(file)?.iter().map(|der| Certificate::of(der).map_err(told)).collect()
 }
 
-/// Whether a key goes with the certificate of a file, and nobody but its owner may read it. Blocks.
+/// Checks that a key belongs to a file's certificate and that only its owner may read it. Blocks.
 ///
 /// # Errors
 /// The file, what is wrong with it, and what to do.

@@ -20,7 +20,6 @@ use crate::error::TlsError;
 /// Clocks of machines differ: certificates count from a little before they were made.
 const CLOCKS_DIFFER: Duration = Duration::HOUR;
 
-/// Signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     cert_pem: String,
@@ -42,11 +41,8 @@ pub struct Leaf<'a> {
 /// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub struct Issued {
-    /// For everybody.
     pub cert_pem: String,
-    /// For its owner.
     pub key_pem: String,
-    /// What it says.
     pub certificate: Certificate,
 }
 
@@ -174,7 +170,7 @@ fn validity(valid_s: i64) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> 
     Ok((at(0)? - CLOCKS_DIFFER, at(valid_s)?))
 }
 
-/// So many seconds from now.
+/// Returns the time this number of seconds from now.
 fn at(seconds: i64) -> Result<OffsetDateTime, TlsError> {
     let since_1970 = (time::wall_ms() / 1_000).saturating_add(seconds);
     OffsetDateTime::from_unix_timestamp(since_1970).map_err(failed)

@@ -2,7 +2,7 @@
 //! encrypt.
 //!
 //! A stream of [`rowlock_env::net`] goes in, a stream of the same type comes out ([`Acceptor`],
-//! [`Connector`]): whoever reads and writes it does not know that it is encrypted. The simulator keeps plain
+//! [`Connector`]): its readers and writers do not know that it is encrypted. The simulator keeps plain
 //! streams, so nothing here runs there.
 //!
 //! ```text
@@ -14,7 +14,7 @@
 //!
 //! - A chain is verified against the authorities of the listener that it came to, and against the list of
 //!   revoked certificates, before a byte of the application is read.
-//! - Whoever reads a [`Certificate`] knows that its owner has the key for it.
+//! - The owner of a [`Certificate`] has proven that it has the key.
 //! - New files take the place of old ones all together or not at all: bad ones leave everything as it was.
 //! - A connection is closed when the certificate of its other side does not count any more: at once after new
 //!   files were read, and within seconds when it has expired.

@@ -39,11 +39,9 @@ pub enum ClientAuth {
 
 /// Everything that a node needs for handshakes.
 pub struct Material {
-    /// The node's own.
     pub certificate: Certificate,
     /// For the nodes' port, and for dialing nodes. Unset without `peer_ca`.
     pub peers: Option<(Acceptor, Connector)>,
-    /// For clients.
     pub clients: Acceptor,
     /// For HTTP. Clients may show a certificate where `client_ca` is there, and need none.
     pub http: Acceptor,
@@ -67,7 +65,6 @@ pub(crate) struct AllWatched {
 }
 
 impl AllWatched {
-    /// For new material.
     pub(crate) fn books(&self) -> Books {
         Books { peers: Book::of(self.peers.clone()), clients: Book::of(self.clients.clone()) }
     }
@@ -149,7 +146,7 @@ impl Own<'_> {
         book: Book,
     ) -> Result<(Acceptor, Connector), TlsError> {
         let mut server = self.server(PEER_VERSIONS, verifier.clone())?;
-        // Nodes connect seldom, and each time their certificates are looked at anew.
+        // Nodes connect seldom, and their certificates are checked each time.
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(verify::provider())
             .with_protocol_versions(PEER_VERSIONS)
@@ -190,7 +187,7 @@ impl Own<'_> {
         };
         let mut server = self.server(CLIENT_VERSIONS, verifier)?;
         // Clients that come back all at once resume by tickets, which cost a fraction. New material has new
-        // ones: whoever is not believed any more cannot resume.
+        // ones: a client that is no longer trusted cannot resume.
         server.ticketer = rustls::crypto::ring::Ticketer::new()
             .map_err(|error| TlsError::Settings(format!("no keys for tickets: {error}")))?;
         Ok(server)

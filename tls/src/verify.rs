@@ -16,7 +16,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Verifies those who connect against `roots`. Whoever has no certificate is let in where `optional`.
+/// Verifies those who connect against `roots`. Without a certificate a client is let in where `optional`.
 ///
 /// The list of revoked certificates may be of one authority only: of the others all certificates count. The
 /// other side is not told which authorities are believed.
@@ -36,7 +36,7 @@ pub(crate) fn of_clients(
 }
 
 /// Verifies the node that was dialed by the rules for those who connect: its certificate names it by a URI,
-/// which whoever dials compares, and by no host.
+/// which the dialing side compares, and by no host.
 #[derive(Debug)]
 pub(crate) struct NodeVerifier(pub(crate) Arc<dyn ClientCertVerifier>);
 

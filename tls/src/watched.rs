@@ -14,7 +14,7 @@ use rustls::server::danger::ClientCertVerifier;
 use crate::conduit::TlsConduit;
 
 /// Those that are gone are forgotten when there are twice as many entries as after the last time, and at
-/// least so many.
+/// least this many.
 const FORGET_MIN: usize = 64;
 
 /// The connections of one kind (nodes, or clients), over all materials of a keeper.
@@ -48,7 +48,7 @@ impl Book {
     /// Notes a connection. False: the material is old, and the connection must not be used.
     pub(crate) fn note(&self, connection: &Arc<TlsConduit>) -> bool {
         self.watched.add(connection);
-        // After it was noted: whoever closes the book later finds it there.
+        // After it was noted: a later close finds it there.
         !self.is_old.load(Ordering::SeqCst)
     }
 }

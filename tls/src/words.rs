@@ -1,4 +1,4 @@
-//! What rustls says, in words for whoever runs a node or a client. "It" is the other side.
+//! Errors of rustls, worded for the operator of a node or a client. "It" is the other side.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 pub(crate) fn reason(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),
-        Error::NoCertificatesPresented => "it has shown no certificate".to_owned(),
+        Error::NoCertificatesPresented => "it presented no certificate".to_owned(),
         Error::AlertReceived(alert) => refused(*alert),
         Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
         Error::PeerIncompatible(why) => format!("no version or cipher of TLS in common: {why:?}"),
@@ -28,10 +28,10 @@ pub(crate) fn certificate(error: &CertificateError) -> String {
     match error {
         E::Expired | E::ExpiredContext { .. } => "its certificate has expired".to_owned(),
         E::NotValidYet | E::NotValidYetContext { .. } => {
-            "its certificate does not count yet: one of the clocks may be wrong".to_owned()
+            "its certificate is not valid yet: check both clocks".to_owned()
         }
         E::Revoked => "its certificate was revoked".to_owned(),
-        E::UnknownIssuer => "its certificate is of no authority that is believed here".to_owned(),
+        E::UnknownIssuer => "its certificate is signed by an unknown authority".to_owned(),
         E::NotValidForNameContext { expected, presented } => {
             let wanted = match expected {
                 ServerName::DnsName(name) => name.as_ref().to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn certificate(error: &CertificateError) -> String {
             format!("its certificate is for {}, and not for {wanted}", hosts.join(", "))
         }
         E::BadSignature => {
-            "its certificate was not signed with the key of its authority that is known here".to_owned()
+            "its certificate has a bad signature: its authority's key here is another one".to_owned()
         }
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             "its certificate is for another purpose (extended key usage)".to_owned()
@@ -68,7 +68,7 @@ fn refused(alert: AlertDescription) -> String {
         }
         A::CertificateExpired => "it has expired",
         A::CertificateRevoked => "it was revoked",
-        A::UnknownCA => "it is of no authority that is believed there",
+        A::UnknownCA => "its authority is unknown there",
         A::DecryptError => "its authority there has the same name and another key",
         A::BadCertificate | A::UnsupportedCertificate | A::CertificateUnknown | A::AccessDenied => {
             "it says no more"

@@ -9,7 +9,6 @@ use crate::protobuf::{Writer, bytes, number};
 
 /// The calls of the lock service.
 pub const LOCK: &str = "/v3lockpb.Lock/Lock";
-/// See [`LOCK`].
 pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 
 /// A connection and a lease.
@@ -21,7 +20,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// See [`super::Driver::connect`].
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let mut channel = Channel::open(spread(addresses, n)).await?;
         let ttl_s = i64::try_from(settings.ttl.as_secs())?;
@@ -31,14 +29,12 @@ impl Client {
         Ok(Client { channel, lease, held: None })
     }
 
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         let answer = self.channel.call(LOCK, &lock_request(lock, self.lease)).await?;
         self.held = Some(held(&answer)?);
         Ok(())
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let key = self.held.take().context("nothing is held")?;
         self.channel.call(UNLOCK, &unlock_request(&key)).await?;
@@ -50,7 +46,6 @@ impl Client {
         (self.channel.into_shared(), self.lease)
     }
 
-    /// See [`super::Driver::close`].
     pub async fn close(mut self) -> Result<()> {
         self.channel.call("/etcdserverpb.Lease/LeaseRevoke", &of_lease(self.lease)).await?;
         Ok(())

@@ -19,15 +19,11 @@ pub use data::Reads;
 
 /// A client with a session or connection of its own. It holds one lock at a time.
 pub enum Driver {
-    /// Our own client.
     Rowlock(rowlock::Client),
     /// A plain ZooKeeper client, on ZooKeeper or on Rowlock.
     Zookeeper(zookeeper::Client),
-    /// etcd's Lock service.
     Etcd(Box<etcd::Client>),
-    /// One Redis.
     Redis(redis::Client),
-    /// Five of them.
     Redlock(redlock::Client),
     /// A task's handle of a client that several share, of any system but Rowlock with its own client.
     Shared(shared::Handle),

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
+use rowlock_env::net::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 /// Takes the next reply off the front of what has come, or nothing if it has not come whole.
@@ -30,7 +30,7 @@ impl<R> Clone for Pipe<R> {
 
 impl<R: Send + 'static> Pipe<R> {
     /// Uses the connection from now on; no reply is outstanding on it.
-    pub fn over(stream: TcpStream, split: Split<R>) -> Self {
+    pub fn over(stream: Stream, split: Split<R>) -> Self {
         let (requests, asked) = mpsc::unbounded_channel();
         // A connection that breaks drops what waits for replies: its callers see that.
         tokio::spawn(async move { run(stream, asked, split).await });
@@ -58,11 +58,7 @@ impl<R: Send + 'static> Pipe<R> {
 }
 
 /// Until all handles are dropped, or the connection breaks.
-async fn run<R>(
-    stream: TcpStream,
-    mut asked: mpsc::UnboundedReceiver<Asked<R>>,
-    split: Split<R>,
-) -> Result<()> {
+async fn run<R>(stream: Stream, mut asked: mpsc::UnboundedReceiver<Asked<R>>, split: Split<R>) -> Result<()> {
     const AT_ONCE: usize = 1024;
     let (mut reader, mut writer) = stream.into_split();
     let (mut waiting, mut input) = (VecDeque::new(), BytesMut::with_capacity(1 << 16));
@@ -110,9 +106,11 @@ async fn receive(reader: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) ->
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::{Buf, BytesMut};
+    use rowlock_env::net::{Listener, Stream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
 
     use super::Pipe;
 
@@ -121,9 +119,10 @@ mod tests {
         Ok((!input.is_empty()).then(|| input.get_u8()))
     }
 
-    async fn pipe() -> (Pipe<u8>, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    async fn pipe() -> (Pipe<u8>, Stream) {
+        let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().to_string();
+        let stream = Stream::connect(&address, Duration::from_secs(10)).await.unwrap();
         (Pipe::over(stream, byte), listener.accept().await.unwrap().0)
     }
 

@@ -14,7 +14,6 @@ use super::{Settings, spread};
 const RELEASE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
-/// One connection.
 pub struct Client {
     connection: Connection,
     script: String,
@@ -86,7 +85,6 @@ pub async fn load_script(connection: &mut Connection) -> Result<String> {
 }
 
 impl Client {
-    /// See [`super::Driver::connect`].
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let mut connection = Connection::open(spread(addresses, n)).await?;
         let script = load_script(&mut connection).await?;
@@ -94,7 +92,6 @@ impl Client {
         Ok(Client { connection, script, tokens: Tokens::new(n), ttl_ms, held: None, posted: false })
     }
 
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         let token = self.tokens.next();
         let words: [&[u8]; 6] =
@@ -113,14 +110,12 @@ impl Client {
         Ok(())
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let reply = self.connection.call(&release_words(&self.script, &lock, &token)).await?;
         was_held(&reply)
     }
 
-    /// See [`super::Driver::post_release`].
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         self.connection.put(&release_words(&self.script, &lock, &token));

@@ -42,7 +42,6 @@ impl Client {
         })
     }
 
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         for tries in 0.. {
             let (token, begun) = (self.tokens.next(), Instant::now());
@@ -57,14 +56,12 @@ impl Client {
         Ok(())
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let deleted = self.delete(&lock, &token).await?;
         was_held(deleted, self.connections.len())
     }
 
-    /// See [`super::Driver::post_release`].
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let words = release_words(&self.script, &lock, &token);
@@ -112,7 +109,7 @@ impl Client {
     }
 }
 
-/// Whether so many masters gave the key back that the lock was held until then.
+/// Returns whether enough masters gave the key back to prove that the lock was held until then.
 ///
 /// # Errors
 /// It was not.

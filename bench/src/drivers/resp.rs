@@ -2,19 +2,21 @@
 //!
 //! One task uses a connection: it writes, then reads the socket itself, without a second task between.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes, BytesMut};
+use rowlock_env::net::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+/// How long a server may take to accept a connection.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What a server answers.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK`.
     Status(String),
-    /// `-ERR ...`.
     Error(String),
-    /// `:1`.
     Integer(i64),
     /// `$3...`; `None` is nil.
     Bulk(Option<Bytes>),
@@ -22,7 +24,7 @@ pub enum Reply {
 
 /// A connection to one Redis.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     output: BytesMut,
 }
@@ -31,8 +33,8 @@ impl Connection {
     /// # Errors
     /// No server listens.
     pub async fn open(address: &str) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect(address, WAIT_MAX).await;
+        let stream = stream.with_context(|| format!("connecting to {address}"))?;
         Ok(Connection { stream, input: BytesMut::with_capacity(4096), output: BytesMut::with_capacity(512) })
     }
 
@@ -40,7 +42,7 @@ impl Connection {
     ///
     /// # Errors
     /// A reply has not been received.
-    pub fn into_stream(self) -> Result<TcpStream> {
+    pub fn into_stream(self) -> Result<Stream> {
         ensure!(self.input.is_empty() && self.output.is_empty(), "a reply was not received");
         Ok(self.stream)
     }
@@ -70,7 +72,7 @@ impl Connection {
         command(words, &mut self.output);
     }
 
-    /// The next reply.
+    /// Reads one reply of the server.
     ///
     /// # Errors
     /// The connection broke, or what came is no reply.

@@ -22,7 +22,6 @@ pub fn use_certificates(folder: &Path) {
     TLS.get_or_init(|| Tls::new(ca).identity(cert, key));
 }
 
-/// One session.
 pub struct Client {
     /// For what a lock does not need.
     pub client: rowlock_client::Client,
@@ -55,18 +54,15 @@ impl Client {
         Ok(Client { client: config.connect().await?, guard: None })
     }
 
-    /// See [`super::Driver::share`].
     pub fn handle(&self) -> Self {
         Client { client: self.client.clone(), guard: None }
     }
 
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         self.guard = Some(self.client.mutex(lock).lock().await?);
         Ok(())
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let guard = self.guard.take().context("nothing is held")?;
         Ok(guard.release().await?)
@@ -78,7 +74,6 @@ impl Client {
         Ok(())
     }
 
-    /// See [`super::Driver::close`].
     pub async fn close(self) -> Result<()> {
         Ok(self.client.close().await?)
     }

@@ -17,7 +17,6 @@ use super::zookeeper::{BASE, create, predecessor};
 use super::{Settings, TTL, etcd, redlock, zookeeper};
 use crate::grpc;
 
-/// A task's handle.
 pub enum Handle {
     /// A plain ZooKeeper session that pipelines, on ZooKeeper or on Rowlock.
     Zookeeper(Zookeeper),
@@ -27,23 +26,20 @@ pub enum Handle {
     Redis(Box<Redis>),
 }
 
-/// See [`Handle::Zookeeper`].
 pub struct Zookeeper {
-    pipe: Pipe<zookeeper::Frame>,
+    pipe: Pipe<zookeeper::ReplyFrame>,
     xids: Arc<AtomicI32>,
     /// The znode of this task's lock, once it has been made.
     parent: Option<String>,
     held: Option<String>,
 }
 
-/// See [`Handle::Etcd`].
 pub struct Etcd {
     channel: grpc::Shared,
     lease: i64,
     held: Option<Bytes>,
 }
 
-/// See [`Handle::Redis`].
 pub struct Redis {
     masters: Vec<Pipe<Reply>>,
     script: String,
@@ -52,7 +48,6 @@ pub struct Redis {
 }
 
 impl Handle {
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         match self {
             Handle::Zookeeper(task) => task.acquire(lock).await,
@@ -61,7 +56,6 @@ impl Handle {
         }
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         match self {
             Handle::Zookeeper(task) => task.release().await,

@@ -10,7 +10,7 @@ use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Version};
 
 use super::{Settings, spread};
-pub use session::{Frame, Session, next_reply, reply};
+pub use session::{ReplyFrame, Session, next_reply, reply};
 
 /// All that is made is below.
 pub const BASE: &str = "/bench";
@@ -19,7 +19,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Digits that the server appends to the names of sequential znodes.
 const DIGITS: usize = 10;
 
-/// One session.
 pub struct Client {
     /// For what a lock does not need.
     pub session: Session,
@@ -29,7 +28,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// See [`super::Driver::connect`].
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let (address, begun) = (spread(addresses, n), Instant::now());
         let session = loop {
@@ -42,7 +40,6 @@ impl Client {
         Ok(Client { session, parent: String::new(), held: None })
     }
 
-    /// See [`super::Driver::acquire`].
     pub async fn acquire(&mut self, lock: &str) -> Result<()> {
         self.make_parent(lock).await?;
         let prefix = format!("{}/n-", self.parent);
@@ -68,14 +65,12 @@ impl Client {
         Ok(())
     }
 
-    /// See [`super::Driver::release`].
     pub async fn release(&mut self) -> Result<()> {
         let request = self.removal()?;
         self.session.call(request).await?.context("deleting")?;
         Ok(())
     }
 
-    /// See [`super::Driver::post_release`].
     pub fn post_release(&mut self) -> Result<()> {
         let request = self.removal()?;
         self.session.post(request);
@@ -87,7 +82,6 @@ impl Client {
         Ok(Request::Delete { path, version: Version::ANY })
     }
 
-    /// See [`super::Driver::close`].
     pub async fn close(self) -> Result<()> {
         self.session.close().await
     }

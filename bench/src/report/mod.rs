@@ -53,7 +53,7 @@ pub fn keep(results: &Results, folder: &Path) -> Result<()> {
     put(folder, "results.json", &text)
 }
 
-/// Writes everything.
+/// Writes the report with tables, plots and figures.
 ///
 /// # Errors
 /// A file cannot be written.

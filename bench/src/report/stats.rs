@@ -8,14 +8,11 @@ use crate::system::System;
 pub struct Spread {
     /// The middle one; of an even count the mean of the two in the middle.
     pub median: f64,
-    /// The least.
     pub min: f64,
-    /// The most.
     pub max: f64,
 }
 
 impl Spread {
-    /// `None` of nothing.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -33,11 +30,8 @@ impl Spread {
 /// One figure of one workload at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure<'a> {
-    /// The workload's name.
     pub workload: &'a str,
-    /// Its size.
     pub size: u64,
-    /// The metric's name.
     pub metric: &'a str,
 }
 
@@ -78,7 +72,7 @@ mod tests {
             results.trials.push(Trial::new(System::Rowlock, "uncontended", 1, round).with("x", ours));
             results.trials.push(Trial::new(System::Etcd, "uncontended", 1, round).with("x", theirs));
         }
-        results.trials.push(Trial::new(System::Rowlock, "uncontended", 1, 3).with("x", 1000.0)); // has no neighbour
+        results.trials.push(Trial::new(System::Rowlock, "uncontended", 1, 3).with("x", 1000.0)); // has no neighbor
         let figure = Figure { workload: "uncontended", size: 1, metric: "x" };
         let ratio = ratio(&results, figure, System::Rowlock, System::Etcd);
         assert_eq!(ratio, Some(Spread { median: 2.0, min: 2.0, max: 2.2 }));

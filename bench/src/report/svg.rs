@@ -9,29 +9,21 @@ use super::number;
 /// What was measured at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The size.
     pub x: f64,
-    /// The median.
     pub y: f64,
-    /// The least.
     pub low: f64,
-    /// The most.
     pub high: f64,
 }
 
-/// A line.
 pub struct Series {
-    /// Its name.
     pub name: String,
-    /// The index of its colour: a system has the same colour in all charts.
+    /// The index of its color: a system has the same color in all charts.
     pub colour: usize,
     /// From left to right.
     pub points: Vec<Point>,
 }
 
-/// A chart.
 pub struct Chart {
-    /// Above it.
     pub title: String,
     /// Below the title: which way is better, where it was taken.
     pub subtitle: String,
@@ -39,7 +31,6 @@ pub struct Chart {
     pub x_label: String,
     /// Along the vertical axis.
     pub y_label: String,
-    /// The lines.
     pub series: Vec<Series>,
 }
 
@@ -52,7 +43,7 @@ const BOTTOM: f64 = 62.0;
 /// Between the names of two lines.
 const NAMES_APART: f64 = 17.0;
 
-/// For light and dark pages. Colour-blind readers can tell them apart (after Okabe and Ito).
+/// For light and dark pages. Color-blind readers can tell them apart (after Okabe and Ito).
 const COLOURS: [(&str, &str); 7] = [
     ("#d03b00", "#ff7a45"),
     ("#e08e00", "#ffbe4d"),
@@ -63,7 +54,6 @@ const COLOURS: [(&str, &str); 7] = [
     ("#5c6670", "#aab4be"),
 ];
 
-/// A logarithmic axis.
 struct Axis {
     least: f64,
     most: f64,
@@ -106,7 +96,6 @@ impl Axis {
 }
 
 impl Chart {
-    /// The whole file.
     pub fn render(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = Axis::new(points().map(|point| point.x), 1.25, LEFT, WIDTH - RIGHT);

@@ -10,13 +10,10 @@ use crate::workload::floor;
 
 /// A row of the table of targets.
 pub struct Target {
-    /// In words.
     pub title: &'static str,
     /// Whose figure is judged.
     pub subject: System,
-    /// Which.
     pub figure: Figure<'static>,
-    /// By what.
     pub measure: Measure,
     /// Whether more of it is better.
     pub more_is_better: bool,
@@ -30,7 +27,6 @@ pub struct Target {
 pub enum Measure {
     /// The figure divided by another system's in the same round.
     RatioTo(System),
-    /// The figure itself.
     Value,
     /// The figure itself; another system's is shown beside it.
     Beside(System),
@@ -41,9 +37,7 @@ pub enum Measure {
 /// A figure that must be reached.
 #[derive(Clone, Copy)]
 pub enum Bound {
-    /// Nothing is asked.
     None,
-    /// This one.
     Of(f64),
     /// Two round trips on loopback and one flush, as measured in the same run.
     TwoRoundTripsAndAFlush,
@@ -52,11 +46,8 @@ pub enum Bound {
 /// Whether a bound was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing was asked.
     NotAsked,
-    /// Reached.
     Met,
-    /// Not reached.
     Missed,
     /// The run does not say.
     Unmeasured,
@@ -140,7 +131,6 @@ impl Target {
     }
 }
 
-/// All of them.
 pub fn all() -> Vec<Target> {
     let mut targets = cycles();
     targets.extend(light());

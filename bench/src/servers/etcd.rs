@@ -17,7 +17,6 @@ const PROGRAM: &str = "/usr/bin/etcd";
 const PORT: u16 = 23901;
 const NODES: u16 = 3;
 
-/// See [`Servers::start`].
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     installed(Path::new(PROGRAM), "etcd-server")?;
     refuse_taken((PORT..PORT + NODES).flat_map(|port| [port, port + 100]))?;
@@ -79,7 +78,6 @@ pub async fn serves(address: &str) -> bool {
     status(address).await.is_ok_and(|status| status.leader != 0)
 }
 
-/// See [`Servers::leader`].
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (n, address) in addresses.iter().enumerate() {
         if status(address).await.is_ok_and(|status| status.leader == status.member && status.leader != 0) {

@@ -12,9 +12,7 @@ use super::words::mntr;
 /// Since the start of the servers, all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Messages {
-    /// From clients.
     pub received: f64,
-    /// To clients.
     pub sent: f64,
 }
 

@@ -59,7 +59,7 @@ impl Process {
         cpu_of(self.id().context("the server is gone")?)
     }
 
-    /// Resident memory, bytes.
+    /// Returns the resident memory in bytes.
     ///
     /// # Errors
     /// It runs no more.

@@ -24,7 +24,6 @@ fn ports(system: System) -> (u16, u16) {
     }
 }
 
-/// See [`Servers::start`].
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     installed(Path::new(PROGRAM), "redis-server")?;
     let (first, count) = ports(system);

@@ -28,7 +28,6 @@ pub fn binary() -> Result<PathBuf> {
     Ok(beside)
 }
 
-/// See [`Servers::start`].
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let binary = binary()?;
     refuse_taken((PORT..PORT + 3).flat_map(|port| [port, port + 100, port + 200, port + TLS_OFFSET]))?;

@@ -18,7 +18,6 @@ const NODES: u16 = 3;
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 const JAVA: &str = "/usr/bin/java";
 
-/// See [`Servers::start`].
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     installed(Path::new(JAR), "zookeeper")?;
     installed(Path::new(JAVA), "default-jre-headless")?;

@@ -45,7 +45,7 @@ struct Seen {
     handover: Latency,
 }
 
-/// One trial.
+/// Measures hand-overs of one lock.
 ///
 /// # Errors
 /// Two clients held the lock at once, or one was refused or cut off.

@@ -29,10 +29,10 @@ const UP: &str = "up";
 #[derive(Args, Clone, Debug)]
 #[command(hide = true)]
 pub struct Options {
-    /// Of all servers
+    /// Client addresses of all servers
     #[arg(long)]
     endpoints: String,
-    /// How many
+    /// Number of sessions to open
     #[arg(long)]
     sessions: usize,
     /// Connect to the leader, before and after
@@ -49,7 +49,7 @@ pub struct Returns {
     pub lost: usize,
 }
 
-/// The program itself.
+/// Opens the sessions, and waits for the kill and the recovery.
 ///
 /// # Errors
 /// A session does not come up, or is not served within a minute of the kill.

@@ -44,7 +44,7 @@ struct Shared {
     told: mpsc::UnboundedSender<Told>,
 }
 
-/// One trial.
+/// Measures one release before waiters.
 ///
 /// # Errors
 /// Two clients held the lock at once, or one was refused or cut off.

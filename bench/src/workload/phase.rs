@@ -14,9 +14,7 @@ use crate::system::System;
 /// How long the clients work before and while it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Not counted.
     pub warm_up: Duration,
-    /// Counted.
     pub measured: Duration,
 }
 
@@ -85,7 +83,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// `count` per second.
     pub fn per_s(&self, count: f64) -> f64 {
         count / self.took.as_secs_f64()
     }

@@ -17,7 +17,6 @@ use crate::system::System;
 /// How hard the clients work.
 #[derive(Clone, Copy, Debug)]
 pub struct Beat {
-    /// How many.
     pub clients: usize,
     /// Between the beginnings of one client's cycles; zero: at once.
     pub every: Duration,
@@ -28,7 +27,6 @@ pub const LIGHT: Beat = Beat { clients: 8, every: Duration::from_millis(20) };
 /// As much as is answered.
 pub const FULL: Beat = Beat { clients: 64, every: Duration::ZERO };
 
-/// What it showed.
 pub struct Pulse {
     /// Of whole cycles, from when they should have begun.
     pub cycle: Latency,
@@ -41,7 +39,6 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Cycles per second.
     pub fn per_second(&self) -> f64 {
         self.cycle.count() as f64 / self.took.as_secs_f64()
     }

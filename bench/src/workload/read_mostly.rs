@@ -21,7 +21,6 @@ const READS_PER_WRITE: usize = 10;
 /// From one entry to the next: no divisor of [`ENTRIES`], so that each client comes to all of them.
 const STEP: usize = 37;
 
-/// What clients saw.
 #[derive(Default)]
 struct Seen {
     reads: Latency,

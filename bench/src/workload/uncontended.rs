@@ -41,7 +41,7 @@ struct Seen {
     release: Latency,
 }
 
-/// One trial.
+/// Measures cycles of clients with own locks.
 ///
 /// # Errors
 /// A client was refused or cut off.

@@ -26,7 +26,6 @@ const PLACES_MAX: u64 = 700;
 /// A slash and the lock's number.
 const LAST_NAME: usize = 7;
 
-/// What grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// Locks in one folder.
@@ -78,7 +77,7 @@ fn paths(folder: &str, locks: usize, task: usize) -> Vec<String> {
     (task..locks).step_by(TASKS).map(|n| format!("{folder}/{n:0digits$}", digits = LAST_NAME - 1)).collect()
 }
 
-/// One trial.
+/// Measures cycles beside many locks or long paths.
 ///
 /// # Errors
 /// The client was refused or cut off, or the size is none that can be measured.

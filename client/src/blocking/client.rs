@@ -110,17 +110,17 @@ impl Client {
         make fn double_barrier_at(path: impl AsRef<str>, size: u32) -> DoubleBarrier;
     } }
 
-    /// As [`crate::Client::multi`].
+    /// Locks several names as one, as [`crate::Client::multi`] does.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         Handle::new(&self.caller, self.target().multi(names))
     }
 
-    /// As [`crate::Client::multi_at`].
+    /// Locks several paths as one, as [`crate::Client::multi_at`] does.
     pub fn multi_at<P: AsRef<str>>(&self, paths: impl IntoIterator<Item = P>) -> MultiLock {
         Handle::new(&self.caller, self.target().multi_at(paths))
     }
 
-    /// As [`crate::Client::lock_all`].
+    /// Takes several locks, all or none, as [`crate::Client::lock_all`].
     ///
     /// # Errors
     /// As there.

@@ -49,7 +49,7 @@ macro_rules! calls {
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
         ///
         $($note)*
-        /// # Errors
+        #[doc = "# Errors"]
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`]; [`Error::NoAnswer`].")]
         pub fn $name(&self $(, $arg: $type)*) -> Result<$ok, Error> {
             let answer = self.caller.ask(self.target().$name($($arg),*))?;
@@ -60,7 +60,7 @@ macro_rules! calls {
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
         ///
         $($note)*
-        /// # Errors
+        #[doc = "# Errors"]
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
         pub fn $name(&self $(, $arg: $type)*) -> Result<$ok, Error> {
             let answer = self.caller.wait(self.target().$name($($arg),*))?;

@@ -49,13 +49,13 @@ pub(super) mod sealed {
     pub trait Hold {
         /// The news of the loss of each of its locks.
         fn losses(&self) -> Vec<Loss>;
-        /// Gives it back.
+        /// Releases what is held and waits for the answer.
         fn give_back(self) -> impl Future<Output = Result<(), ReleaseError>>;
     }
 
     /// An async guard of one lock.
     pub trait HoldOne: Hold {
-        /// That one.
+        /// Returns the async guard inside.
         fn guard(&self) -> &crate::Guard;
     }
 }
@@ -117,7 +117,7 @@ impl<G: Hold> Held<G> {
 }
 
 impl<G: HoldOne> Held<G> {
-    /// See [`crate::Guard::token`].
+    /// Returns the fencing token of this grant. See [`crate::Guard::token`].
     pub fn token(&self) -> FencingToken {
         self.held.guard().token()
     }
@@ -137,12 +137,12 @@ impl<G: HoldOne> Held<G> {
         self.held.guard().wait_stats()
     }
 
-    /// See [`crate::Guard::remaining`].
+    /// Returns how long the lock stays valid without a further answer. See [`crate::Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.held.guard().remaining()
     }
 
-    /// See [`crate::Guard::valid_until`].
+    /// Returns the end of the validity. See [`crate::Guard::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.guard().valid_until()
     }
@@ -160,7 +160,7 @@ impl<G: HoldOne> Held<G> {
         self.caller.ask(self.held.guard().check())
     }
 
-    /// See [`crate::Guard::txn`].
+    /// Starts a transaction that takes effect only while this lock is held. See [`crate::Guard::txn`].
     pub fn txn(&self) -> Transaction {
         self.held.guard().txn()
     }
@@ -185,7 +185,7 @@ impl ReentrantGuard {
 }
 
 impl Permits {
-    /// How many.
+    /// Returns how many permits are held.
     pub fn count(&self) -> u32 {
         self.held.count()
     }

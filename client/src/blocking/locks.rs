@@ -42,6 +42,8 @@ impl<G: Granted + Hold> LockRequest<G> {
         with fn label(label: impl Into<String>) -> Self;
         with fn meta(meta: impl Into<String>) -> Self;
         with fn lock_delay(delay: Duration) -> Self;
+        with fn min_hold(least: Duration) -> Self;
+        with fn min_hold_lapses() -> Self;
         with fn max_hold(most: Duration) -> Self;
         with fn owner(owner: Owner) -> Self;
         with fn timeout(patience: Duration) -> Self;
@@ -88,7 +90,7 @@ impl RwLock {
 }
 
 impl ReadGuard {
-    /// Becomes the writer, if nobody else holds the lock or waits for it: see
+    /// Becomes the writer if no other client holds the lock or waits for it: see
     /// [`crate::ReadGuard::try_upgrade`].
     ///
     /// # Errors
@@ -158,7 +160,7 @@ impl Election {
         ask fn candidates() -> Vec<Candidate>;
     } }
 
-    /// Follows who leads.
+    /// Follows changes of the leader. See [`crate::LeaderWatcher`].
     pub fn observe(&self) -> LeaderWatcher {
         LeaderWatcher { caller: self.caller.clone(), watcher: self.inner.observe(), ended: false }
     }

@@ -26,7 +26,7 @@
 //! [`Held::is_held`] between its steps (it looks at the clock, so it is right also after a pause), be told by
 //! [`Held::on_lost`], and send the token along.
 //!
-//! **Waiting cannot be cancelled** but by its timeout: every call that waits for somebody else has a form
+//! **Waiting is canceled only** by its timeout: every call that waits for other clients has a form
 //! that takes one. Calls that only wait for the servers end when they answer, at the latest when the session
 //! ends; with [`Client::operation_timeout`] earlier.
 //!

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// A number that all clients share: [`crate::AtomicCounter`].
 pub type AtomicCounter = Handle<crate::AtomicCounter>;
-/// Opens once so many have counted down: [`crate::CountDownLatch`].
+/// Opens after a number of count-downs: [`crate::CountDownLatch`].
 pub type CountDownLatch = Handle<crate::CountDownLatch>;
 /// Holds everybody back while it is raised: [`crate::Barrier`].
 pub type Barrier = Handle<crate::Barrier>;

@@ -36,6 +36,8 @@ pub(crate) struct Terms {
     pub owner: Owner,
     pub max_hold: Option<Duration>,
     pub lock_delay: Duration,
+    pub min_hold: Duration,
+    pub min_hold_lapses: bool,
 }
 
 impl Terms {
@@ -46,6 +48,8 @@ impl Terms {
             owner: Owner::Unnamed,
             max_hold: None,
             lock_delay: Duration::ZERO,
+            min_hold: Duration::ZERO,
+            min_hold_lapses: false,
         }
     }
 
@@ -58,6 +62,9 @@ impl Terms {
     fn check_for_plain_servers(&self) -> Result<(), Error> {
         if !self.lock_delay.is_zero() {
             return Err(Error::Unsupported("lock-delay"));
+        }
+        if !self.min_hold.is_zero() {
+            return Err(Error::Unsupported("minimum hold"));
         }
         if self.owner != Owner::Unnamed {
             return Err(Error::Unsupported("deadlock detection by owner"));

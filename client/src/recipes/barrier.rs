@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::znode::Watched;
 
-/// A bar across the way: whoever waits passes when somebody removes it. It is nobody's: it outlives the
+/// Holds all waiters back until it is removed. It has no owner: it outlives the
 /// client that raised it, and anybody may remove it.
 ///
 /// ```no_run
@@ -87,12 +87,12 @@ impl Barrier {
     /// Waits until it is not raised; at once if it is not.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
     /// Otherwise as [`Barrier::raise`].
     /// # Cancel safety
     /// Cancel safe.
     /// # Ordering
-    /// There was a moment during this call at which it was not raised. It may have been raised anew since.
+    /// There was a moment during this call at which it was not raised. It may have been raised again since.
     pub async fn wait(&self) -> Result<(), Error> {
         let path = self.site.usable()?;
         loop {

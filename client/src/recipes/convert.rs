@@ -1,7 +1,7 @@
 //! Holding in another mode: downgrade and upgrade of a place in a queue.
 //!
 //! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is
-//! possible only when nobody can come in between: what cannot be done safely is refused.
+//! possible only when no other client can come in between: an unsafe conversion is refused.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
             guard.set_kind(Kind::Read);
             Ok(guard)
         }
-        // Nobody is in the way of a reader, so it is not held.
+        // A conversion to reader is never blocked: a refusal means that the place is not held.
         Err(Error::NotHeld | Error::Busy) => {
             guard.loss().declare(LostReason::Deleted);
             Err(Kept::new(guard, Error::NotHeld))
@@ -45,7 +45,7 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// After a convert that may have happened nobody knows how the place is held: it counts as lost, and the drop
+/// After a convert with unknown outcome the place's mode is unknown: it counts as lost, and the drop
 /// of the guard gives it back.
 fn kept(guard: Guard, error: Error) -> Kept<Guard> {
     if error.may_have_happened() {
@@ -54,7 +54,7 @@ fn kept(guard: Guard, error: Error) -> Kept<Guard> {
     Kept::new(guard, error)
 }
 
-/// From shared to exclusive, if nobody else holds the lock and nobody waits for it.
+/// Converts from shared to exclusive, if no other client holds the lock or waits for it.
 pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
         return Err(Kept::new(guard, Error::NotHeld));
@@ -96,7 +96,7 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// The new claim.
+/// Converts the place and returns its new claim.
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::NotHeld`]: nothing was changed.
@@ -143,7 +143,7 @@ async fn upgrade_by_watches(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
         Ok(second) => second,
         Err(error) => return Err(Kept::new(guard, error)),
     };
-    // Nobody but us: whoever comes now stands behind the new place, so the old one may go.
+    // We are alone: later places stand behind the new one, so the old one may go.
     if !second.queue.is_just(&name, place.name()) {
         let left = place.leave().await;
         return Err(Kept::new(guard, left.err().unwrap_or(Error::Busy)));

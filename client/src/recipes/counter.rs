@@ -2,24 +2,23 @@
 //!
 //! The znode's data are the number in decimal digits, as kazoo's `Counter` writes it.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use rowlock_env::{rng, time};
+use rowlock_env::backoff::pause_after;
+use rowlock_env::time;
 use rowlock_proto::{CreateMode, ErrorCode, Version};
 
 use super::site::{Kind, Site};
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSE_MAX};
+use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSES};
 
-/// A whole number that all clients share. It is 0 until somebody changes it, and stays until
+/// A whole number that all clients share. It is 0 until a client changes it, and stays until
 /// [`AtomicCounter::remove`].
 ///
-/// Changes are made by version: read, compute, write if nobody wrote in between, else again after a short
-/// random pause, a bounded number of times ([`Error::Contended`] then). That suits counters that change some
-/// ten times a second; one number that hundreds of clients change all the time is a bottleneck with any store
-/// that orders its writes.
+/// Changes are made by version: read, compute, write if no other client wrote in between, else again after a
+/// short random pause, a bounded number of times ([`Error::Contended`] then). That suits counters that
+/// change some ten times a second; one number that hundreds of clients change all the time is a bottleneck
+/// with any store that orders its writes.
 ///
 /// **Exactly once.** On a Rowlock cluster a change whose reply was lost is repeated under the same request
 /// id, so that it takes effect once, and the caller hears of nothing. Apache ZooKeeper has no such ids: there
@@ -133,13 +132,13 @@ impl AtomicCounter {
 
     /// Writes what `new` makes of the number; `None`: `new` wanted no change.
     async fn change(&self, new: impl Fn(i64) -> Result<Option<i64>, Error>) -> Result<Option<i64>, Error> {
-        for attempt in 0..COUNTER_ATTEMPTS {
+        for attempt in 1..=COUNTER_ATTEMPTS {
             let seen = self.seen().await?;
             let Some(value) = new(seen.value)? else { return Ok(None) };
             match seen.version {
                 None => self.make().await?,
                 Some(version) if self.write(value, version).await? => return Ok(Some(value)),
-                Some(_) => time::sleep(pause(attempt)).await,
+                Some(_) => time::sleep(pause_after(attempt, &COUNTER_PAUSES)).await,
             }
         }
         Err(Error::Contended)
@@ -159,7 +158,7 @@ impl AtomicCounter {
 
     /// Writes if the version is still this one; `false`: it is not, and nothing was written.
     ///
-    /// Never repeats a write with unknown outcome: nobody could tell whether it took effect twice.
+    /// Never repeats a write with unknown outcome: it might take effect twice.
     async fn write(&self, value: i64, version: Version) -> Result<bool, Error> {
         match self.site.client().set(self.site.usable()?, Some(text(value)), Some(version)).await {
             Ok(_) => Ok(true),
@@ -187,12 +186,6 @@ fn number(data: &[u8]) -> Option<i64> {
     std::str::from_utf8(data).ok()?.trim().parse().ok()
 }
 
-/// Up to 1 ms after the first conflict, doubling from there: spread, so that competitors do not meet again.
-fn pause(attempt: u32) -> Duration {
-    let longest = (Duration::from_millis(1) * 2_u32.pow(attempt.min(16))).min(COUNTER_PAUSE_MAX);
-    Duration::from_micros(rng::below(u64::try_from(longest.as_micros()).unwrap_or(u64::MAX)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,11 +197,5 @@ mod tests {
         }
         assert_eq!((number(b""), number(b" 7\n")), (Some(0), Some(7)));
         assert_eq!((number(b"1.5"), number(b"9223372036854775808"), number(&[0xff])), (None, None, None));
-    }
-
-    #[test]
-    fn pauses_are_bounded() {
-        assert!((0..100).all(|attempt| pause(attempt) < COUNTER_PAUSE_MAX));
-        assert!(pause(0) < Duration::from_millis(1));
     }
 }

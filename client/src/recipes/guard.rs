@@ -34,12 +34,12 @@ pub struct WaitStats {
     pub waited: Duration,
 }
 
-/// A held lock. Dropping it gives the lock back in the background: nobody waits for the answer, and who takes
-/// the next lock at once usually has both requests in one packet. [`Guard::release`] waits, and tells what
-/// became of it.
+/// A held lock. Dropping it gives the lock back in the background: no call waits for the answer, and who
+/// takes the next lock at once usually has both requests in one packet. [`Guard::release`] waits, and tells
+/// what became of it.
 ///
 /// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when
-/// somebody deletes its znode or forces its release, when its maximum hold is over. [`Guard::lost`],
+/// its znode is deleted, its release is forced, or its maximum hold is over. [`Guard::lost`],
 /// [`Guard::loss`] and [`Guard::run`] tell, before another client can be granted the lock, as long as the
 /// clocks' rates differ by less than 5 %. What they cannot do is stop work that is already on its way to some
 /// storage: send the [`Guard::token`] along with it, and let the storage refuse tokens that are lower than
@@ -64,7 +64,6 @@ struct Held {
 
 /// Our place in the queue, by who keeps the queue.
 pub(crate) enum Seat {
-    /// The server does.
     Served(Served),
     /// The clients do, by watches.
     Watched(Place),
@@ -77,7 +76,7 @@ pub(crate) struct Grant {
     pub cell: Arc<LockStateCell>,
     pub stats: WaitStats,
     pub max_hold: Option<Duration>,
-    /// A moment at which the server had not granted it yet; `None`: nobody but ourselves ends the maximum
+    /// A moment at which the server had not granted it yet; `None`: only this client ends the maximum
     /// hold.
     pub ungranted_at: Option<Instant>,
 }
@@ -136,14 +135,14 @@ impl Guard {
         self.held.stats
     }
 
-    /// Until when the lock is certainly ours unless somebody takes it away: the session's local deadline,
+    /// Until when the lock is certainly ours unless it is taken away: the session's local deadline,
     /// which each acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock,
     /// conservative. `None`: it is lost.
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.loss.valid_until()
     }
 
-    /// How long the lock is certainly ours from now on, unless somebody takes it away, and unless a heartbeat
+    /// How long the lock is certainly ours from now on, unless it is taken away, and unless a heartbeat
     /// moves that on: [`Guard::valid_until`] as a time to plan with. Zero: it is lost.
     pub fn remaining(&self) -> Duration {
         self.valid_until().map_or(Duration::ZERO, |until| until.saturating_since(time::now()))
@@ -362,7 +361,7 @@ mod tests {
         assert_eq!(latest_start(at(30), Some(asked), timeout), at(9));
         assert_eq!(latest_start(at(30), None, timeout), at(30));
         for most in [1, 10, 60, 3_600, 86_400].map(Duration::from_secs) {
-            // Granted the moment after it was asked for, learnt of when the session nearly ended; rates 5 %
+            // Granted the moment after it was asked for, learned of when the session nearly ended; rates 5 %
             // apart.
             let ours = latest_start(at(30), Some(asked), timeout) + most - asked;
             let theirs = most + most / 8 + timeout;

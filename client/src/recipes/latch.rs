@@ -1,4 +1,4 @@
-//! [`CountDownLatch`]: opens once so many have counted down.
+//! [`CountDownLatch`]: opens after a number of count-downs.
 //!
 //! The latch's znode says how many (`count=3`); each one that counts down leaves a child with a name of its
 //! own. So a count-down whose reply was lost is repeated without counting twice, on every server.
@@ -26,7 +26,7 @@ use crate::znode::{Children, Watched};
 /// let imported = client.latch("import-2026-11", 3);
 /// // In each of three workers, once its part is done:
 /// imported.count_down().await?;
-/// // In whoever needs all of it:
+/// // In the client that needs all of it:
 /// imported.wait().await?;
 /// # Ok(())
 /// # }
@@ -39,8 +39,8 @@ pub struct CountDownLatch {
 
 impl Client {
     /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no
-    /// traffic; names as for [`Client::mutex`]. All clients must say the same count: whoever comes first
-    /// decides.
+    /// traffic; names as for [`Client::mutex`]. All clients must name the same count: the one that comes
+    /// first decides.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> CountDownLatch {
         CountDownLatch::new(Site::named(self, Kind::Latch, name.as_ref()), count)
     }
@@ -113,8 +113,8 @@ impl CountDownLatch {
     /// Waits until the latch is open.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with NoNode: somebody removed the latch while we waited.
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// [`Error::Rejected`] with NoNode: another client removed the latch while we waited.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
     /// Otherwise as [`CountDownLatch::count`].
     /// # Cancel safety
     /// Cancel safe.
@@ -168,14 +168,14 @@ impl CountDownLatch {
                 gone(insist(|| client.delete(&tick, None)).await)?;
             }
             match gone(insist(|| client.delete(latch, None)).await) {
-                // Somebody counted down meanwhile.
+                // Another client counted down meanwhile.
                 Err(Error::Rejected(ErrorCode::NotEmpty)) => {}
                 result => return result,
             }
         }
     }
 
-    /// The latch as it is now; it is made if it is not there.
+    /// Reads the latch, and creates it if it is missing.
     async fn seen(&self) -> Result<Seen, Error> {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {

@@ -43,7 +43,7 @@ impl Loss {
         self.shared.lost().or(held_enough.then_some(LostReason::MaxHold))
     }
 
-    /// Until when the lock is certainly held, unless somebody takes it away. `None`: it is lost.
+    /// Until when the lock is certainly held, unless it is taken away. `None`: it is lost.
     pub fn valid_until(&self) -> Option<Instant> {
         if self.reason().is_some() {
             return None;

@@ -75,7 +75,7 @@ impl MultiLock {
         self.sites.iter().map(Site::path)
     }
 
-    /// Asks with options.
+    /// Returns a request for these locks, to set options of.
     pub fn request(&self) -> LockRequest<MultiGuard> {
         let wanted = |site: &Site| Ok(Wanted { lock: site.absolute()?, kind: Kind::Lock, limit: 0 });
         LockRequest::new(&self.client, self.sites.iter().map(wanted).collect())

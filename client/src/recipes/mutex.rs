@@ -65,7 +65,7 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing waits any
-    /// more. [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::TooManyLocks`],
+    /// more. [`Error::PlaceLost`]: another client deleted our znode in the queue. [`Error::TooManyLocks`],
     /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the
     /// place in the queue is kept over reconnects.
     /// # Cancel safety
@@ -92,7 +92,7 @@ impl Mutex {
     }
 
     /// Waits for the lock for at most `patience` altogether, lost connections and all predecessors included.
-    /// With zero it waits for nobody: a free lock is taken.
+    /// With zero it does not wait: a free lock is taken.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the last known position and holder; the queue is left then. Otherwise as
@@ -103,7 +103,7 @@ impl Mutex {
         self.request().timeout(patience).lock().await
     }
 
-    /// Takes the lock if nobody holds it or waits for it; `None` otherwise, and then nothing is left behind.
+    /// Takes the lock if it is free and has no waiter; `None` otherwise, and then nothing is left behind.
     /// Whether it is free is decided by the cluster, not by a read of one server.
     ///
     /// # Errors

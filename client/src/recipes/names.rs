@@ -3,8 +3,8 @@
 //! **Lock names** are paths below the lock base, by the rule of [`rowlock_proto::name`].
 //!
 //! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So
-//! Curator, kazoo and this client queue together on one lock. The name also says to whoever lists the queue
-//! in which mode its owner contends.
+//! Curator, kazoo and this client queue together on one lock. The name also tells a client that lists the
+//! queue in which mode its owner contends.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ use crate::error::NameError;
 pub struct LockName(String);
 
 impl LockName {
-    /// Checks a name.
+    /// Checks a name of a lock.
     ///
     /// # Errors
     /// [`NameError::Rule`].
@@ -91,16 +91,14 @@ pub(crate) fn random_id() -> String {
     id
 }
 
-/// As what somebody contends for a lock; decides the name of its queue znode.
+/// How a client contends for a lock; decides the name of its queue znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// For a mutex.
     Lock,
     /// As a reader of a read-write lock.
     Read,
-    /// As its writer.
     Write,
-    /// For so many permits of a semaphore.
+    /// For this number of a semaphore's permits.
     Permits(u32),
 }
 

@@ -1,7 +1,7 @@
 //! A place in a lock's queue on plain ZooKeeper: one ephemeral sequential znode, from before its create is
 //! sent until it is gone.
 //!
-//! Whoever drops a place, at whatever moment, leaves the queue: the drop posts a removal to the session's
+//! Dropping a place, at any moment, leaves the queue: the drop posts a removal to the session's
 //! task. A create whose reply was lost is looked for by its random name before it is sent again, so that no
 //! attempt ever has two places (CURATOR-79).
 
@@ -22,7 +22,6 @@ use crate::{path as paths, znode};
 /// One attempt's znode. All paths are absolute.
 pub(crate) struct Place {
     client: Client,
-    /// The lock's znode.
     parent: String,
     /// The name before the server's number; it holds a random id.
     prefix: String,
@@ -119,7 +118,7 @@ impl Place {
                     self.may_exist = false;
                     return Ok(true);
                 }
-                // Gone: by an earlier try of this loop whose reply was lost, or by somebody else.
+                // Gone: by an earlier try of this loop whose reply was lost, or by another client.
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     self.may_exist = false;
                     return Ok(in_doubt);
@@ -132,7 +131,7 @@ impl Place {
         }
     }
 
-    /// Somebody else removed the znode.
+    /// Another client removed the znode.
     pub(crate) fn forget(&mut self) {
         self.may_exist = false;
     }

@@ -5,7 +5,7 @@
 //! numbers are compared as distances, so that the queue keeps its order when the counter wraps from
 //! 2147483647 to -2147483648. (Sorting the names as text, as most clients do, breaks there: kazoo#606.)
 //!
-//! Holders are always the front of the queue: nobody is granted anything before those who came earlier.
+//! Holders are always the front of the queue: no place is granted before an earlier one.
 
 use rowlock_proto::lock::Mode;
 
@@ -24,7 +24,7 @@ pub(crate) struct Contender {
 pub(crate) enum QueuePosition {
     /// Nothing before it keeps it from holding the lock.
     Holder,
-    /// Somebody before it does.
+    /// A place before it does.
     Behind { position: usize, wake: Wake, holder: String },
     /// Not in the list.
     Absent,
@@ -89,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// How many of so many permits are not taken.
+    /// Returns how many of `limit` permits are free.
     pub(crate) fn free_permits(&self, limit: u32) -> u32 {
         let mut taken = 0;
         for (at, contender) in self.contenders.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Queue {
         u32::try_from(u64::from(limit).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Nobody contends but these two, and in this order.
+    /// Only these two places are in the queue, in this order.
     pub(crate) fn is_just(&self, first: &str, second: &str) -> bool {
         self.contenders.iter().map(|contender| contender.name.as_str()).eq([first, second])
     }

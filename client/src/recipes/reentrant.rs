@@ -68,7 +68,7 @@ type Key = (String, Owner);
 
 /// One owner and one lock.
 struct Slot {
-    /// Whoever acquires or gives back for this owner: one at a time, in the order of asking.
+    /// Serializes acquires and releases of this owner, in the order of their calls.
     turn: Arc<Semaphore>,
     /// Invariant: a hold that cannot be upgraded any more has posted its release to the session's task, so
     /// that a new acquire is sent behind it. (Drops let go under this lock; a release keeps the turn.)
@@ -94,7 +94,7 @@ impl Client {
         ReentrantMutex { mutex: self.mutex_at(path) }
     }
 
-    /// An owner that nobody else is: for a task, a job, a request, whatever does one thing at a time. Owners
+    /// A unique owner: for a task, a job, a request, whatever does one thing at a time. Owners
     /// with a name are made by [`Owner::named`].
     pub fn new_owner(&self) -> Owner {
         Owner::Named(rng::u64())
@@ -161,7 +161,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// Takes the lock if nobody else is in the way, or another share if `owner` has it already; `None`
+    /// Takes the lock if no other place is in the way, or another share if `owner` has it already; `None`
     /// otherwise, also while another task of the same owner is taking it or giving it back.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl SlotRef {
     fn share(&self) -> Option<ReentrantGuard> {
         let hold = self.slot().current().upgrade()?;
         let guard = ReentrantGuard { hold: Some(hold), slot: self.clone() };
-        // Dropped, if it is lost: the owner may ask anew, and those who have shares in the old hold know.
+        // Dropped, if it is lost: the owner may ask again, and those who have shares in the old hold know.
         guard.is_held().then_some(guard)
     }
 
@@ -292,7 +292,7 @@ impl ReentrantGuard {
         if !self.is_held() {
             return Err(ReleaseError::NotHeld);
         }
-        // Nobody asks anew for this owner until the release is acknowledged.
+        // This owner does not ask again until the release is acknowledged.
         let _turn = tokio::select! {
             biased;
             turn = self.slot.turn() => turn,
@@ -330,7 +330,7 @@ impl fmt::Debug for ReentrantGuard {
 
 impl Drop for ReentrantGuard {
     fn drop(&mut self) {
-        // Under the lock: whoever finds the hold gone finds its release posted.
+        // Under the lock, so that the release is posted before the hold is seen to be gone.
         let _current = self.slot.slot().current();
         self.hold = None;
     }

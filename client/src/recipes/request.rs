@@ -109,18 +109,36 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// Should our session *expire* while we hold the lock, nobody is granted it for so long: for resources
-    /// that cannot check fencing tokens, and so must be left time for our last writes to arrive. A lock that
-    /// is released is free at once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes on the same
-    /// lock do not see the delay.) At most a minute: a longer one is refused (BadArguments). The delay ends
-    /// with the lock's znode, and by [`Client::force_release`](crate::Client::force_release) of the lock's
-    /// path with the token 0.
+    /// Should our session *expire* while we hold the lock, it is granted to no client for this time: for
+    /// resources that cannot check fencing tokens, and so must be left time for our last writes to arrive. A
+    /// lock that is released is free at once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes
+    /// on the same lock do not see the delay.) At most a minute: a longer one is refused (BadArguments). The
+    /// delay ends with the lock's znode, and by [`Client::force_release`](crate::Client::force_release) of
+    /// the lock's path with the token 0.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.terms.lock_delay = delay;
         self
     }
 
-    /// How long the lock is held at most. After that time since we learnt of the grant the guard is lost
+    /// From the grant on, no other place is granted the lock for this long, even if the guard is released or
+    /// the session ends earlier: the least time between two grants, by the cluster's clock. At most 31 days,
+    /// longer is refused (BadArguments). A forced release ends it:
+    /// [`Client::force_release`](crate::Client::force_release) of the holder's place, or of the lock's path
+    /// with the token 0 once the holder has gone. So does deletion of the lock's znode. Needs a Rowlock
+    /// server; clients of plain ZooKeeper's recipes on the same lock do not see it.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.terms.min_hold = least;
+        self
+    }
+
+    /// The minimum hold counts only if the guard is released. If it is lost, or the session ends first, the
+    /// lock is free at once.
+    pub fn min_hold_lapses(mut self) -> Self {
+        self.terms.min_hold_lapses = true;
+        self
+    }
+
+    /// How long the lock is held at most. After that time since we learned of the grant the guard is lost
     /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock
     /// server revokes the lock also when this process does not run: at this time plus the session timeout
     /// after the grant. Zero is refused.
@@ -129,7 +147,7 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// For whom the lock is wanted, in the eyes of deadlock detection. By default for nobody, which takes no
+    /// The owner for deadlock detection. By default the request has none, and takes no
     /// part in it. Any other owner needs a Rowlock server.
     pub fn owner(mut self, owner: Owner) -> Self {
         self.terms.owner = owner;
@@ -137,7 +155,7 @@ impl<G: Granted> LockRequest<G> {
     }
 
     /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included. With
-    /// zero it waits for nobody: a free lock is taken, as by [`LockRequest::try_lock`].
+    /// zero it does not wait: a free lock is taken, as by [`LockRequest::try_lock`].
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
@@ -155,10 +173,11 @@ impl<G: Granted> LockRequest<G> {
     /// # Errors
     /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left
     /// then. [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing
-    /// waits any more. [`Error::PlaceLost`]: somebody deleted our znode in the queue. [`Error::Deadlock`],
-    /// with an owner. [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`],
-    /// [`Error::InvalidArgument`], [`Error::TooLarge`], [`Error::Unsupported`], [`Error::Rejected`] (NoAuth,
-    /// quotas). A lost connection is no error here: the place in the queue is kept over reconnects.
+    /// waits any more. [`Error::PlaceLost`]: another client deleted our znode in the queue.
+    /// [`Error::Deadlock`], with an owner. [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`],
+    /// [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::TooLarge`], [`Error::Unsupported`],
+    /// [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is
+    /// kept over reconnects.
     /// # Cancel safety
     /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its
     /// way.
@@ -200,8 +219,9 @@ impl<G: Granted> LockRequest<G> {
         async move { self.lock().await }
     }
 
-    /// Takes the lock if nobody is in the way; `None` otherwise, and then nothing is left behind. Whether it
-    /// is free is decided by the cluster, not by a read of one server. Pays no regard to the timeout.
+    /// Takes the lock if no other place is in the way; `None` otherwise, and then nothing is left behind.
+    /// Whether it is free is decided by the cluster, not by a read of one server. Pays no regard to the
+    /// timeout.
     ///
     /// # Errors
     /// As [`LockRequest::lock`], but for the timeout.

@@ -24,7 +24,7 @@ use crate::error::{Error, Kept, ReleaseError};
 /// let reader = lock.read().await?;
 /// match reader.try_upgrade().await {
 ///     Ok(writer) => writer.release().await?, // we were alone
-///     Err(kept) => kept.guard.release().await?, // somebody else reads, or waits
+///     Err(kept) => kept.guard.release().await?, // another client reads, or waits
 /// }
 /// # Ok(())
 /// # }
@@ -90,7 +90,7 @@ impl RwLock {
         self.read_request().lock().await
     }
 
-    /// Waits until nobody that came before is left.
+    /// Waits until no earlier place is left.
     ///
     /// # Errors
     /// As [`LockRequest::lock`].
@@ -164,7 +164,7 @@ impl RwLock {
 }
 
 impl ReadGuard {
-    /// Becomes the writer, if nobody else holds the lock and nobody waits for it; the guard comes back
+    /// Becomes the writer if no other client holds the lock or waits for it; the guard comes back
     /// otherwise. (Two readers that both waited to become the writer would wait for ever, so there is only a
     /// try.) The writer's token is a new and higher one.
     ///
@@ -178,7 +178,7 @@ impl ReadGuard {
         upgraded.map(|guard| WriteGuard { guard }).map_err(|kept| kept.map(|guard| ReadGuard { guard }))
     }
 
-    /// As [`Guard::release`].
+    /// Releases the read lock, as [`Guard::release`].
     ///
     /// # Errors
     /// As [`Guard::release`].
@@ -204,7 +204,7 @@ impl WriteGuard {
         downgraded.map(|guard| ReadGuard { guard }).map_err(|kept| kept.map(|guard| WriteGuard { guard }))
     }
 
-    /// As [`Guard::release`].
+    /// Releases the write lock, as [`Guard::release`].
     ///
     /// # Errors
     /// As [`Guard::release`].

@@ -1,7 +1,8 @@
-//! [`Semaphore`]: so many permits, handed out in the order of asking.
+//! [`Semaphore`]: a number of permits, handed out in the order of asking.
 //!
 //! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes
-//! it, whoever says another number is told. So all agree, on every server, and people can see it.
+//! it, and a client that names another number is refused. So all agree, on every server, and people can see
+//! it.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -44,7 +45,7 @@ pub struct Permits {
 }
 
 impl Client {
-    /// The semaphore of this name, below the lock base, with so many permits. The first who asks for one
+    /// The semaphore of this name, below the lock base, with `limit` permits. The first who asks for one
     /// decides how many there are; 0: whatever was decided before.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore { site: Site::named(self, site::Kind::Lock, name.as_ref()), limit }
@@ -81,10 +82,10 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Waits for so many permits, which come together.
+    /// Waits for `count` permits, which are granted together.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`]; [`Error::LimitConflict`] also when there are not so many at all.
+    /// As [`Semaphore::acquire`]; [`Error::LimitConflict`] also when the semaphore has fewer.
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn acquire_many(&self, count: u32) -> Result<Permits, Error> {
@@ -111,7 +112,7 @@ impl Semaphore {
         self.request(count).timeout(patience).lock().await
     }
 
-    /// So many permits if they are free and nobody waits; nothing is left behind otherwise.
+    /// Takes `count` permits if they are free and no client waits; nothing is left behind otherwise.
     ///
     /// # Errors
     /// As [`Semaphore::acquire_many`].
@@ -121,7 +122,7 @@ impl Semaphore {
         self.request(count).try_lock().await
     }
 
-    /// One permit if one is free and nobody waits; nothing is left behind otherwise.
+    /// Takes a permit if one is free and no client waits; nothing is left behind otherwise.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`].
@@ -136,8 +137,8 @@ impl Semaphore {
     /// others, made with the old one, are told [`Error::LimitConflict`].
     ///
     /// # Errors
-    /// [`Error::Rejected`] (NoNode: nobody has used the semaphore yet; NoAuth). [`Error::ConnectionLoss`] on
-    /// plain ZooKeeper.
+    /// [`Error::Rejected`] (NoNode: the semaphore has not been used yet; NoAuth). [`Error::ConnectionLoss`]
+    /// on plain ZooKeeper.
     /// # Cancel safety
     /// A dropped future's change may take effect.
     pub async fn resize(&mut self, limit: u32) -> Result<(), Error> {
@@ -149,7 +150,7 @@ impl Semaphore {
         Ok(())
     }
 
-    /// How many permits are free at this moment: not taken, and not promised to somebody who waits for more
+    /// Returns the free permits: neither taken nor promised to a client that waits for more
     /// of them. It may be out of date when it arrives.
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl Semaphore {
         client.sync(path).await?;
         let limit = match client.get(path).await {
             Ok(znode) => limit_in(znode.data.as_deref().unwrap_or_default()).unwrap_or(self.limit),
-            // Nobody has used it yet.
+            // It has not been used yet.
             Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(self.limit),
             Err(error) => return Err(error),
         };
@@ -174,7 +175,7 @@ impl Semaphore {
 }
 
 impl Permits {
-    /// How many.
+    /// Returns the number of permits held.
     pub fn count(&self) -> u32 {
         match self.guard.kind() {
             Kind::Permits(count) => count,

@@ -4,7 +4,7 @@
 //! time.
 //!
 //! A place is known by the random prefix of its znode's name: asked again, the server finds it. That is how a
-//! waiter learns after a reconnect what it may have missed. Whoever drops a place, at whatever moment, leaves
+//! waiter learns after a reconnect what it may have missed. Dropping a place, at any moment, leaves
 //! the queue.
 
 use std::sync::Arc;
@@ -161,6 +161,8 @@ impl<'a> Attempt<'a> {
             // A part of a millisecond is a whole one: 0 would mean for ever.
             max_hold_ms: self.terms.max_hold.map_or(0, |time| millis(time).max(1)),
             lock_delay_ms: millis(self.terms.lock_delay),
+            min_hold_ms: millis(self.terms.min_hold),
+            min_hold_lapses: self.terms.min_hold_lapses,
         };
         self.places.iter().zip(self.wanted).map(acquire).collect()
     }

@@ -1,6 +1,6 @@
 //! Locks on plain ZooKeeper: the recipe of ephemeral sequential znodes and watches.
 //!
-//! Take a place in the queue; list the queue; nobody before us is in the way: the lock is ours; else watch
+//! Take a place in the queue; list the queue; if no earlier place is in the way, the lock is ours; else watch
 //! the nearest one that is, and when anything happens **list again**. Invariant: only a list grants. A
 //! wake-up alone means nothing: the one before may have been a waiter that gave up (or the connection may
 //! have).

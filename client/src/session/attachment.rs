@@ -33,7 +33,7 @@ pub(crate) struct Asked {
     pub sent: bool,
     /// Its number, if it takes effect once. It keeps it over reconnects.
     pub tag: Option<u64>,
-    /// So many connections broke while it was the first one without an answer.
+    /// Connections that broke while it was the first one without an answer.
     pub breaks: u32,
 }
 
@@ -89,7 +89,6 @@ impl Attachment {
         Xid(self.last_xid)
     }
 
-    /// Bytes came.
     pub(crate) fn hear(&mut self, now: Instant) {
         self.heard = now;
     }

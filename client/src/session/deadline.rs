@@ -20,7 +20,7 @@ use std::time::Duration;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 
-/// The part of a time that is given up for safety: one in so many.
+/// The safety margin of a time: this fraction of it.
 const MARGIN_DIVISOR: u32 = 10;
 
 /// By how much the rates of our clock and the servers' may differ, as a fraction, for the promise to hold.
@@ -48,7 +48,7 @@ impl Deadline {
         self.acknowledged = self.acknowledged.max(sent);
     }
 
-    /// A server accepted the session anew, with this timeout; the handshake was sent at `sent`.
+    /// A server accepted the session again, with this timeout; the handshake was sent at `sent`.
     pub(crate) fn attached(&mut self, timeout: Duration, sent: Instant) {
         self.lasts = less_margin(timeout);
         self.grace_ends = None;

@@ -1,7 +1,7 @@
 //! [`Extensions`]: what the server on the other end understands beyond ZooKeeper's protocol.
 //!
 //! Asked on every attachment, right behind the handshake, by reading [`rowlock_proto::lock::ANNOUNCEMENT`].
-//! Apache's servers have no such znode, and close the connection of whoever sends them an unknown opcode:
+//! Apache's servers have no such znode, and close a connection that sends an unknown opcode:
 //! nothing but the protocol's own requests may be sent before the answer is there.
 
 use rowlock_proto::{ClusterId, Request};

@@ -21,7 +21,7 @@ use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, 
 pub(crate) enum LockState {
     /// Not known to be held.
     Waiting,
-    /// We learnt then that it is held.
+    /// We learned then that it is held.
     Held {
         /// On our clock; not before the grant.
         since: Instant,
@@ -121,7 +121,7 @@ impl LockStates {
         }
     }
 
-    /// A server says what became of a place. `None`: nobody wants to know any more.
+    /// Records what a server says of a place. `None`: no handle follows it any more.
     pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<StateChange> {
         let reason = match notice.event {
             NoticeEvent::Granted => {

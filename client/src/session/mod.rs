@@ -88,7 +88,7 @@ impl std::fmt::Debug for SessionStates {
 }
 
 impl SessionStates {
-    /// The state now.
+    /// Returns the latest state without waiting.
     pub fn current(&self) -> SessionState {
         *self.states.borrow()
     }
@@ -134,7 +134,6 @@ pub(crate) enum Ending {
     Expired,
     /// No heartbeat was acknowledged before the local deadline.
     DeadlinePassed,
-    /// We closed it.
     Closed,
     /// A credential was refused.
     AuthFailed,
@@ -331,7 +330,6 @@ impl Shared {
     }
 }
 
-/// A successful reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub response: Response,

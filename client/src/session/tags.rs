@@ -14,9 +14,9 @@ use crate::limits::TAGGED_IN_FLIGHT;
 #[derive(Debug, Default)]
 pub(crate) struct Tags {
     last: u64,
-    /// Rising.
+    /// Tags of writes without an answer, rising.
     ///
-    /// Invariant: at most [`TAGGED_IN_FLIGHT`], since the servers keep so many outcomes and refuse more.
+    /// Invariant: at most [`TAGGED_IN_FLIGHT`], since the servers keep this many outcomes and refuse more.
     unanswered: VecDeque<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Tags {
         Some(self.last)
     }
 
-    /// The outcome is known, or nobody asks for it any more.
+    /// The outcome is known, or not asked for any more.
     pub(crate) fn answered(&mut self, id: u64) {
         if let Ok(at) = self.unanswered.binary_search(&id) {
             self.unanswered.remove(at);

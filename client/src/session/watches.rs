@@ -72,7 +72,7 @@ impl Watches {
         tables.iter_mut().filter_map(|table| table.remove(&event.path)).flatten().collect()
     }
 
-    /// Forgets watches that nobody waits for any more. The server keeps them; their events will find nobody.
+    /// Forgets watches without a waiting caller. The server keeps them; their events are dropped here.
     fn sweep(&mut self) {
         for table in [&mut self.data, &mut self.exist, &mut self.child] {
             table.retain(|_, waiters| {
@@ -84,7 +84,7 @@ impl Watches {
     }
 
     /// The requests that register all watches on a new connection, each of bounded size. Forgets watches that
-    /// nobody waits for any more.
+    /// no caller waits for any more.
     pub(crate) fn registrations(&mut self, relative_zxid: Zxid) -> Vec<SetWatches> {
         self.sweep();
         let mut frames = Vec::new();

@@ -23,7 +23,7 @@ pub(crate) struct ZnodeRemoval {
     /// The queue znode's name before the server's number; random, so no other client has it.
     prefix: String,
     step: Step,
-    /// So many connections broke while it was the first one without an answer.
+    /// Connections that broke while it was the first one without an answer.
     breaks: u32,
     /// Its share of [`crate::limits::LOCK_SLOTS`].
     _slot: Option<OwnedSemaphorePermit>,
@@ -41,7 +41,6 @@ enum Step {
 /// What to do after a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
-    /// Send [`ZnodeRemoval::request`].
     Again,
     /// The znode is gone.
     Done,

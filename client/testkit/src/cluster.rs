@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Starts so many nodes and waits until all serve clients.
+    /// Starts this number of nodes and waits until all serve clients.
     ///
     /// # Panics
     /// If that takes longer than half a minute, or the system has no ports, threads or disk for it.
@@ -287,7 +287,7 @@ impl Cluster {
         }
     }
 
-    /// What the nodes last said, for whoever has to find out why a test hangs.
+    /// Returns the last status of each node, to find out why a test hangs.
     fn report(&self) -> String {
         let mut report = "the nodes say:".to_owned();
         for (node, status) in self.board.borrow().iter().enumerate() {
@@ -315,7 +315,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Ends the nodes in the middle of whatever they do (nobody asks for their order any more), waits until
+    /// Ends the nodes in the middle of whatever they do (their order does not matter any more), waits until
     /// they are gone, and removes the folder. Blocks for some hundredths of a second.
     fn drop(&mut self) {
         let running = self.places.iter_mut().filter_map(|place| place.running.get_mut().take());
@@ -372,27 +372,16 @@ fn id(node: usize) -> NodeId {
 }
 
 fn entry(at: usize, doors: &Doors, folder: &TempDir) -> NodeEntry {
-    NodeEntry {
-        id: id(at),
-        client_addr: Some(doors.client.clone()),
-        secure_client_addr: None,
-        peer_addr: doors.peer.clone(),
-        http_addr: ANY_PORT.to_owned(),
-        api_addr: None,
-        client_listen: None,
-        secure_client_listen: None,
-        peer_listen: None,
-        data_dir: folder.path().join(format!("node-{}", at + 1)),
-        learner: false,
-    }
+    let addresses = [doors.client.clone(), doors.peer.clone(), ANY_PORT.to_owned()];
+    NodeEntry::new(id(at), addresses, folder.path().join(format!("node-{}", at + 1)))
 }
 
 /// Waits that suit tests: an election within half a second, and short sessions for who wants them.
 fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
     let mut config = NodeConfig::single(&members[at].data_dir);
-    config.cluster = NAME.to_owned();
+    config.name = NAME.to_owned();
     config.id = id(at);
-    config.members = members.to_vec();
+    config.nodes = members.to_vec();
     config.raft.heartbeat_ms = 50;
     config.raft.election_timeout_min_ms = 250;
     config.raft.election_timeout_max_ms = 500;

@@ -50,7 +50,11 @@
 //! and removes the folder. It is not for production: run nodes by `rowlock serve`, or see the crate
 //! `rowlock-coordinator` for embedding.
 
+#![warn(missing_docs)]
+
 mod cluster;
+#[doc(hidden)]
+pub mod network;
 mod node;
 mod proxy;
 mod rules;

@@ -71,7 +71,6 @@ impl Running {
         let _ = (&mut self.follow).await;
     }
 
-    /// Stops in order.
     async fn stop(mut self) {
         self.unfollow().await;
         let stopped = self.threads.spawn(self.node.shutdown());
@@ -115,11 +114,9 @@ async fn follow(mut status: watch::Receiver<Status>, place: usize, board: Board)
 
 /// A place in the cluster, whether its node runs or not.
 pub(super) struct Place {
-    /// Counted from 0.
     pub(super) at: usize,
     /// What its node is started with: its folder, its doors, the test's own wishes.
     pub(super) config: NodeConfig,
-    /// For its doors.
     pub(super) targets: Targets,
     /// Where clients find it.
     pub(super) endpoint: String,

@@ -21,7 +21,7 @@ use super::sniff::{self, Seen};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
-/// Bytes of a connection that is not open yet. Whoever sends more waits.
+/// Bytes of a connection that is not open yet. A sender of more waits.
 const OPENING_MAX: usize = 1 << 20;
 /// A node on loopback accepts at once or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,20 +33,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Behind {
     /// Other nodes come to this one.
     Nodes(Identity),
-    /// Clients.
     Clients,
 }
 
 /// A port at which a node is found.
 #[derive(Clone)]
 pub(super) struct Door {
-    /// Of which node.
     pub(super) node: usize,
-    /// Who comes through.
     pub(super) behind: Behind,
     /// Where the node listens now; `None` while it does not run.
     pub(super) target: watch::Receiver<Option<String>>,
-    /// The switches.
     pub(super) rules: watch::Receiver<Rules>,
 }
 
@@ -128,7 +124,6 @@ impl Opening {
         }
     }
 
-    /// Cancel safe.
     async fn more(&mut self) -> io::Result<()> {
         match self.half.read_buf(&mut self.bytes).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -177,7 +172,7 @@ async fn pump(mut switch: Switch, mut from: ReadHalf, mut to: WriteHalf) {
         let mut buffer = vec![0; CHUNK];
         loop {
             let read = from.read(&mut buffer).await;
-            // While the link does not carry, nobody hears of an end either.
+            // While the link is cut, an end is not passed on either.
             switch.open().await?;
             match read? {
                 0 => return io::Result::Ok(()),

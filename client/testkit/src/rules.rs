@@ -7,7 +7,6 @@ use rowlock_proto::SessionId;
 /// A way that bytes take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Between two nodes.
     Nodes(usize, usize),
     /// Between a node and the client of a session; [`SessionId::NONE`] while there is none yet.
     Client(usize, SessionId),
@@ -29,7 +28,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Whether bytes wait.
+    /// Whether bytes of this link wait for `heal`.
     pub(super) fn holds(&self, link: Link) -> bool {
         match link {
             Link::Nodes(a, b) => {
@@ -80,7 +79,6 @@ impl Rules {
         *self.closed.entry(node).or_default() += 1;
     }
 
-    /// Everything carries again.
     pub(super) fn heal(&mut self) {
         *self = Rules { closed: std::mem::take(&mut self.closed), ..Rules::default() };
     }

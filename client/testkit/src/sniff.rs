@@ -17,7 +17,6 @@ const SESSION_GIVEN: usize = 4 + 4 + 4;
 pub(super) enum Seen<T> {
     /// More bytes are needed.
     Incomplete,
-    /// It is known.
     Found(T),
     /// Not what is spoken here.
     Garbage,

@@ -90,7 +90,7 @@ async fn real_servers_answer_every_znode_call() {
     assert_eq!(client.state(), SessionState::Closed);
 }
 
-/// What all workers of the test below see: whether somebody is inside, the highest token, how often each
+/// What all workers of the test below see: whether a worker is inside, the highest token, how often each
 /// thing happened.
 #[derive(Default)]
 struct Inside {
@@ -101,7 +101,7 @@ struct Inside {
     expired: AtomicU64,
 }
 
-/// Runs for `ROWLOCK_TEST_SECONDS` (1 unless set), so that somebody may kill and restart servers meanwhile.
+/// Runs for `ROWLOCK_TEST_SECONDS` (1 unless set), so that servers can be killed and restarted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_servers_and_local_deadlines_keep_the_mutex_exclusive() {
     if client().await.is_none() {

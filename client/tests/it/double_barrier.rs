@@ -1,4 +1,4 @@
-//! The double barrier: all begin together and end together, and nobody waits for the dead.
+//! The double barrier: all begin together and end together, and dead members are not waited for.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn clients<const N: usize>(fake: &Fake) -> [Client; N] {
     clients.try_into().unwrap()
 }
 
-/// So many clients inside.
+/// Waits until this number of clients is inside.
 async fn inside<const N: usize>(fake: &Fake) -> ([Client; N], Vec<Membership>) {
     let clients = clients::<N>(fake).await;
     let size = u32::try_from(N).unwrap();

@@ -285,7 +285,7 @@ async fn a_campaign_given_up_after_any_number_of_polls_leaves_no_node() {
     let leads = election.campaign("leader").await.unwrap();
     let waiting = candidate(&fake, &other, "other").await;
     let successor = named(&election.candidates().await.unwrap(), "other");
-    // A note that our campaign will find, about somebody who is gone then.
+    // A note that our campaign will find, about a candidate that is gone then.
     let note = format!("successor={}", rowlock_proto::path::name(&successor.path));
     waiting.abort();
     leads.resign().await.unwrap();

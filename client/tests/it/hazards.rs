@@ -155,7 +155,7 @@ async fn a_multi_lock_of_which_one_place_was_taken_away_unseen_leaves_no_other_b
     client.sync("/").await.unwrap();
     fake.world().cut = Some((0, Cut::AfterDone));
     let all = client.clone();
-    // The reply of the acquire is lost, and before the client is back somebody removes one of the places.
+    // The reply of the acquire is lost, and before the client is back another one removes one of the places.
     fake.world().silent_on_attach = true;
     let task = task::spawn("all", async move { all.lock_all(["a", "b"]).await });
     fake.until("acquired", |world| world.contenders("/locks/a") == 1).await;

@@ -1,4 +1,4 @@
-//! The count-down latch: opens after exactly so many, whatever happens to replies and clients.
+//! The count-down latch: opens after the exact count, whatever happens to replies and clients.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::mutex::LOCK;
 const A: Owner = Owner::named("a");
 const B: Owner = Owner::named("b");
 
-/// Starts to wait, and returns once so many stand in the queue.
+/// Starts to wait, and returns once the queue has this length.
 async fn waiter(
     fake: &Fake,
     client: &Client,

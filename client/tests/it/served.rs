@@ -117,7 +117,7 @@ async fn a_reconnect_keeps_the_place_and_a_missed_grant_is_learnt() {
     let task = waiter(&fake, &client).await;
     let ours = fake.world().queue(LOCK)[1].token;
     {
-        // Nobody is connected when the grant is pushed.
+        // No client is connected when the grant is pushed.
         let mut world = fake.world();
         let claim = Claim { path: guard.path().to_owned(), token: guard.token() };
         world.drop_connections();

@@ -32,7 +32,7 @@ pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Outpu
 }
 
 /// Drops the future of `attempt` after 0, 1, 2... polls, until one gets as far as it can: to the lock or,
-/// when somebody else holds it, to a place in the queue. Each time nothing of it is left, and the next one
+/// when another client holds it, to a place in the queue. Each time nothing of it is left, and the next one
 /// gets the lock.
 async fn every_poll_count_leaves_nothing<T, F: Future<Output = T>>(
     held: bool,

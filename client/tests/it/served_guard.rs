@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rowlock_client::{
-    Acl, Claim, Client, CreateMode, Error, ErrorCode, Kept, LostReason, Owner, ReleaseError, SessionState,
-    Transaction, Version,
+    Acl, Claim, Client, CreateMode, Error, ErrorCode, FencingToken, Kept, LostReason, Owner, ReleaseError,
+    SessionState, Transaction, Version,
 };
 use rowlock_env::{task, time};
 use rowlock_proto::Request;
@@ -186,6 +186,31 @@ async fn a_lock_delay_follows_an_expiry_and_not_a_release() {
     }
     assert!(expired.elapsed() + Duration::from_millis(2) >= delay);
     assert!(task.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_minimum_hold_outlasts_a_release_and_one_that_lapses_no_expiry() {
+    let fake = Fake::rowlock().await;
+    let (client, next) = (fake.client().await, fake.client().await);
+    let least = Duration::from_millis(100);
+    let request = |client: &Client| client.mutex("l").request().min_hold(least);
+    request(&client).min_hold_lapses().lock().await.unwrap().release().await.unwrap();
+    assert!(next.mutex("l").try_lock().await.unwrap().is_none(), "a release counts");
+    let delay = Claim { path: LOCK.to_owned(), token: FencingToken(0) };
+    assert!(next.force_release(&delay).await.unwrap());
+    let begun = time::now();
+    request(&client).lock().await.unwrap().release().await.unwrap();
+    let task = waiter(&fake, &next).await;
+    while !task.is_finished() {
+        sweep(&fake);
+        tokio::task::yield_now().await;
+    }
+    assert!(begun.elapsed() + Duration::from_millis(2) >= least);
+    task.await.unwrap().unwrap().release().await.unwrap();
+    let guard = request(&client).min_hold_lapses().lock().await.unwrap();
+    fake.expire(&client);
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert!(next.mutex("l").try_lock().await.unwrap().is_some(), "a loss does not");
 }
 
 #[tokio::test]

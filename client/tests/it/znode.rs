@@ -59,7 +59,7 @@ async fn watches_survive_a_reconnect_and_tell_what_was_missed() {
     let mut created = client.exists_watched("/created").await.unwrap().watch;
     let other = fake.client().await;
     {
-        // While nobody is connected.
+        // While no client is connected.
         let mut world = fake.world();
         world.drop_connections();
         world.delete("/deleted").unwrap();

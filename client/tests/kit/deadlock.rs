@@ -68,7 +68,7 @@ async fn two_owners_in_opposite_order_are_told_the_circle_and_go_on() {
         1,
         "the queue was not entered"
     );
-    // Whoever is refused gives back what he has, and the other goes on.
+    // The refused one gives back what it has, and the other continues.
     b.release().await.unwrap();
     let b = within("the other", waiting).await.unwrap().unwrap();
     a.release().await.unwrap();
@@ -130,7 +130,7 @@ async fn readers_of_one_lock_do_not_wait_for_each_other() {
     let (a1, b2) = (one.read("a").await, two.read("b").await);
     // Opposite orders, and no wait at all.
     let (b1, a2) = (one.read("b").await, two.read("a").await);
-    // One of them waits for the other, who waits for nobody.
+    // One of them waits for the other, which waits for none.
     let c = two.hold("c").await;
     let waiting = one.wait_for(one.ask("c"), "c").await;
     c.release().await.unwrap();

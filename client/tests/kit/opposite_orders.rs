@@ -17,10 +17,10 @@ const CLIENTS: usize = 20;
 const ROUNDS: usize = 1_000;
 /// Each client wants two of these, every second one in the opposite order.
 const LOCKS: [&str; 3] = ["a", "b", "c"];
-/// For so many, on a machine that is busy with other tests.
+/// For all of them, on a machine that is busy with other tests.
 const ALL_ROUNDS: Duration = Duration::from_secs(120);
 
-/// Who holds which lock, as this process knows it: 0 is nobody.
+/// Who holds which lock, as this process knows it: 0 is no one.
 #[derive(Default)]
 struct Ledger([AtomicUsize; LOCKS.len()]);
 

@@ -18,7 +18,6 @@ use crate::support::within;
 const DAY: i64 = 86_400;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Files of certificates.
 struct Place {
     folder: tempfile::TempDir,
     nodes: Authority,
@@ -192,7 +191,7 @@ async fn a_server_that_is_not_who_it_should_be_is_refused_with_the_reason() {
     let good = front(place.acceptor(&["127.0.0.1"], DAY), node).await;
     let other = Tls::new(place.file("clients-ca.pem"));
     let error = refused(builder(&good.endpoint).tls(other)).await;
-    assert!(error.ends_with("TLS: its certificate is of no authority that is believed here)"), "{error}");
+    assert!(error.ends_with("TLS: its certificate is signed by an unknown authority)"), "{error}");
 }
 
 #[tokio::test]
@@ -203,7 +202,7 @@ async fn a_client_that_is_not_believed_learns_why() {
     assert!(error.ends_with("TLS: it asks for a certificate, and we have none)"), "{error}");
     place.sign(&place.nodes, "mallory", &[], DAY);
     let error = refused(builder(&front.endpoint).tls(place.client("mallory"))).await;
-    let wanted = "TLS: it refuses our certificate: it is of no authority that is believed there)";
+    let wanted = "TLS: it refuses our certificate: its authority is unknown there)";
     assert!(error.ends_with(wanted), "{error}");
     place.sign(&place.clients, "late", &[], -60);
     let error = refused(builder(&front.endpoint).tls(place.client("late"))).await;

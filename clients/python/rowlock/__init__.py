@@ -2,9 +2,10 @@
 
 from .asynchronous import AsyncLock, AsyncRowlock
 from .client import Guard, Lock, Rowlock
-from .errors import Busy, LeaseOver, Refused, RowlockError, TimedOut
+from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
+from .fence import Fence, FenceASGI, FenceWSGI
 
 __all__ = [
-    "AsyncLock", "AsyncRowlock", "Busy", "Guard", "LeaseOver", "Lock", "Refused", "Rowlock",
-    "RowlockError", "TimedOut",
+    "AsyncLock", "AsyncRowlock", "Busy", "Fence", "FenceASGI", "FenceWSGI", "Guard", "LeaseOver", "Lock",
+    "Refused", "Rowlock", "RowlockError", "Stale", "TimedOut",
 ]

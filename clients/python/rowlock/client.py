@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Callable, Optional, Sequence, Type, Union
 from urllib.parse import quote
 
-from .errors import Busy, LeaseOver, RowlockError, TimedOut
+from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
+from .fence import HEADER
 from .lease import Lease
 from .transport import ANSWER_MAX, Json, Transport, is_text, now
 
@@ -21,6 +22,8 @@ WAIT_MIN = 0.05
 # Seconds after which a thread that waits looks at the clock, which also runs while the machine sleeps.
 LOOK_EVERY = 60.0
 INFINITE = float("inf")
+# Before the name of a lock in an address.
+LOCKS = "/v1/locks/"
 
 OnWaiting = Callable[[int], None]
 
@@ -79,7 +82,7 @@ class Lock:
         on_waiting: Optional[OnWaiting],
     ) -> None:
         self._transport, self._ttl, self._timeout = transport, ttl, timeout
-        self._path = f"/v1/locks/{quote(name)}"
+        self._path = LOCKS + quote(name)
         self._body, self._on_waiting = body, on_waiting
         self._guard: Optional[Guard] = None
         self._attempt: Optional[Attempt] = None
@@ -277,6 +280,48 @@ class Guard:
             answer = {}
         self._lease.end()
         return answer.get("released") is True
+
+    def create(self, path: str, data: bytes = b"") -> int:
+        """Makes a znode, only while this guard's token holds the lock; its version. Raises `Stale` where it does not
+        any more, and `Refused`: there is one (409). It takes effect once."""
+        return self._write("POST", path, data, None, 201)
+
+    def set(self, path: str, data: bytes, version: Optional[int] = None) -> int:
+        """Sets the data of a znode, as `create` makes one; its version. With `version` only if it has that one, else
+        `Refused` (412). Status 404 is that of a znode that does not exist."""
+        return self._write("PUT", path, data, version, 200)
+
+    def delete(self, path: str, version: Optional[int] = None) -> None:
+        """Deletes a znode, as `set` changes one."""
+        self._write("DELETE", path, b"", version, 204)
+
+    def _write(self, method: str, path: str, data: bytes, version: Optional[int], done: int) -> int:
+        if self._lease.is_inherited:
+            raise Stale(self.token, 0)
+        headers = {
+            HEADER: f"{self._path[len(LOCKS):]};{self._text}",
+            "Rowlock-Lease": self._lease.secret,
+            "Idempotency-Key": uuid.uuid4().hex,
+        }
+        if version is not None:
+            headers["If-Match"] = f'"{version}"'
+
+        def is_known(status: int, answer: Json) -> bool:
+            if status == 404:
+                return is_text(answer.get("title"))
+            return status == done and (done == 204 or isinstance(answer.get("stat"), dict))
+
+        try:
+            until = max(self._lease.deadline, now() + 1)
+            status, answer = self._transport.call(
+                method, f"/v1/znodes{quote(path)}", data, until, each=self._ttl(), wants=is_known, headers=headers)
+        except Refused as refused:
+            if refused.status == 412 and refused.problem.get("stale") is True:
+                raise Stale(self.token, 0) from None
+            raise
+        if status == 404:
+            raise Stale(self.token, 0) if self.lost else Refused(status, answer)
+        return int(answer["stat"]["version"]) if done != 204 else 0
 
     def silence(self) -> None:
         """Stops keep-alive, so that the lock is lost: for tests of what happens then."""

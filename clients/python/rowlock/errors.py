@@ -23,6 +23,15 @@ class LeaseOver(RowlockError):
     """The lease has ended while its attempt waited: it has no place in the queue any more."""
 
 
+class Stale(RowlockError):
+    """The write came too late: a holder with the token `seen` has been there (0: a later one, or none)."""
+
+    def __init__(self, token: int, seen: int) -> None:
+        super().__init__(f"stale token {token}: its holder has lost the lock" + (f" to {seen}" if seen else ""))
+        self.token = token
+        self.seen = seen
+
+
 class Refused(RowlockError):
     """The server does not allow it. `status` is that of HTTP; `problem` is the document of RFC 9457."""
 

@@ -69,11 +69,12 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: Json,
+        body: Union[Json, bytes],
         until: float,
         each: Optional[float] = None,
         wants: Wants = lambda _status, _answer: True,
         over: Optional[threading.Event] = None,
+        headers: Optional[Dict[str, str]] = None,
     ) -> Answer:
         """Asks one node after another until one answers. The request must be one that may be repeated.
 
@@ -92,7 +93,7 @@ class Transport:
                 raise TimedOut(f"no node has answered in time; the last one: {failed}")
             at = self._at % len(self._nodes)
             try:
-                status, answer = self._once(at, method, path, body, min(left, each))
+                status, answer = self._once(at, method, path, body, min(left, each), headers or {})
                 if 400 <= status < 500 and status != 404:
                     raise Refused(status, answer)
                 if status < 500 and wants(status, answer):
@@ -107,7 +108,9 @@ class Transport:
             if tried % len(self._nodes) == 0:
                 over.wait(max(0.0, min(PAUSE, until - now())))
 
-    def _once(self, at: int, method: str, path: str, body: Json, timeout: float) -> Answer:
+    def _once(
+        self, at: int, method: str, path: str, body: Union[Json, bytes], timeout: float, headers: Dict[str, str]
+    ) -> Answer:
         deadline = now() + timeout
         while True:
             connection, is_kept = self._idle.take(at) or (self._connect(at), False)
@@ -116,7 +119,7 @@ class Transport:
                 connection.timeout = max(0.001, deadline - now())
                 if connection.sock is not None:
                     connection.sock.settimeout(connection.timeout)
-                answer = self._ask(connection, method, path, body)
+                answer = self._ask(connection, method, path, body, headers)
             except BaseException as error:
                 connection.close()
                 # The node has closed a connection that rested. The request may be repeated.
@@ -133,11 +136,19 @@ class Transport:
             return http.client.HTTPSConnection(host, node.port, context=self._tls)
         return http.client.HTTPConnection(host, node.port)
 
-    def _ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: Json) -> Answer:
-        headers = {"Content-Type": "application/json"}
+    def _ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Union[Json, bytes],
+        more: Dict[str, str],
+    ) -> Answer:
+        is_data = isinstance(body, bytes)
+        headers = {"Content-Type": "application/octet-stream" if is_data else "application/json", **more}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        connection.request(method, path, json.dumps(body), headers)
+        connection.request(method, path, body if is_data else json.dumps(body), headers)
         response = connection.getresponse()
         text = response.read(BODY_MAX)
         if not response.isclosed():

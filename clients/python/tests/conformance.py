@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from rowlock import AsyncRowlock, Busy, LeaseOver, Refused, Rowlock, TimedOut  # noqa: E402
+from rowlock import AsyncRowlock, Busy, Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut  # noqa: E402
 
 SCENARIOS = HERE.parent.parent / "conformance.json"
 # Seconds of a lease: short, but longer than the pauses of a busy machine.
@@ -58,8 +58,22 @@ class Attempt:
         return self.outcome
 
 
+def write(guard, path):
+    """Makes a znode, or sets it where there is one."""
+    try:
+        try:
+            guard.create(path, b"1")
+        except Refused as refused:
+            assert refused.status == 409, refused
+            guard.set(path, b"2")
+        return "written"
+    except Stale:
+        return "stale"
+
+
 def run(urls, scenario, prefix):
     attempts = {}
+    fences = {}
 
     def expect(step, found):
         if found != step["expect"]:
@@ -92,6 +106,11 @@ def run(urls, scenario, prefix):
             assert one.guard.wait_lost(PATIENCE) and one.guard.lost, f"{scenario['name']}: {step}"
         elif do == "pause":
             time.sleep(step["leases"] * TTL)
+        elif do == "fence":
+            token = int(step["token"]) if "token" in step else one.guard.token
+            expect(step, fences.setdefault(step["resource"], Fence()).check(token))
+        elif do == "write":
+            expect(step, write(one.guard, f"/{prefix.replace('/', '-')}"))
         elif do == "tokens_rise":
             tokens = [attempts[name].guard.token for name in step["of"]]
             assert tokens == sorted(set(tokens)), f"{scenario['name']}: {tokens}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, RowlockError, TimedOut  # noqa: E402
+from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, RowlockError, Stale, TimedOut  # noqa: E402
 
 LEASE = (201, {"lease": "0x1", "secret": "s", "ttl_ms": 600})
 HELD = (200, {"state": "held", "token": "7", "valid_for_ms": 600})
@@ -25,6 +25,7 @@ class Node:
     def __init__(self, script, keeps=False, hangs_up=lambda: False):
         node = self
         self.seen = []
+        self.headers = []
         self.connections = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,8 +37,10 @@ class Node:
                 node.connections.append(self.client_address)
 
             def answer(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = json.loads(body) if self.headers["Content-Type"] == "application/json" else body
                 node.seen.append((self.command, self.path, body))
+                node.headers.append(self.headers)
                 status, document = script(self.path, body)
                 text = document if isinstance(document, bytes) else json.dumps(document).encode()
                 self.send_response(status)
@@ -47,7 +50,7 @@ class Node:
                 # As a node that has no more patience: without a word.
                 self.close_connection = self.close_connection or hangs_up()
 
-            do_POST = do_DELETE = answer
+            do_POST = do_PUT = do_DELETE = answer
 
             def log_message(self, *_):
                 pass
@@ -105,6 +108,23 @@ class Tests(unittest.TestCase):
         self.assertEqual(sent[0]["request_id"], sent[1]["request_id"])
         self.assertTrue(guard.lost)
         self.assertIn("DELETE", [method for method, _, _ in good.seen])
+
+    def test_a_fenced_write_is_repeated_with_its_key_and_a_late_one_is_stale(self):
+        late, other = (412, {"title": "late", "stale": True}), (412, {"title": "another version"})
+        answers = iter([(200, {}), (503, {}), (200, {"stat": {"version": 3}}), late, other])
+        node = self.node(lambda path, body: next(answers) if "znodes" in path else works(path, body))
+        with Rowlock(node.url).lock("a;b") as guard:
+            self.assertEqual(guard.set("/x y", b"data", 2), 3)
+            at = [at for at, (_, path, _) in enumerate(node.seen) if path == "/v1/znodes/x%20y"]
+            self.assertEqual([node.seen[each][2] for each in at], [b"data"] * 3)
+            headers = [node.headers[each] for each in at]
+            self.assertEqual(len({each["Idempotency-Key"] for each in headers}), 1)
+            sent = [headers[2][name] for name in ("Rowlock-Fence", "Rowlock-Lease", "If-Match")]
+            self.assertEqual(sent, ["a%3Bb;7", "s", '"2"'])
+            self.assertRaises(Stale, guard.delete, "/x y")
+            with self.assertRaises(Refused) as refused:
+                guard.delete("/x y", 1)
+            self.assertEqual(refused.exception.status, 412)
 
     def test_requests_one_after_another_share_a_connection(self):
         node = self.node(works, keeps=True)

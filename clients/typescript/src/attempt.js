@@ -4,7 +4,7 @@ import { now, pause } from "./clock.js";
 import { Busy, LeaseOver, TimedOut } from "./errors.js";
 import { Guard } from "./guard.js";
 import { Lease } from "./lease.js";
-import { ANSWER_MAX, PAUSE, isText } from "./transport.js";
+import { ANSWER_MAX, PAUSE, isText, requestId } from "./transport.js";
 
 /** Milliseconds that one request waits at most; the node itself answers after half of the lease's time. */
 const WAIT_MAX = 30_000;
@@ -87,10 +87,4 @@ function isStanding({ status, answer: { state, token, position } }) {
   if (state === "held") return status === 200 && isText(token) && /^\d+$/.test(token);
   if (state === "waiting") return status === 202 && Number.isInteger(position);
   return status === 404 || (status === 200 && (state === "busy" || state === "gone"));
-}
-
-/** Not `crypto.randomUUID`: pages that came without TLS do not have it. */
-export function requestId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -24,6 +24,9 @@ export class TimedOut extends RowlockError {}
 /** The lease has ended: what it held is free, and its place in the queue is gone. */
 export class LeaseOver extends RowlockError {}
 
+/** A write came too late: the lock was lost before it, and nothing was changed. */
+export class Stale extends RowlockError {}
+
 /** The server does not allow it. */
 export class Refused extends RowlockError {
   /**

@@ -1,8 +1,11 @@
 /** What is held. */
 
 import { now } from "./clock.js";
-import { RowlockError } from "./errors.js";
-import { ANSWER_MAX } from "./transport.js";
+import { Refused, RowlockError, Stale } from "./errors.js";
+import { FENCE_HEADER, strict } from "./fence.js";
+import { ANSWER_MAX, isText, requestId } from "./transport.js";
+
+const STALE = "the token does not hold the lock any more: nothing was changed";
 
 /** A lock that is held, or the lead of an election. */
 export class Guard {
@@ -63,6 +66,48 @@ export class Guard {
       .catch(() => undefined);
     await this.#lease.end();
     return said?.answer.released === true;
+  }
+
+  /** @param {string} path @param {string | Uint8Array} [data] */
+  async create(path, data = "") {
+    return this.#write("POST", path, data, undefined, 201);
+  }
+
+  /** @param {string} path @param {string | Uint8Array} data @param {number} [version] */
+  async set(path, data, version) {
+    return this.#write("PUT", path, data, version, 200);
+  }
+
+  /** @param {string} path @param {number} [version] */
+  async delete(path, version) {
+    await this.#write("DELETE", path, "", version, 204);
+  }
+
+  /**
+   * @param {string} method @param {string} path @param {string | Uint8Array} data
+   * @param {number | undefined} version @param {number} done
+   */
+  async #write(method, path, data, version, done) {
+    /** @type {Record<string, string>} */
+    const headers = {
+      [FENCE_HEADER]: `${this.#asked.verify.slice("/v1/locks/".length, -"/verify".length)};${this.#text}`,
+      "Rowlock-Lease": this.#lease.secret,
+      "Idempotency-Key": requestId(),
+    };
+    if (version !== undefined) headers["If-Match"] = `"${version}"`;
+    // A late holder is told so by the cluster.
+    const until = Math.max(this.#lease.deadline, now() + 1000);
+    const each = Math.max(500, (until - now()) / 3);
+    /** @param {import("./transport.js").Answer} said */
+    const wants = ({ status, answer }) =>
+      status === 404 ? isText(answer.title) : status === done && (done === 204 || Number.isInteger(answer.stat?.version));
+    const bounds = { each, wants, headers };
+    const said = await this.#transport.call(method, `/v1/znodes${strict(path)}`, data, until, bounds).catch((error) => {
+      if (error instanceof Refused && error.status === 412 && error.problem.stale === true) throw new Stale(STALE);
+      throw error;
+    });
+    if (said.status === 404) throw this.lost ? new Stale(STALE) : new Refused(404, said.answer);
+    return Number(said.answer.stat?.version ?? 0);
   }
 
   silence() {

@@ -10,6 +10,8 @@ export class Busy extends RowlockError {
 export class TimedOut extends RowlockError {}
 /** The lease has ended: what it held is free, and its place in the queue is gone. */
 export class LeaseOver extends RowlockError {}
+/** A write came too late: the lock was lost before it, and nothing was changed. */
+export class Stale extends RowlockError {}
 /** The server does not allow it. `status` is that of HTTP; `problem` is the document of RFC 9457. */
 export class Refused extends RowlockError {
   readonly status: number;
@@ -87,9 +89,33 @@ export interface Guard {
    * node has answered before the lease's deadline: then nobody can know.
    */
   release(): Promise<boolean>;
+  /**
+   * Makes a znode, only while this guard's token holds the lock; its version. Rejects with `Stale` where it does not,
+   * and with `Refused` (409: there is one). It takes effect once.
+   */
+  create(path: string, data?: string | Uint8Array): Promise<number>;
+  /** Sets the data of a znode, as `create`; its version. `Refused`: another `version` (412), no znode (404). */
+  set(path: string, data: string | Uint8Array, version?: number): Promise<number>;
+  /** Deletes a znode, as `set` changes one. */
+  delete(path: string, version?: number): Promise<void>;
   /** Stops keep-alive, so that the lock is lost: for tests of what happens then. */
   silence(): void;
 }
+
+/** The largest token that a resource has seen: one for each resource. In memory. */
+export class Fence {
+  /** `seen` is the token that was stored beside the data. */
+  constructor(seen?: bigint);
+  /** The largest token so far. */
+  readonly seen: bigint;
+  /** Remembers `token` if none was larger; false: refuse the write. Await nothing between this and the write. */
+  check(token: bigint): boolean;
+}
+
+/** The header in which a token travels to a service. */
+export const FENCE_HEADER: "Rowlock-Fence";
+/** Its value: the lock, percent-encoded, a semicolon, the token. */
+export function fenceHeader(lock: string, token: bigint): string;
 
 export interface Leader {
   value: string;

@@ -6,7 +6,8 @@ import { during } from "./guard.js";
 import { Transport, address } from "./transport.js";
 import { watch } from "./watch.js";
 
-export { Busy, LeaseOver, Refused, RowlockError, TimedOut } from "./errors.js";
+export { Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut } from "./errors.js";
+export { FENCE_HEADER, Fence, fenceHeader } from "./fence.js";
 
 export class Rowlock {
   #transport; #ttlMs;

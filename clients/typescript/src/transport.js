@@ -44,13 +44,13 @@ export class Transport {
    *
    * What `wants` does not take is no answer: a proxy may have made it.
    * Rejects with `TimedOut` after `until`, with `Refused` for all refusals but 404, and with the reason of `signal`.
-   * @param {string} method @param {string} path @param {object | undefined} body
+   * @param {string} method @param {string} path @param {object | string | undefined} body A string or bytes: as they are.
    * @param {number} until A moment of `now`: nothing is sent after it.
-   * @param {{ each?: number, signal?: AbortSignal, wants?: (said: Answer) => boolean }} [bounds] `each` bounds one
-   *   node's answer, in milliseconds.
+   * @param {{ each?: number, signal?: AbortSignal, wants?: (said: Answer) => boolean, headers?: Record<string, string> }}
+   *   [bounds] `each` bounds one node's answer, in milliseconds.
    * @returns {Promise<Answer>}
    */
-  async call(method, path, body, until, { each, signal, wants = () => true } = {}) {
+  async call(method, path, body, until, { each, signal, wants = () => true, headers } = {}) {
     const most = each ?? Math.min(ANSWER_MAX, this.share(until - now()));
     let failed = "no node was asked";
     for (let tried = 1; ; tried++) {
@@ -59,7 +59,7 @@ export class Transport {
       if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed}`);
       const at = this.at;
       try {
-        const { status, answer } = await this.once(method, path, body, Math.min(left, most), signal);
+        const { status, answer } = await this.once(method, path, body, Math.min(left, most), signal, headers);
         if (status >= 400 && status < 500 && status !== 404) throw new Refused(status, answer);
         if (status < 500 && wants({ status, answer })) return { status, answer };
         failed = `${status} ${answer.detail ?? "not an answer of this API"}`;
@@ -80,32 +80,34 @@ export class Transport {
 
   /**
    * One request to the present node. The caller ends the bounds of the answer.
-   * @param {string} method @param {string} path @param {object | undefined} body @param {AbortSignal} signal
+   * @param {string} method @param {string} path @param {object | string | undefined} body @param {AbortSignal} signal
    * @param {Record<string, string>} [more] Further headers.
    */
   send(method, path, body, signal, more = {}) {
     /** @type {Record<string, string>} */
     const headers = { ...more };
-    if (body !== undefined) headers["Content-Type"] = "application/json";
+    const isData = typeof body === "string" || body instanceof Uint8Array;
+    if (body !== undefined) headers["Content-Type"] = isData ? "application/octet-stream" : "application/json";
     if (this.token !== undefined) headers.Authorization = `Bearer ${this.token}`;
-    const text = body === undefined ? undefined : JSON.stringify(body);
+    // `fetch` takes bytes of any buffer, and its types only those of some.
+    const text = body === undefined || isData ? /** @type {any} */ (body) : JSON.stringify(body);
     return this.fetch(this.nodes[this.at] + path, {
       method, headers, body: text, signal, redirect: "error", cache: "no-store", credentials: "omit",
     });
   }
 
   /**
-   * @param {string} method @param {string} path @param {object | undefined} body @param {number} timeout
-   * @param {AbortSignal} [signal]
+   * @param {string} method @param {string} path @param {object | string | undefined} body @param {number} timeout
+   * @param {AbortSignal} [signal] @param {Record<string, string>} [headers]
    * @returns {Promise<Answer>}
    */
-  async once(method, path, body, timeout, signal) {
+  async once(method, path, body, timeout, signal, headers) {
     const bound = new AbortController();
     const stop = () => bound.abort(signal?.reason);
     const timer = setTimeout(() => bound.abort(new TimedOut("the node has not answered in time")), timeout);
     signal?.addEventListener("abort", stop);
     try {
-      const response = await this.send(method, path, body, bound.signal);
+      const response = await this.send(method, path, body, bound.signal, headers);
       const text = await read(response, bound);
       const answer = text === "" ? {} : JSON.parse(text);
       if (answer === null || typeof answer !== "object" || Array.isArray(answer)) {
@@ -147,4 +149,10 @@ export function address(name) {
   // `fetch` would leave them out of the address, and so ask for something else.
   if (parts.some((part) => part === "." || part === "..")) throw new TypeError(`not a name: ${name}`);
   return parts.map(encodeURIComponent).join("/");
+}
+
+/** Not `crypto.randomUUID`: pages that came without TLS do not have it. */
+export function requestId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

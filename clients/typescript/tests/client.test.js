@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { test } from "node:test";
 
-import { LeaseOver, Refused, Rowlock, TimedOut } from "rowlock";
+import { Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut, fenceHeader } from "rowlock";
 
 const LEASE = [201, { lease: "0x1", secret: "s", ttl_ms: 600 }];
 const HELD = [200, { state: "held", token: "9007199254740993", valid_for_ms: 600 }];
@@ -15,7 +15,8 @@ async function node(t, script) {
   const server = createServer(async (request, response) => {
     let text = "";
     for await (const piece of request) text += piece;
-    const body = text ? JSON.parse(text) : undefined;
+    const isJson = request.headers["content-type"] === "application/json";
+    const body = text && isJson ? JSON.parse(text) : text || undefined;
     seen.push({ method: request.method, path: request.url, headers: request.headers, body });
     const [status, document] = await script(request.url, body, seen.length);
     response.writeHead(status, { "Content-Type": "application/json" });
@@ -211,5 +212,36 @@ test("a node that hangs leaves time for the others", async (t) => {
   const [hanging, good] = [await node(t, hangs), await node(t, (path) => (path === "/v1/leases" ? long : works(path)))];
   const guard = await new Rowlock([hanging.url, good.url]).lock("a", { timeoutMs: 2000 });
   assert.equal(guard.lost, false);
+  await guard.release();
+});
+
+test("a fence refuses a smaller token, and a header names the lock and the token", () => {
+  const fence = new Fence(7n);
+  assert.deepEqual([6n, 7n, 7n, 2n ** 63n, 2n ** 63n - 1n].map((token) => fence.check(token)), [false, true, true, true, false]);
+  assert.equal(fence.seen, 2n ** 63n);
+  assert.equal(fenceHeader("a;b's/é", 9007199254740993n), "a%3Bb%27s/%C3%A9;9007199254740993");
+});
+
+test("a fenced write is repeated with its key, and a late one is stale", async (t) => {
+  const late = [412, { title: "Precondition Failed", stale: true }];
+  let count = 0;
+  const one = await node(t, (path) => {
+    if (path === "/v1/leases") return LEASE;
+    if (path.endsWith("/acquire")) return HELD;
+    if (!path.startsWith("/v1/znodes/")) return [200, { valid_for_ms: 600, released: true }];
+    count += 1;
+    // A proxy, then a node without a quorum, then the answer.
+    return [[200, {}], [503, {}], [200, { stat: { version: 3 } }], late, [412, { title: "Precondition Failed" }]][count - 1];
+  });
+  const guard = await new Rowlock(one.url).lock("a b");
+  assert.equal(await guard.set("/x y", "data", 2), 3);
+  const sent = one.seen.filter(({ path }) => path === "/v1/znodes/x%20y");
+  assert.equal(sent.length, 3);
+  const { headers, body } = sent[2];
+  assert.deepEqual([body, headers["if-match"], headers["rowlock-lease"]], ["data", '"2"', "s"]);
+  assert.equal(headers["rowlock-fence"], "a%20b;9007199254740993");
+  assert.equal(new Set(sent.map((request) => request.headers["idempotency-key"])).size, 1);
+  await assert.rejects(guard.set("/x y", "data"), Stale);
+  await assert.rejects(guard.delete("/x y", 1), (error) => error instanceof Refused && error.status === 412);
   await guard.release();
 });

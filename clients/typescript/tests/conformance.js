@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-import { Busy, LeaseOver, Refused, Rowlock, TimedOut } from "rowlock";
+import { Busy, Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut } from "rowlock";
 
 const HERE = new URL(".", import.meta.url);
 /** Milliseconds of a lease: short, but longer than the pauses of a busy machine. */
@@ -67,21 +67,37 @@ const STEPS = {
     await soon(new Promise((done) => signal.aborted ? done() : signal.addEventListener("abort", done)), "the loss");
     assert.ok(guard.lost && signal.reason instanceof LeaseOver);
   },
+  fence: (one, step, { fences }) => {
+    fences[step.resource] ??= new Fence();
+    return fences[step.resource].check("token" in step ? BigInt(step.token) : one.guard.token);
+  },
+  write: async ({ guard }, _, { znode }) => {
+    try {
+      await guard.create(znode, "1").catch((error) => {
+        if (!(error instanceof Refused) || error.status !== 409) throw error;
+        return guard.set(znode, "2");
+      });
+      return "written";
+    } catch (error) {
+      if (error instanceof Stale) return "stale";
+      throw error;
+    }
+  },
   pause: (_, step) => pause(step.leases * TTL),
-  tokens_rise: (_, step, attempts) => {
+  tokens_rise: (_, step, { attempts }) => {
     const tokens = step.of.map((name) => attempts[name].guard.token);
     assert.ok(tokens.every((token, at) => at === 0 || tokens[at - 1] < token), `${tokens}`);
   },
 };
 
 async function run(urls, scenario, prefix) {
-  const attempts = {};
+  const [attempts, fences, znode] = [{}, {}, `/${prefix.replace("/", "-")}`];
   for (const step of scenario.steps) {
     const what = `${scenario.name}: ${JSON.stringify(step)}`;
     assert.ok(step.do in STEPS, `unknown step ${step.do}: this runner is older than the scenarios`);
     if (step.do === "acquire" || step.do === "start") attempts[step.as] = new Attempt(urls, prefix, step);
     try {
-      const found = await STEPS[step.do](attempts[step.as], step, attempts);
+      const found = await STEPS[step.do](attempts[step.as], step, { attempts, fences, znode });
       if ("expect" in step) assert.equal(found, step.expect);
     } catch (error) {
       throw new Error(`${what}: ${error.message}; ${attempts[step.as]?.outcome}`);

@@ -1,6 +1,6 @@
 /** Compiled and not run: what a program in TypeScript writes. */
 
-import { Busy, Refused, Rowlock, type Guard, type Leader, type LockOptions } from "rowlock";
+import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions } from "rowlock";
 
 const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a" };
 
@@ -10,7 +10,11 @@ export async function uses(signal: AbortSignal): Promise<number> {
   const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
   const token: bigint = guard.token;
   const lost: AbortSignal = guard.signal;
-  const released: boolean = await guard.release();
+  const version: number = await guard.set("/a", new Uint8Array([1]), await guard.create("/a", "text"));
+  await guard.delete("/a", version).catch((error) => error instanceof Stale);
+  const fits: boolean = new Fence(token).check(guard.token) && FENCE_HEADER === "Rowlock-Fence";
+  const header: string = fenceHeader("a/b", token);
+  const released: boolean = (await guard.release()) && fits && header !== "";
   const leader: Leader | null = await cluster.election("e").leader({ signal: lost });
   for await (const { id, event, data } of cluster.watch({ prefix: "/locks/", signal })) {
     if (event === "gap" && id !== undefined) return data.time_ms + Number(token) + Number(released);

@@ -22,7 +22,6 @@ const STAY_MAX: Duration = Duration::from_millis(1500);
 const READING_MAX: Duration = Duration::from_millis(100);
 /// How long one may take to connect; after a failure it waits as long.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// Read at once.
 const READ_BYTES: usize = 16 << 10;
 
 /// Attacks until told to stop.

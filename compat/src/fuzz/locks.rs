@@ -117,6 +117,8 @@ fn acquire(rng: &mut Rng) -> Acquire {
         },
         max_hold_ms: rng.pick(NUMBERS),
         lock_delay_ms: rng.pick(&[0, 0, 0, 1, 100]),
+        min_hold_ms: rng.pick(&[0, 0, 0, 1, 100]),
+        min_hold_lapses: rng.chance(30),
     }
 }
 

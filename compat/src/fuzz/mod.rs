@@ -35,19 +35,19 @@ pub struct Fuzz {
     /// The node's client address; everything in its cluster is deleted
     #[arg(long, value_name = "HOST:PORT")]
     target: String,
-    /// How long
+    /// Minutes until it stops
     #[arg(long, value_name = "M", default_value_t = 10.0)]
     minutes: f64,
-    /// Decides what is sent
+    /// Seed of the conversations
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
-    /// Connections at a time
+    /// Number of connections at a time
     #[arg(long, value_name = "N", default_value_t = 48)]
     connections: u64,
-    /// The node's process, to look at its memory
+    /// Process id of the node, to check its memory
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// The node's log, to look for panics
+    /// Log file of the node, to check for panics
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }

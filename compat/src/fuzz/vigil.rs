@@ -30,7 +30,6 @@ const LOOKS_PER_SWEEP: u64 = 5;
 /// Deleting one tree may take many requests.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 
-/// See the module.
 pub struct Vigil {
     target: String,
     pid: Option<u32>,

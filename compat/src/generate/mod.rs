@@ -42,7 +42,6 @@ struct Generator {
     slot: usize,
 }
 
-/// Kinds of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Create,

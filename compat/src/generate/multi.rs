@@ -40,7 +40,6 @@ impl Generator {
     }
 }
 
-/// See [`crate::dialect::KNOWN`].
 fn without_ttl(create: Create) -> Create {
     match create.flags {
         5 | 6 => Create { flags: create.flags - 5, ..create },

@@ -27,7 +27,6 @@ const BAD: &[&str] = &[
     "/a\0b",
 ];
 
-/// Unusual and allowed.
 const ODD: &[&str] = &["/ä", "/a b", "/a.b", "/...", "/\u{4e2d}\u{6587}", "/\u{ff01}"];
 
 impl Generator {

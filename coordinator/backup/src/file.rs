@@ -56,16 +56,13 @@ pub struct Header {
 /// Why bytes are not a backup that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The disk.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// Another kind of file.
     #[error("is not a backup of Rowlock")]
     NotABackup,
-    /// Of another release.
     #[error("has format version {0}, this release reads {FORMAT_VERSION}: use the release that made it")]
     Version(u32),
-    /// Cut off.
     #[error("ends early: it is damaged, or was not written to its end")]
     Truncated,
     /// The bytes are others than those that were written.

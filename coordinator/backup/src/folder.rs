@@ -46,7 +46,6 @@ impl Restored {
         self.ended
     }
 
-    /// The state.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }

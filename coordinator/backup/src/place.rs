@@ -29,7 +29,6 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the file.
     pub fn open(path: &Path) -> io::Result<Source> {
         let (dir, name) = place(path)?;
         let file = dir.open_to_read(name)?;

@@ -13,9 +13,7 @@ use rowlock_wal::{LogId, Payload, Stopped, StorageError};
 pub struct Survivor {
     /// The state behind the last entry of its log.
     pub machine: Machine,
-    /// That entry.
     pub last: Option<LogId>,
-    /// The folder, locked.
     pub stopped: Stopped,
 }
 
@@ -27,12 +25,7 @@ pub enum SurvivorError {
     Storage(#[from] StorageError),
     /// An entry of its log cannot be read.
     #[error("entry {at} of the log cannot be read: {why}. A later release may have written it")]
-    Entry {
-        /// Which.
-        at: LogId,
-        /// Why not.
-        why: String,
-    },
+    Entry { at: LogId, why: String },
 }
 
 /// Reads the folder of a node that does not run. Changes nothing; blocks on the disk.

@@ -1,5 +1,5 @@
 //! A backup is what was written, or it is refused.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

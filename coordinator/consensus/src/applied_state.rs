@@ -20,7 +20,6 @@ use crate::room::Room;
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]
 pub struct AppliedState {
-    /// The applied state.
     pub state: RwLock<Machine>,
     /// What this node holds in memory.
     pub memory: Memory,

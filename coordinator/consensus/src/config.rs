@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RaftConfig {
     /// How often a leader shows itself; up to 25 ms later. At least 10.
     pub heartbeat_ms: u64,
@@ -25,7 +25,7 @@ pub struct RaftConfig {
 }
 
 /// Which followers may flush lazily (`raft::lazy_flush`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpareFlushes {
     /// Those whose address has the leader's host: they share its disk.
@@ -33,19 +33,7 @@ pub enum SpareFlushes {
     SameMachine,
     /// All that a quorum does without.
     Always,
-    /// Nobody.
     Never,
-}
-
-impl SpareFlushes {
-    /// As in `cluster.toml`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SpareFlushes::SameMachine => "same-machine",
-            SpareFlushes::Always => "always",
-            SpareFlushes::Never => "never",
-        }
-    }
 }
 
 impl RaftConfig {

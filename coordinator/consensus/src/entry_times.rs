@@ -28,7 +28,6 @@ struct Arrived {
 /// An entry that is about to be applied, and its way through this node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryStages {
-    /// Its log index.
     pub index: u64,
     /// When it was in this node's log in memory; when its apply began, if that is not known (a log that is
     /// read at the start, a node that catches up).

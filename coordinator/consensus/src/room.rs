@@ -17,7 +17,6 @@ use rowlock_proto::NodeId;
 /// A node that has reported, and then nothing for so long, stores nothing either.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 
-/// One per node.
 #[derive(Debug, Default)]
 pub struct Room {
     ours_is_short: AtomicBool,

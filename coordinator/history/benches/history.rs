@@ -29,7 +29,7 @@ const LOCKS: i64 = 256;
 const FOLDED: i64 = 8;
 /// Events between two pauses, so that the queue is never full.
 const BREATH: i64 = 24_000;
-/// Snapshots of the state are taken after so many events.
+/// Events between snapshots of the state.
 const SNAPSHOT_EVERY: i64 = 150_000;
 /// What a busy node tells, and for how long.
 const PACED_PER_SECOND: i64 = 30_000;
@@ -82,7 +82,6 @@ impl Clients {
         self.next += 2;
     }
 
-    /// One log entry.
     fn entry(&mut self, sink: &dyn HistorySink) -> i64 {
         (0..FOLDED).for_each(|_| self.cycle(sink));
         sink.applied();

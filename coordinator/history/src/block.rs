@@ -26,7 +26,6 @@ pub(super) struct Head {
     pub first: Key,
     /// Key of its last event.
     pub last: Key,
-    /// How many events.
     pub count: usize,
     bloom: BloomFilter,
 }
@@ -74,7 +73,6 @@ pub(super) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// By a filter.
     pub fn by(filter: &'a Filter) -> Wanted<'a> {
         let lock = filter.lock.as_deref().map(str::as_bytes);
         Wanted { lock: lock.map(|lock| (lock, Name::of_lock(lock))), session: filter.session }

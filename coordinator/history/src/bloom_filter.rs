@@ -4,9 +4,9 @@
 use rowlock_proto::SessionId;
 use serde::{Deserialize, Serialize};
 
-/// Of a segment, 8 KiB: with 5,000 names in it, one question in 400 looks into it in vain.
+/// Of a segment, 8 KiB: with 5,000 names in it, one question in 400 reads it for nothing.
 pub(super) const SEGMENT_BYTES: usize = 8 << 10;
-/// Of a block, 2 KiB: with 1,200 names in it, one question in 400 looks into it in vain.
+/// Of a block, 2 KiB: with 1,200 names in it, one question in 400 reads it for nothing.
 pub(super) const BLOCK_BYTES: usize = 2 << 10;
 /// Bits of each name.
 const MARKS: u32 = 6;
@@ -23,14 +23,12 @@ impl Name {
         Name(crc32fast::hash(path))
     }
 
-    /// Of a session.
     pub fn of_session(session: SessionId) -> Name {
         let spread = session.0.cast_unsigned().wrapping_mul(SPREAD) >> 32;
         Name(u32::try_from(spread).expect("Invariant: 32 bits are left of 64"))
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BloomFilter(Vec<u8>);
 

@@ -57,19 +57,17 @@ pub(super) mod tag {
     /// The definition of a party.
     pub const PARTY: u8 = 0;
     const MODE: u8 = 0b11;
-    /// Made by acquire.
     pub const ACQUIRED: u8 = 1 << 2;
     /// Everybody may read it.
     pub const PUBLIC: u8 = 1 << 3;
-    /// Those may read it whom a list names. Without this bit and the one before, nobody knows who may: it is
-    /// from before these bits, or the list was too long.
+    /// Those may read it whom a list names. Without this bit and the one before, the readers are unknown: it
+    /// is from before these bits, or the list was too long.
     pub const READERS: u8 = 1 << 4;
 
     pub const REQUESTED: u8 = 0;
     pub const GRANTED: u8 = 1;
     pub const CONVERTED: u8 = 2;
     pub const GONE: u8 = 3;
-    /// Where these are.
     pub const KIND: u8 = 0b11;
     /// The event is of the command of the event before.
     pub const SAME_COMMAND: u8 = 1 << 2;
@@ -141,7 +139,6 @@ pub(super) struct Span {
     pub first: Key,
     /// Key of its last event.
     pub last: Key,
-    /// How many.
     pub count: u32,
 }
 
@@ -162,13 +159,12 @@ impl Span {
     }
 }
 
-/// A chunk as it is in a block.
+/// The encoded form of a chunk in a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
     pub span: Span,
     definitions: &'a [u8],
     events: &'a [u8],
-    /// Everything.
     pub bytes: &'a [u8],
 }
 
@@ -177,7 +173,6 @@ pub(super) fn chunks(bytes: &[u8]) -> Chunks<'_> {
     Chunks(bytes)
 }
 
-/// See [`chunks`].
 pub(super) struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Iterator for Chunks<'a> {
@@ -367,7 +362,6 @@ pub(super) struct Moment {
 pub(super) struct Found<'a> {
     parties: Vec<Party<'a>>,
     places: Vec<Place<'a>>,
-    /// In order.
     pub moments: Vec<Moment>,
 }
 

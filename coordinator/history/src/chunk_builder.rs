@@ -43,7 +43,6 @@ pub(super) enum Put {
     TooLong,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBuilder {
     definitions: Vec<u8>,
@@ -94,7 +93,6 @@ struct Party {
     /// Length of the list of its readers.
     readers: usize,
     is_public: bool,
-    /// Its latest place.
     place: Option<Place>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with the history's files. Nobody outside `history` sees it: there it is a warning and a
+//! Errors of the history's files. They do not leave `history`: outside they are a warning and a
 //! gap.
 
 use std::io;
@@ -9,10 +9,8 @@ pub enum HistoryError {
     /// They are not as they were left.
     #[error("{0}")]
     Damaged(String),
-    /// The disk refuses.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// sled refuses.
     #[error("sled: {0}")]
     Sled(String),
 }

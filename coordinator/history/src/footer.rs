@@ -30,19 +30,17 @@ pub(super) struct Footer {
     pub number: u64,
     /// The segment that this one begins with a copy of; it is to be removed.
     pub replaces: Option<u64>,
-    /// See there.
     pub content: Content,
     /// Key of its first entry.
     pub first: Key,
     /// Key of its last entry.
     pub last: Key,
-    /// How many entries.
     pub entries: u64,
     /// Bytes of their keys and values.
     pub payload_bytes: u64,
     /// Up to here everything is in this segment or one before it.
     pub covered: Zxid,
-    /// Some of the entries are gaps, which are shown to whoever asks.
+    /// Some of the entries are gaps, which every reader is shown.
     pub has_gaps: bool,
     /// What is surely not in it.
     pub bloom: BloomFilter,

@@ -47,13 +47,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
 use rowlock_types::limits::{
     HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS,
 };
 use rowlock_types::metrics::Metrics;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 pub use query::{Filter, Page};
@@ -68,12 +68,13 @@ use worker::{Job, Keeper};
 /// How often what is too old is removed.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 
-/// `[history]` of `cluster.toml`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HistoryConfig {
     /// Whether nodes keep one.
     pub enabled: bool,
     /// What is older is removed.
+    #[serde(rename = "max_age", with = "rowlock_types::duration")]
     pub max_age_ms: u64,
     /// What it may take of each node's disk. Beyond: the oldest is removed.
     pub max_bytes: u64,
@@ -89,7 +90,6 @@ impl Default for HistoryConfig {
 /// Why the history cannot be read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// `history.enabled = false`.
     #[error("this node keeps no history: history.enabled = false in its cluster.toml")]
     Off,
     /// It took too long, or its files could not be read; the node's log says which.
@@ -104,7 +104,6 @@ pub struct History {
 }
 
 impl History {
-    /// None is kept.
     pub fn off() -> (History, Arc<dyn HistorySink>) {
         (History::default(), Arc::new(Off))
     }
@@ -145,7 +144,7 @@ impl History {
     /// [`Unavailable`]; asking again is safe.
     ///
     /// # Cancel safety
-    /// Nothing is changed by a question; one that nobody waits for any more is broken off.
+    /// A question changes nothing; one whose caller has gone is broken off.
     ///
     /// # Ordering
     /// What was applied before the call is in the answer.
@@ -160,15 +159,11 @@ impl History {
         }
     }
 
-    /// Removes what is too old, now and then, until `shutdown`.
-    pub async fn keep_trimmed(self, shutdown: Shutdown) {
+    /// Removes what is too old, now and then, without end.
+    pub async fn keep_trimmed(self) {
         let Some(worker) = self.worker else { return };
         loop {
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep(TRIM_EVERY) => {}
-            }
+            time::sleep(TRIM_EVERY).await;
             // Not taken: the thread has enough to do, and is asked again.
             drop(worker.submit(Job::Trim));
         }

@@ -15,7 +15,6 @@ use std::ops::Range;
 
 use super::varint::{Numbers, Reader};
 
-/// Which id.
 const ID: u8 = 0b11;
 const HAS_NUMBER: u8 = 1 << 2;
 const SAME_TEXT: u8 = 1 << 3;
@@ -119,7 +118,6 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Of this name.
     pub fn of(name: &[u8]) -> Cut {
         let (id, begin) = Id::of(name);
         let number = name[begin..].last_chunk().and_then(decimal);
@@ -183,7 +181,6 @@ impl<'a> Name<'a> {
         Some(Name { id, text: reader.bytes(len)?, number })
     }
 
-    /// All of it.
     pub fn whole(&self) -> Vec<u8> {
         let mut name = Vec::new();
         self.id.write(&mut name);

@@ -28,7 +28,7 @@ pub struct Filter {
     pub since_ms: i64,
     /// Only what was before; [`Key::MAX`] for the newest.
     pub before: Key,
-    /// At most so many.
+    /// The most records to return.
     pub limit: usize,
 }
 
@@ -46,9 +46,7 @@ pub struct Page {
 /// Whether a page wants what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It does.
     GoOn,
-    /// It is full.
     Stop,
 }
 
@@ -57,14 +55,13 @@ pub(super) struct Reading<'a> {
     filter: &'a Filter,
     /// The same, as blocks can be asked for it.
     pub wanted: Wanted<'a>,
-    /// So far.
     pub page: Page,
     examined: usize,
     is_over: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Reading<'a> {
-    /// An empty one. `is_over`: nobody waits for it any more.
+    /// Makes an empty one. `is_over`: the caller has gone.
     pub fn new(filter: &'a Filter, is_over: &'a dyn Fn() -> bool) -> Self {
         Reading { filter, wanted: Wanted::by(filter), page: Page::default(), examined: 0, is_over }
     }
@@ -117,7 +114,7 @@ impl<'a> Reading<'a> {
         Ok(Then::GoOn)
     }
 
-    /// The page is full, or has looked at much, or nobody waits for it.
+    /// The page is full, or has looked at much, or the caller has gone.
     fn is_enough(&self) -> bool {
         self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)()
     }

@@ -29,7 +29,7 @@ pub trait HistorySink: Send + Sync + 'static {
     fn lock(&self, event: &LockEvent<'_>);
     /// The log entry is over.
     fn applied(&self);
-    /// A snapshot of the state as it is now is being taken: behind it, the log before `zxid` may go.
+    /// A snapshot of the present state is being taken: behind it, the log before `zxid` may go.
     fn frozen(&self, zxid: Zxid);
     /// A snapshot has replaced the state.
     fn installed(&self, zxid: Zxid, time_ms: i64);
@@ -55,7 +55,6 @@ pub(super) struct Missed {
     pub last: Key,
     /// How many, if that is known.
     pub count: Option<u64>,
-    /// Why.
     pub why: GapReason,
 }
 
@@ -88,7 +87,7 @@ pub(super) struct Buffer {
     /// part of the history that is closed behind one of them has all of them. Where this is not all of the
     /// chunks, there is nothing in the builder that belongs to entries that are over.
     whole: Size,
-    /// Where snapshots replaced the state: behind so many bytes, and when that was.
+    /// Where snapshots replaced the state: behind this number of bytes, and when that was.
     pub installed: Vec<(usize, Key)>,
 }
 
@@ -222,7 +221,6 @@ impl Backlog {
     }
 }
 
-/// Apply's end.
 pub struct Recorder {
     worker: Worker<Job>,
     backlog: Arc<Backlog>,

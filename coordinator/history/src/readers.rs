@@ -10,14 +10,12 @@ use super::varint::{Numbers, Reader};
 /// Longest list that is kept. A longer one leaves the record to superusers.
 const MAX_BYTES: usize = 1 << 10;
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Readers {
-    /// Everybody.
     Anyone,
     /// Those who are in both lists: of the lock, and of the place.
     These(Vec<Id>, Vec<Id>),
-    /// Nobody knows, so only superusers.
+    /// The readers are unknown, so only superusers.
     #[default]
     Unknown,
 }

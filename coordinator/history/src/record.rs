@@ -30,7 +30,6 @@ pub const LOCK_MAX_BYTES: usize = 4 << 10;
 pub struct Key {
     /// The leader's clock, milliseconds since 1970. Never goes back from one zxid to the next.
     pub time_ms: i64,
-    /// Of the command.
     pub zxid: Zxid,
     /// Counts the events of one command; the largest for a gap, which comes behind them.
     pub ordinal: u32,
@@ -39,9 +38,7 @@ pub struct Key {
 impl Key {
     /// Bytes of an encoded key.
     pub const LEN: usize = 20;
-    /// Before every other.
     pub const MIN: Key = Key { time_ms: i64::MIN, zxid: Zxid(i64::MIN), ordinal: 0 };
-    /// Behind every other.
     pub const MAX: Key = Key { time_ms: i64::MAX, zxid: Zxid(i64::MAX), ordinal: u32::MAX };
 
     /// The first of all that can be at this time.
@@ -101,9 +98,7 @@ pub struct Record<'a> {
     pub lock: Cow<'a, str>,
     /// Name of the queue znode.
     pub name: Cow<'a, str>,
-    /// Its czxid.
     pub token: FencingToken,
-    /// Whose it is.
     pub session: SessionId,
     /// Its client's address; empty if unknown.
     pub address: Cow<'a, str>,
@@ -111,11 +106,9 @@ pub struct Record<'a> {
     pub label: Cow<'a, [u8]>,
     /// What is wanted, or held.
     pub mode: Mode,
-    /// Made by acquire.
     pub is_acquired: bool,
     /// Who could read it then.
     pub readers: Readers,
-    /// What happened.
     pub kind: LockEventKind,
 }
 
@@ -126,11 +119,9 @@ pub struct Gap {
     pub from: Zxid,
     /// How many are missing, if that is known.
     pub missing: Option<u64>,
-    /// Why.
     pub why: GapReason,
 }
 
-/// See [`Gap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GapReason {
     /// They came faster than they could be written.
@@ -144,7 +135,6 @@ pub enum GapReason {
 }
 
 impl Record<'_> {
-    /// What happens now.
     pub fn of(event: &LockEvent<'_>) -> Record<'static> {
         let name = event.path.rsplit('/').next().unwrap_or_default();
         Record {

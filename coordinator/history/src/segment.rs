@@ -38,11 +38,10 @@ pub(super) struct OpenSegment {
     pub is_changed: bool,
 }
 
-/// What is in a table, as far as it is kept in memory.
+/// The part of a table that is kept in memory.
 #[derive(Default)]
 struct Parts {
     heads: Vec<Head>,
-    /// In order.
     gaps: Vec<(Key, Gap)>,
 }
 
@@ -129,7 +128,6 @@ impl OpenSegment {
         Ok(())
     }
 
-    /// Stores a gap.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut value = Vec::new();
         gap.encode_into(&mut value);
@@ -192,7 +190,6 @@ impl OpenSegment {
 
 /// A copy of a closed segment, open to be read.
 pub(super) struct View {
-    /// Which segment.
     pub number: u64,
     folder: Dir,
     table: Table,

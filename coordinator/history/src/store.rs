@@ -33,9 +33,9 @@ const FOLDER: &str = "history";
 const OPEN: &str = "open";
 const VIEW: &str = "view-";
 const COVERED: &str = "COVERED";
-/// Where a damaged segment is kept for whoever wants to know what happened; only the last one.
+/// Where a damaged segment is kept for an investigation; only the last one.
 const DAMAGED: &str = "history.damaged-";
-/// The bound in bytes is shared by so many parts: closed segments, and three for the open one and the copies.
+/// Number of parts that share the bound in bytes: closed segments, and three for the open one and the copies.
 const PARTS: u64 = 10;
 const PARTS_NOT_SEALED: u64 = 3;
 /// Entries of a segment, however much is allowed in all: one is copied to be read, and its blocks have
@@ -108,7 +108,6 @@ impl Found {
     }
 }
 
-/// See the module.
 pub(super) struct Store {
     data: Dir,
     dir: Dir,
@@ -283,7 +282,7 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on with the newest segment. If the disk does not allow it, that one stays as it is.
+    /// Goes on with the newest segment. If the disk does not allow it, that one stays unchanged.
     fn resume(&mut self) {
         let Some(footer) = self.closed.pop_back() else { return };
         let opened =
@@ -375,7 +374,7 @@ impl Store {
         Ok(self.data.sync()?)
     }
 
-    /// Reads a part of the history. `is_over`: nobody waits for it any more.
+    /// Reads a part of the history. `is_over`: the caller has gone.
     pub fn page(
         &mut self,
         filter: &Filter,

@@ -1,11 +1,11 @@
 //! One segment of the history as a sled database: blocks of records, and gaps.
 //!
 //! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree
-//! anew with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block is
-//! a tree of its own, a *tree*, which it writes once. Measured: docs/decisions/history-in-sled.md.
+//! again with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block
+//! is a tree of its own, a *tree*, which it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
-//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so whoever uses
-//! this does it on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency
+//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so a caller runs
+//! this on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency
 //! does inside).
 //!
 //! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that
@@ -61,7 +61,6 @@ impl BlockNumber {
     }
 }
 
-/// An open database.
 pub(super) struct Table {
     db: sled::Db,
 }

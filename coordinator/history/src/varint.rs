@@ -2,7 +2,6 @@
 //! that says that another follows. Signed ones with the sign in the lowest bit, so that small ones are short
 //! on both sides of nought.
 
-/// Longest number.
 pub(super) const MAX_BYTES: usize = 10;
 const MORE: u8 = 0x80;
 
@@ -16,12 +15,11 @@ impl Numbers {
     /// Bytes of them at most.
     pub const ROOM: usize = 64;
 
-    /// None yet.
     pub fn new() -> Numbers {
         Numbers { bytes: [0; Numbers::ROOM], len: 0 }
     }
 
-    /// A byte as it is.
+    /// Appends a byte unchanged.
     pub fn byte(&mut self, byte: u8) {
         self.bytes[self.len] = byte;
         self.len += 1;
@@ -33,7 +31,6 @@ impl Numbers {
         self.len += N;
     }
 
-    /// A number.
     pub fn unsigned(&mut self, mut number: u64) {
         while number >= u64::from(MORE) {
             self.byte(number.to_le_bytes()[0] | MORE);
@@ -47,7 +44,6 @@ impl Numbers {
         self.unsigned((number << 1 ^ number >> 63).cast_unsigned());
     }
 
-    /// A length.
     pub fn length(&mut self, length: usize) {
         self.unsigned(u64::try_from(length).expect("Invariant: lengths have 64 bits"));
     }
@@ -59,7 +55,6 @@ impl Numbers {
         out.truncate(out.len() - (Numbers::ROOM - self.len));
     }
 
-    /// All of them.
     #[cfg(test)]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -70,21 +65,20 @@ impl Numbers {
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A byte as it is.
+    /// Takes a byte unchanged.
     pub fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    /// So many of them.
+    /// Takes `len` bytes unchanged.
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    /// A number.
     pub fn unsigned(&mut self) -> Option<u64> {
         let mut number = 0;
         for at in 0..MAX_BYTES {

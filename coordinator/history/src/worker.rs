@@ -2,7 +2,7 @@
 //!
 //! It lets what apply leaves collect for a while
 //! ([`HISTORY_DELAY_MAX`](rowlock_types::limits::HISTORY_DELAY_MAX)), and looks into the buffer before it
-//! does anything else, so whoever asks sees what was applied before.
+//! does anything else, so a reader sees what was applied before.
 //!
 //! It runs in the background: when the processors are busy, it gets little of them, so a node under full load
 //! drops records rather than commands.
@@ -37,7 +37,6 @@ pub(super) enum Job {
     Close(oneshot::Sender<()>),
 }
 
-/// The thread's own.
 pub(super) struct Keeper {
     state: State,
     node: PathBuf,
@@ -51,13 +50,10 @@ pub(super) struct Keeper {
 }
 
 enum State {
-    /// Not opened yet.
     Found(Found),
-    /// In use.
     Open(Box<Store>),
     /// Not to be tried again before; and up to where it was.
     Failed(Instant, Zxid),
-    /// The node stops.
     Closed,
 }
 
@@ -85,7 +81,7 @@ impl Keeper {
                 Job::Close(done) => {
                     self.attempt(Store::close);
                     self.state = State::Closed;
-                    // Whoever does not wait for it does not need to know.
+                    // A caller that has gone does not need the answer.
                     let _ = done.send(());
                 }
             }

@@ -47,14 +47,13 @@ impl ExpiryTable {
         self.tracker.lock().as_ref().map(|(term, _)| *term)
     }
 
-    /// A session was opened or attached anew.
+    /// A session was opened or attached again.
     pub fn opened(&self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         if let Some((_, tracker)) = self.tracker.lock().as_mut() {
             tracker.opened(time::now(), session, attachment, timeout_ms);
         }
     }
 
-    /// A session ended.
     pub fn ended(&self, session: SessionId) {
         if let Some((_, tracker)) = self.tracker.lock().as_mut() {
             tracker.ended(session);

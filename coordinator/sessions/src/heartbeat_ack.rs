@@ -2,8 +2,8 @@
 //!
 //! Invariant: a touch is confirmed only after a quorum has acknowledged a request which this leader sent, in
 //! the same term, after the timer was restarted. A later leader was therefore elected after the restart and
-//! gives the full timeout from then on: whoever computes a deadline from the send time of a confirmed
-//! heartbeat gives up before any leader, old or new, expires the session. Nobody's lease and no clock but the
+//! gives the full timeout from then on: a client that computes a deadline from the send time of a confirmed
+//! heartbeat gives up before any leader, old or new, expires the session. No lease, and no clock except the
 //! rate of the expiring leader's takes part (docs/decisions/heartbeats.md).
 
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl HeartbeatAcks {
     /// now.
     ///
     /// # Errors
-    /// [`Unconfirmed`]: nobody may be told that the session lives; timers may have been restarted.
+    /// [`Unconfirmed`]: the session must not be confirmed; timers may have been restarted.
     /// # Cancel safety
     /// Timers may have been restarted, which does no harm.
     pub async fn touch(

@@ -23,6 +23,11 @@ impl LastContact {
         *last = (*last).max(Some(at));
     }
 
+    /// How long ago it was; `None` before the first.
+    pub fn age(&self) -> Option<Duration> {
+        self.last.lock().map(|at| time::now().saturating_since(at))
+    }
+
     /// There was contact within `age`.
     pub fn within(&self, age: Duration) -> bool {
         let age = if mutant::is(Mutant::ServeWithoutQuorum) { Duration::MAX } else { age };

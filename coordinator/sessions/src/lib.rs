@@ -12,7 +12,7 @@
 //! - No session is expired before it was silent for its whole timeout, by the clock of one leader.
 //! - A heartbeat is answered after the leader's timer has been restarted, so a client never counts on more
 //!   time than the leader gives it.
-//! - A leader without contact to a quorum expires nobody and confirms nothing.
+//! - A leader without contact to a quorum expires no session and confirms nothing.
 //!
 //! # What it does not know
 //!
@@ -37,9 +37,7 @@ pub trait HeartbeatWaiter: Send {
 
 /// What a connection of this node has seen of its client.
 pub enum Sign {
-    /// It lives.
     Touch {
-        /// Whose session.
         session: SessionId,
         /// For a ping: is answered once the leader has taken note, and a quorum has acknowledged it since.
         confirm: Option<Box<dyn HeartbeatWaiter>>,

@@ -45,7 +45,6 @@ pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 
 /// What the task needs.
 pub struct Liveness {
-    /// This node.
     pub me: NodeId,
     /// Starts the timers of all sessions ([`ExpiryTable::take`]) for the term in which this node leads.
     pub start_timers: Box<dyn Fn(u64) + Send + Sync>,
@@ -57,19 +56,16 @@ pub struct Liveness {
     pub contact_max: Duration,
     /// The leader's side of a report, for when that is this node.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// From this node's connections.
     pub signs: mpsc::Receiver<Sign>,
     /// The leader's contact to its quorum.
     pub quorum: QuorumContact,
-    /// Where expiries go.
     pub batcher: mpsc::Sender<TermBatch>,
     /// The way to the leader.
     pub peers: PeerPool,
     /// Whether this node has room on its disk, which the leader is to know.
     pub replica: Arc<AppliedState>,
-    /// Hears of expiries.
     pub hook: Hook,
 }
 
@@ -77,12 +73,12 @@ pub struct Liveness {
 struct Report {
     term: u64,
     of: Collected,
-    answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
+    answer: Pin<Box<dyn Future<Output = TouchAnswer> + Send>>,
 }
 
 /// What the leader has said to a report. By default nothing.
 #[derive(Default)]
-struct Answer {
+struct TouchAnswer {
     noted: Option<Noted>,
     /// It has noted the disconnects.
     disconnected: bool,
@@ -163,7 +159,6 @@ impl Collected {
 }
 
 impl Liveness {
-    /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut collected = Collected::default();
         let mut report: Option<Report> = None;
@@ -180,7 +175,7 @@ impl Liveness {
             // Another leader is to have the report: this one may be silent until the deadline.
             if let Some(outdated) = report.take_if(|report| report.term != view.term) {
                 rare::taken(Rare::ReportOutdated);
-                self.answered(outdated.of, Answer::default(), &mut collected);
+                self.answered(outdated.of, TouchAnswer::default(), &mut collected);
             }
             let urgent = collected.is_urgent() && !last_failed;
             // Looked at on beats: half of one early is as good, and later would be a whole one late.
@@ -266,7 +261,7 @@ impl Liveness {
         term: u64,
         sessions: Vec<SessionId>,
         disconnects: Vec<ClientDisconnect>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+    ) -> Pin<Box<dyn Future<Output = TouchAnswer> + Send>> {
         let sent = Instant::now();
         let heartbeat_acks = self.heartbeat_acks.clone();
         Box::pin(async move {
@@ -274,7 +269,7 @@ impl Liveness {
             let disconnecting = async { heartbeat_acks.client_disconnected(term, &disconnects) };
             // In this order: touches are noted at the first poll, and they came before the disconnects.
             let (answer, disconnected) = futures_util::join!(touching, disconnecting);
-            Answer { noted: answer.ok().map(|refused| Noted { sent, refused }), disconnected }
+            TouchAnswer { noted: answer.ok().map(|refused| Noted { sent, refused }), disconnected }
         })
     }
 
@@ -284,7 +279,7 @@ impl Liveness {
         term: u64,
         sessions: Vec<SessionId>,
         disconnects: Vec<ClientDisconnect>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+    ) -> Pin<Box<dyn Future<Output = TouchAnswer> + Send>> {
         let sent = Instant::now();
         let (peers, is_short) = (self.peers.clone(), self.replica.room.are_we_short());
         Box::pin(async move {
@@ -303,11 +298,11 @@ impl Liveness {
                 Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
                 _ => None,
             };
-            Answer { noted, disconnected }
+            TouchAnswer { noted, disconnected }
         })
     }
 
-    fn answered(&self, reported: Collected, answer: Answer, collected: &mut Collected) {
+    fn answered(&self, reported: Collected, answer: TouchAnswer, collected: &mut Collected) {
         if let Some(Noted { sent, .. }) = &answer.noted {
             self.contact.mark(*sent);
         }
@@ -317,7 +312,7 @@ impl Liveness {
 
 impl Collected {
     /// The report of these is over. What the leader has not noted is for the next one.
-    fn answered(&mut self, mut reported: Collected, answer: Answer) {
+    fn answered(&mut self, mut reported: Collected, answer: TouchAnswer) {
         let disconnects = std::mem::take(&mut reported.disconnects);
         if !answer.disconnected {
             disconnects.into_values().for_each(|disconnect| self.disconnect(disconnect));
@@ -327,8 +322,7 @@ impl Collected {
                 reported.refuse(&refused);
                 reported.answer();
             }
-            // The next report tries again, with the same sessions: nobody is answered for whom no timer was
-            // restarted.
+            // The next report tries again with the same sessions, whose clients are not answered yet.
             None => {
                 rare::taken(Rare::ReportFailed);
                 if mutant::is(Mutant::AnswerUnreported) {
@@ -386,11 +380,11 @@ mod tests {
         let mut reported = Collected::default();
         reported.add(Sign::Touch { session: SessionId(1), confirm: Some(Box::new(waiter)) });
         let mut collected = Collected::default();
-        collected.answered(reported, Answer::default());
+        collected.answered(reported, TouchAnswer::default());
         assert!(answers.try_recv().is_err(), "it was answered");
         assert_eq!(collected.sessions, BTreeSet::from([SessionId(1)]));
         let noted = Noted { sent: Instant::now(), refused: Vec::new() };
-        Collected::default().answered(collected, Answer { noted: Some(noted), disconnected: false });
+        Collected::default().answered(collected, TouchAnswer { noted: Some(noted), disconnected: false });
         assert_eq!(answers.try_recv(), Ok(true));
     }
 

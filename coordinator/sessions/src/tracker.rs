@@ -3,7 +3,7 @@
 //! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is
 //! confirmed, for its lock may be granted to the next at any moment. Invariant: no session is due before its
 //! timeout has passed since its last touch (or since this leader's start, when every session gets its full
-//! timeout anew; Chubby, section 2.9), unless its client has hung up and had asked that this shortens its
+//! timeout again; Chubby, section 2.9), unless its client has hung up and had asked that this shortens its
 //! time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ pub struct Tracker {
     sessions: BTreeMap<SessionId, Entry>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
-    /// Whose client has hung up and has not attached anew since: their time ends here, if not before.
+    /// Sessions whose client has hung up and not attached again: their time ends here, if not before.
     disconnected: BTreeMap<SessionId, Instant>,
     /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and
     /// another node was faster. At most [`DISCONNECTS_EARLY_MAX`]: those of sessions that have ended stay.
@@ -68,7 +68,7 @@ impl Tracker {
         tracker
     }
 
-    /// A session was opened or attached anew: it is alive now, with this timeout.
+    /// A session was opened or attached again: it is alive now, with this timeout.
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         let early = self.early.remove(&session);
         self.ended(session);
@@ -107,7 +107,7 @@ impl Tracker {
     }
 
     /// The client of a session hung up: the session is due after the grace that it had asked for, unless it
-    /// attaches anew before. Without effect if it has by now.
+    /// attaches again before. Without effect if it has by now.
     pub fn client_disconnected(&mut self, now: Instant, disconnect: &ClientDisconnect) {
         let known = self.sessions.get_mut(&disconnect.session);
         let Some(entry) = known.filter(|entry| entry.attachment >= disconnect.attachment) else {

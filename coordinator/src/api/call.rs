@@ -28,7 +28,6 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A session that is taken over by another client again and again is not followed for ever.
 pub(super) const MOVES_MAX: usize = 3;
 
-/// See the module.
 pub(super) struct Call<'a> {
     context: &'a ClientContext,
     caller: &'a Caller,

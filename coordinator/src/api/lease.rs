@@ -83,7 +83,6 @@ impl Secret {
     }
 }
 
-/// Without the password.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({})", self.session)
@@ -147,6 +146,12 @@ impl Api {
     ) -> Result<Opened, Refusal> {
         self.check_serving()?;
         let context = &self.context;
+        let left = u64::try_from(context.metrics.restore_grace_seconds.get()).unwrap_or(0);
+        let restored = || Refusal::Restored(left.max(1));
+        if context.replica.state.read().grace_ms() > 0 {
+            context.metrics.sessions_refused_total.inc();
+            return Err(restored());
+        }
         context.new_sessions.make_room(context, caller.address.ip(), opener).map_err(Refusal::Full)?;
         let timeout = context.config.session.clamp(Duration::from_millis(ttl_ms.into()));
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
@@ -157,7 +162,7 @@ impl Api {
                 assert!(session.0 > 0, "a session has a positive number, which its secret can tell");
                 Ok(Opened { secret: Secret { session, key }, ttl_ms: timeout_ms })
             }
-            Err(ErrorCode::ThrottledOp) => Err(Refusal::Full("the cluster was restored a moment ago")),
+            Err(ErrorCode::ThrottledOp) => Err(restored()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
     }

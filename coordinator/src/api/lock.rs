@@ -8,7 +8,8 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{
-    Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party, PlaceState,
+    Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, MIN_HOLD_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party,
+    PlaceState,
 };
 use rowlock_proto::{FencingToken, SessionId, name, path as paths};
 use rowlock_state::acl;
@@ -57,6 +58,8 @@ pub struct Wanted {
     pub lock_delay_ms: u32,
     /// See [`Acquire::max_hold_ms`].
     pub max_hold_ms: u32,
+    /// See [`Acquire::min_hold_ms`].
+    pub min_hold_ms: u32,
 }
 
 /// Where an attempt stands.
@@ -168,6 +171,9 @@ impl Wanted {
         if self.lock_delay_ms > LOCK_DELAY_MAX_MS {
             return bad("lock_delay_ms is more than 60000");
         }
+        if self.min_hold_ms > MIN_HOLD_MAX_MS {
+            return bad("min_hold_ms is more than 2678400000 (31 days)");
+        }
         match (&self.by, self.request_id.as_deref()) {
             (For::New(_), Some(_)) => bad(
                 "request_id needs a lease: a retry with ttl_ms would make another lease; POST /v1/leases first",
@@ -177,12 +183,12 @@ impl Wanted {
         }
     }
 
-    pub(super) fn acquire(&self, lock: &LockName, id: &RequestId) -> Acquire {
+    pub(super) fn acquire(&self, lock: &LockName, (lease, id): (SessionId, &RequestId)) -> Acquire {
         let wait = !self.wait.is_zero();
         let data = (!self.label.is_empty()).then(|| Bytes::copy_from_slice(self.label.as_bytes()));
         Acquire {
             lock: lock.0.as_str().into(),
-            prefix: id.prefix(self.mode).into(),
+            prefix: id.prefix(lease, self.mode).into(),
             data,
             acl: Some(Acl::shared_open()),
             mode: self.mode,
@@ -191,6 +197,8 @@ impl Wanted {
             owner: self.owner,
             max_hold_ms: self.max_hold_ms,
             lock_delay_ms: self.lock_delay_ms,
+            min_hold_ms: self.min_hold_ms,
+            min_hold_lapses: false,
         }
     }
 }
@@ -277,7 +285,7 @@ impl Api {
         self.check_serving()?;
         let start = match which {
             Which::Token(_) => None,
-            Which::Request(id) => Some(id.parse::<RequestId>()?.start()),
+            Which::Request(id) => Some(id.parse::<RequestId>()?.start(secret.session)),
         };
         let wanted = (which, start.as_deref());
         let mut call = Call::new(self, caller);
@@ -418,7 +426,7 @@ impl Attempted<'_> {
 
     async fn ask(&mut self, lock: &LockName, wanted: &Wanted, id: &RequestId) -> Result<Place, Refusal> {
         let attempt = id.attempt(&lock.0, !wanted.wait.is_zero());
-        let command = Command::Acquire([wanted.acquire(lock, id)].into());
+        let command = Command::Acquire([wanted.acquire(lock, (self.secret.session, id))].into());
         let outcome = self.call.act_once(self.secret, attempt, &command).await?;
         let Outcome::PlaceStates(place_states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");

@@ -30,6 +30,11 @@ pub enum Refusal {
     /// The znode has been changed meanwhile, or was another one.
     #[error("the znode has another version")]
     OtherVersion,
+    /// The token of a write holds its lock no more.
+    #[error(
+        "the token does not hold the lock any more: a later holder may have written, so nothing was changed"
+    )]
+    Stale,
     /// The lock has another number of permits, or fewer than were asked for.
     #[error("the lock has {0} permits")]
     Limit(u32),
@@ -39,6 +44,11 @@ pub enum Refusal {
     /// A bound of this node is reached.
     #[error("{0}; try again, or at another node")]
     Full(&'static str),
+    /// Sessions are opened after so many seconds, at most.
+    #[error(
+        "the cluster was restored: it opens leases in {0} s, when clients of the former one have given up"
+    )]
+    Restored(u64),
     /// The node is not in contact with a quorum.
     #[error("this node is not in contact with a quorum; try again, or at another node")]
     NotServing,
@@ -77,6 +87,6 @@ impl Refusal {
 
     /// Whether to ask again after a moment is the remedy.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown)
+        matches!(self, Refusal::Full(_) | Refusal::Restored(_) | Refusal::NotServing | Refusal::Unknown)
     }
 }

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use rowlock_env::rng;
+use rowlock_proto::SessionId;
 use rowlock_proto::lock::Mode;
 use sha2::{Digest as _, Sha256};
 
 use super::page::ATTEMPT_BITS;
 use super::{Refusal, Which};
 
-/// The longest id.
 const LEN_MAX: usize = 64;
 
 /// The client's name of one attempt: 1 to 64 visible ASCII characters.
@@ -31,19 +31,20 @@ impl RequestId {
     }
 
     /// Name of the queue znode before its number: as clients in the form of Curator call theirs.
-    pub(super) fn prefix(&self, mode: Mode) -> String {
+    pub(super) fn prefix(&self, lease: SessionId, mode: Mode) -> String {
         let kind = match mode {
             Mode::Exclusive => "lock-".to_owned(),
             Mode::Shared => "__READ__".to_owned(),
             Mode::Permits(1) => "permit-".to_owned(),
             Mode::Permits(count) => format!("{count}-permit-"),
         };
-        self.start() + &kind
+        self.start(lease) + &kind
     }
 
-    /// How that name begins, in whatever mode.
-    pub(super) fn start(&self) -> String {
-        let id = hex(&self.digest(&[])[..16]);
+    /// How that name begins, in whatever mode. Leases have names of their own, whatever ids their clients
+    /// choose: a path that is found stays that of one holder (`Rowlock-Fence` of a write).
+    pub(super) fn start(&self, lease: SessionId) -> String {
+        let id = hex(&digest(&self.0, &[&lease.0.to_be_bytes()])[..16]);
         let at = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
         format!("_c_{at}-")
     }
@@ -52,10 +53,6 @@ impl RequestId {
     /// so that a client may use one id for several.
     pub(super) fn attempt(&self, lock: &str, waits: bool) -> u64 {
         number(&digest(&self.0, &[lock.as_bytes(), &[u8::from(waits)]]))
-    }
-
-    fn digest(&self, more: &[&[u8]]) -> [u8; 32] {
-        digest(&self.0, more)
     }
 }
 
@@ -104,7 +101,6 @@ impl FromStr for RequestId {
     }
 }
 
-/// In lower case.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -121,12 +117,11 @@ mod tests {
     #[test]
     fn an_id_makes_the_same_name_and_number_everywhere_and_another_lock_another_number() {
         let (one, other): (RequestId, RequestId) = ("job-7".parse().unwrap(), "job-8".parse().unwrap());
-        assert_eq!(
-            one.prefix(Mode::Exclusive),
-            "job-7".parse::<RequestId>().unwrap().prefix(Mode::Exclusive)
-        );
-        assert!(one.prefix(Mode::Exclusive).ends_with("-lock-"));
-        assert_ne!(one.prefix(Mode::Exclusive), other.prefix(Mode::Exclusive));
+        let prefix = |id: &RequestId, lease| id.prefix(SessionId(lease), Mode::Exclusive);
+        assert_eq!(prefix(&one, 1), prefix(&"job-7".parse().unwrap(), 1));
+        assert!(prefix(&one, 1).ends_with("-lock-"));
+        assert_ne!(prefix(&one, 1), prefix(&other, 1));
+        assert_ne!(prefix(&one, 1), prefix(&one, 2), "a lease's names are its own");
         let (by_id, by_token) = (Which::Request("job-7".to_owned()), Which::Token(FencingToken(7)));
         let tags = [
             one.attempt("/a", true),

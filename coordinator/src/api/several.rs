@@ -119,7 +119,7 @@ impl Attempted<'_> {
     async fn ask(&mut self, wanted: &Wanted, id: &RequestId) -> Result<Vec<Place>, Refusal> {
         let acquire = |part: &Part| {
             let Part { ref lock, mode, limit } = *part;
-            Wanted { mode, limit, ..wanted.clone() }.acquire(lock, id)
+            Wanted { mode, limit, ..wanted.clone() }.acquire(lock, (self.secret.session, id))
         };
         let paths: Vec<&str> = self.parts.iter().map(|part| part.lock.path()).collect();
         // No path has a zero byte, so that other locks are another attempt.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_env::rate::host;
 
 use super::Caller;
-use crate::rate::host;
 
 /// A client may have one place in this many.
 const SHARE: usize = 4;

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
-use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 use rowlock_state::{ContenderView, Machine, Proof};
@@ -35,7 +35,6 @@ const TTL_MS: u32 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     id: RequestId,
-    /// As it came.
     document: Bytes,
 }
 
@@ -213,7 +212,7 @@ impl Api {
     ) -> Result<(), Refusal> {
         let acquire = Acquire {
             lock: lock.path().into(),
-            prefix: info.id.prefix(Mode::Exclusive).into(),
+            prefix: info.id.prefix(SessionId::NONE, Mode::Exclusive).into(),
             data: Some(info.document.clone()),
             acl: Some(Acl::shared_open()),
             mode: Mode::Exclusive,
@@ -222,6 +221,8 @@ impl Api {
             owner: Owner::Unnamed,
             max_hold_ms: 0,
             lock_delay_ms: 0,
+            min_hold_ms: 0,
+            min_hold_lapses: false,
         };
         let secret = self.open_for_node(caller, TTL_MS, (Opener::StateLock, info.id.proof(lock))).await?;
         let outcome = Call::new(self, caller).act(&secret, Command::Acquire([acquire].into())).await;
@@ -256,7 +257,7 @@ impl Api {
             proof: secret.proof(),
             timeout_ms: STATE_LOCK_MS,
         };
-        let nobody = (rowlock_proto::SessionId::NONE, Attachment::default());
+        let nobody = (SessionId::NONE, Attachment::default());
         match call.submit(nobody.0, nobody.1, command).await?.result {
             Ok(_) => Ok(true),
             Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired) => Ok(false),
@@ -266,7 +267,7 @@ impl Api {
 }
 
 fn is_of(place: &ContenderView, id: &RequestId) -> bool {
-    paths::name(&place.path).starts_with(&id.start())
+    paths::name(&place.path).starts_with(&id.start(SessionId::NONE))
 }
 
 /// What a caller is told of the place before its own.

@@ -38,6 +38,7 @@ fn wanted(secret: &Secret, id: &str, wait_ms: u64) -> Wanted {
         owner: Owner::Unnamed,
         label: "job".to_owned(),
         lock_delay_ms: 0,
+        min_hold_ms: 0,
         max_hold_ms: 0,
     }
 }

@@ -18,7 +18,7 @@ use rowlock_types::metrics::Metrics;
 use super::call::Call;
 use super::shares::Place;
 use super::{Api, Caller, Refusal};
-use crate::delivery::lock_feed::{Line, Reading};
+use crate::delivery::lock_feed::{FeedEntry, Reading};
 use crate::report::question::{Scope, WatchQuestion};
 use crate::report::{Past, Span, shown};
 use crate::zk::ClientContext;
@@ -27,7 +27,7 @@ use crate::zk::ClientContext;
 #[derive(Debug)]
 pub struct Told {
     /// In the order of their changes.
-    pub entries: Vec<Arc<Line>>,
+    pub entries: Vec<Arc<FeedEntry>>,
     /// All that happened up to this change has been told. `None`: the last change's entries go on.
     pub checkpoint: Option<Zxid>,
 }
@@ -38,7 +38,6 @@ pub struct Watch {
     caller: Caller,
     scope: Scope,
     reading: Reading,
-    /// Of the past.
     begin: Option<Told>,
     /// All up to this change has been told.
     told: Zxid,
@@ -103,7 +102,7 @@ impl Watch {
             let last = entries.first().map_or(span.last, |entry| before(entry.zxid));
             entries.insert(0, self.gap(reason, time_ms, Span { last, ..span }));
         }
-        let entries = entries.into_iter().map(|entry| Arc::new(Line::from(entry))).collect();
+        let entries = entries.into_iter().map(|entry| Arc::new(FeedEntry::from(entry))).collect();
         Told { entries, checkpoint: Some(span.last) }
     }
 
@@ -163,7 +162,7 @@ impl Watch {
         if piece.has_missed {
             let last = piece.events.first().map_or(told, |event| before(event.at.0.zxid));
             let gap = self.gap("too-slow", time_ms, Span { after: told, last });
-            entries.insert(0, Arc::new(Line::from(gap)));
+            entries.insert(0, Arc::new(FeedEntry::from(gap)));
         }
         assert!(entries.is_sorted_by_key(|entry| entry.zxid), "they are told in order");
         self.told = checkpoint.map_or(told, |checkpoint| checkpoint.max(told));

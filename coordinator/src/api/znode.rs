@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::request::{Create, SetData};
-use rowlock_proto::{CreateMode, Stat, Version, path as paths};
+use rowlock_proto::request::{Create, Op, SetData};
+use rowlock_proto::response::OpResult;
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Stat, Version, path as paths};
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
@@ -18,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::call::Call;
 use super::request_id::RequestId;
-use super::{Api, Caller, Refusal, Secret};
+use super::{Api, Caller, LockName, Refusal, Secret};
 
 /// The lease of a write that has none, milliseconds: it is clamped to the shortest one.
 const TTL_MS: u32 = 1_000;
@@ -103,6 +104,8 @@ pub struct By {
     pub secret: Option<Secret>,
     /// The client's name of the change, by which it takes effect once.
     pub request_id: Option<String>,
+    /// Takes effect only while this token holds this lock.
+    pub fence: Option<(LockName, FencingToken)>,
 }
 
 impl ZnodePath {
@@ -150,15 +153,30 @@ impl Change {
     }
 
     fn command(self, path: &ZnodePath) -> Command {
+        match self.operation(path) {
+            Op::CreateTtl(create, ttl_ms) => Command::Create { create, ttl_ms: Some(ttl_ms) },
+            Op::SetData(set) => Command::SetData(set),
+            Op::Delete { path, version } => Command::Delete { path, version },
+            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => {
+                Command::Create { create, ttl_ms: None }
+            }
+            Op::Check { .. } => unreachable!("a check is no change"),
+        }
+    }
+
+    fn operation(self, path: &ZnodePath) -> Op {
         let path = path.0.clone();
         match self {
             Change::Create { data, mode, ttl_ms, acl } => {
                 let acl = if acl.is_empty() { Acl::shared_open() } else { acl.into() };
                 let create = Create { path, data: Some(data), acl: Some(acl), flags: mode.flags() };
-                Command::Create { create, ttl_ms }
+                match ttl_ms {
+                    Some(ttl_ms) => Op::CreateTtl(create, ttl_ms),
+                    None => Op::Create2(create),
+                }
             }
-            Change::Set { data, version } => Command::SetData(SetData { path, data: Some(data), version }),
-            Change::Delete { version } => Command::Delete { path, version },
+            Change::Set { data, version } => Op::SetData(SetData { path, data: Some(data), version }),
+            Change::Delete { version } => Op::Delete { path, version },
         }
     }
 }
@@ -235,7 +253,8 @@ impl Api {
     /// Changes a znode. With a request id a copy of it is answered as the first one was, and changes nothing.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: it may have happened; with a request id it may be repeated.
+    /// [`Refusal::Stale`]: its token holds the lock no more. [`Refusal::Unknown`]: it may have happened; with
+    /// a request id it may be repeated.
     /// # Cancel safety
     /// As after `Unknown`.
     pub async fn change(
@@ -246,20 +265,36 @@ impl Api {
     ) -> Result<Changed, Refusal> {
         self.check_serving()?;
         let word = change.word();
-        let By { secret, request_id } = by;
+        let By { secret, request_id, fence } = by;
         if secret.is_none() && (change.is_of_lease() || request_id.is_some()) {
             let what = "an ephemeral znode and an Idempotency-Key need a lease: the header Rowlock-Lease";
             return Err(Refusal::Bad(what.to_owned()));
         }
         let id = request_id.map(|id| id.parse::<RequestId>()).transpose()?;
-        let command = change.command(path);
+        // No path has a zero byte, and no lock's begins with a word.
+        let attempt = id.map(|id| id.attempt(&format!("{word}\0{}", path.0), false));
         let mut call = Call::new(self, caller);
-        let outcome = match (&secret, id) {
-            (Some(secret), Some(id)) => {
-                // No path has a zero byte, and no lock's begins with a word.
-                let attempt = id.attempt(&format!("{word}\0{}", path.0), false);
-                call.act_once(secret, attempt, &command).await?
+        let place = match &fence {
+            None => None,
+            Some(fence) => match self.place_of(&mut call, fence).await? {
+                Some(place) => Some(place),
+                // The first copy may have come in time.
+                None => {
+                    let attempt = secret.as_ref().map(|secret| secret.session).zip(attempt);
+                    let kept = attempt.and_then(|(session, attempt)| call.remembered(session, attempt));
+                    return kept.map_or(Err(Refusal::Stale), changed);
+                }
+            },
+        };
+        let command = match place {
+            None => change.command(path),
+            Some(place) => {
+                let check = Op::Check { path: place, version: Version::ANY };
+                Command::Multi(vec![check, change.operation(path)])
             }
+        };
+        let outcome = match (&secret, attempt) {
+            (Some(secret), Some(attempt)) => call.act_once(secret, attempt, &command).await?,
             (Some(secret), None) => call.act(secret, command).await?,
             (None, _) => {
                 let secret = self.open(caller, TTL_MS).await?.secret;
@@ -268,12 +303,43 @@ impl Api {
                 done?
             }
         };
-        match outcome {
-            Outcome::Created { path, stat } => Ok(Changed::Created(path, stat)),
-            Outcome::Stat(stat) => Ok(Changed::Set(stat)),
-            Outcome::Done => Ok(Changed::Deleted),
-            other => unreachable!("a change of a znode has another outcome: {other:?}"),
+        changed(outcome)
+    }
+
+    /// The queue znode by which the token holds the lock. It is gone with the hold, and no other holder gets
+    /// one of this path: names have random numbers, or those of a lease (`request_id.rs`).
+    async fn place_of(
+        &self,
+        call: &mut Call<'_>,
+        (lock, token): &(LockName, FencingToken),
+    ) -> Result<Option<String>, Refusal> {
+        let find = || {
+            let state = self.context.replica.state.read();
+            let queue = state.lock_queue(lock.path())?;
+            queue.holders().find(|holder| holder.token == *token).map(|holder| holder.path)
+        };
+        if let Some(place) = find() {
+            return Ok(Some(place));
         }
+        call.sync().await?;
+        Ok(find())
+    }
+}
+
+fn changed(outcome: Outcome) -> Result<Changed, Refusal> {
+    match outcome {
+        Outcome::Created { path, stat } => Ok(Changed::Created(path, stat)),
+        Outcome::Stat(stat) => Ok(Changed::Set(stat)),
+        Outcome::Done => Ok(Changed::Deleted),
+        Outcome::Multi(results) => match &results[..] {
+            [OpResult::Error(Some(ErrorCode::NoNode)), _] => Err(Refusal::Stale),
+            [OpResult::Error(Some(code)), _] | [_, OpResult::Error(Some(code))] => Err(Refusal::of(*code)),
+            [_, OpResult::Create2(path, stat)] => Ok(Changed::Created(path.clone(), *stat)),
+            [_, OpResult::SetData(stat)] => Ok(Changed::Set(*stat)),
+            [_, OpResult::Delete] => Ok(Changed::Deleted),
+            other => unreachable!("a fenced change has other results: {other:?}"),
+        },
+        other => unreachable!("a change of a znode has another outcome: {other:?}"),
     }
 }
 

@@ -28,14 +28,16 @@ pub(crate) struct Note {
 impl Note {
     /// Of a request of `client`, if anything that can come of it is recorded.
     pub fn of(request: &Request, client: impl FnOnce() -> Client, audit: &Audit) -> Option<Box<Note>> {
-        if !audit.is_on() {
+        let request = untagged(request);
+        // These go into the node's log in any case.
+        let is_admin = event(request) == Some(Event::Admin);
+        if !audit.is_on() && !is_admin {
             return None;
         }
-        let request = untagged(request);
         if matches!(request, Request::Ping | Request::Auth { .. } | Request::Sasl(_)) {
             return None;
         }
-        let event = event(request).filter(|event| audit.wants(*event));
+        let event = event(request).filter(|event| audit.wants(*event) || is_admin);
         if event.is_none() && !audit.wants(Event::Denied) {
             return None;
         }
@@ -53,6 +55,7 @@ impl Note {
             _ => None,
         });
         let is_denied = refusal.is_some_and(is_denial) && audit.wants(Event::Denied);
+        debug_assert!(self.event.is_some() || audit.wants(Event::Denied), "a note is of something");
         let event = if is_denied { Some(Event::Denied) } else { self.event };
         let Some(event) = event else { return };
         let result = refusal.map_or(OK.to_owned(), |code| format!("{code:?}"));
@@ -222,6 +225,14 @@ mod tests {
         assert_eq!(line["who"], serde_json::json!(["x509:CN=alice"]));
         assert_eq!(line["detail"], "digest:u=0x1");
         assert_eq!(line["address"], "10.0.0.1:5");
+    }
+
+    #[test]
+    fn what_operators_do_is_noted_for_the_node_s_log_without_an_audit_log_and_nothing_else_is() {
+        let off = Audit::default();
+        let operate = Request::Operate("/v1/drain?node=2&on=true".to_owned());
+        assert!(Note::of(&operate, alice, &off).is_some());
+        assert!(Note::of(&set_acl("/a"), alice, &off).is_none());
     }
 
     #[test]

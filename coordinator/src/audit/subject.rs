@@ -21,10 +21,9 @@ pub(crate) struct Client {
     /// Its identities as `scheme:id`; of a digest only the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
-    /// Its session, as it is shown everywhere.
+    /// Its session, in the form of all logs and reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// From where.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
     /// The trace that its request belongs to, if it has said so by HTTP.
@@ -39,7 +38,7 @@ impl Client {
         Client { who: who(identities), session, address: Some(address), trace: None }
     }
 
-    /// As it is, with the trace of its request.
+    /// Returns it with the trace of its request.
     pub fn traced(self, trace: Option<&TraceParent>) -> Client {
         Client { trace: trace.map(ToString::to_string), ..self }
     }

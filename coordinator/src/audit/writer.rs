@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 /// See the module. To be run by a task.
-pub struct Writer {
+pub struct AuditWriter {
     queue: mpsc::Receiver<String>,
     files: Files,
     metrics: Arc<Metrics>,
@@ -45,16 +45,16 @@ struct Files {
     open: Option<(File, u64)>,
 }
 
-impl Writer {
+impl AuditWriter {
     pub(super) fn open(
         settings: Settings,
         queue: mpsc::Receiver<String>,
         metrics: Arc<Metrics>,
-    ) -> Result<Writer, String> {
+    ) -> Result<AuditWriter, String> {
         let path = settings.file.clone();
         let mut files = Files::of(settings)?;
         files.file().map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
-        Ok(Writer { queue, files, metrics, is_failing: false })
+        Ok(AuditWriter { queue, files, metrics, is_failing: false })
     }
 
     /// Writes until `shutdown`, and then what is left.
@@ -259,7 +259,7 @@ mod tests {
         let settings = settings(folder.path(), 1, 1);
         let (lines, queue) = mpsc::channel(4);
         let metrics: Arc<Metrics> = Arc::default();
-        let mut writer = Writer::open(settings.clone(), queue, metrics.clone()).unwrap();
+        let mut writer = AuditWriter::open(settings.clone(), queue, metrics.clone()).unwrap();
         // The folder of its name is in the way of the next file.
         fs::remove_file(&settings.file).unwrap();
         fs::create_dir(&settings.file).unwrap();

@@ -21,13 +21,13 @@ pub(super) struct Rules {
     pub(super) promote_after: Option<Duration>,
     /// A voter that has been silent for so long is removed.
     pub(super) remove_dead_after: Option<Duration>,
-    /// So many voters are left at least.
+    /// At least this many voters are left.
     pub(super) min_voters: usize,
 }
 
 /// One member, as the leader sees it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct MemberView {
     pub(super) node: NodeId,
     pub(super) votes: bool,
     /// It has acknowledged something lately. The leader itself answers.
@@ -48,7 +48,7 @@ pub(super) struct Stand {
 
 /// What the leader does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum MemberChange {
     /// This learner becomes a voter.
     Promote(NodeId),
     /// This voter leaves the members.
@@ -66,13 +66,13 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Takes note of what the leader of `term` sees, `elapsed` after its last look. The caller bounds that: a
-    /// leader that did not look cannot say that nobody answered. A later term begins anew.
+    /// leader that did not look cannot say that no member answered. A later term begins again.
     pub(super) fn note(
         &mut self,
         term: u64,
         elapsed: Duration,
         log_end: u64,
-        seen: &[Seen],
+        seen: &[MemberView],
     ) -> &BTreeMap<NodeId, Stand> {
         if self.term != term {
             *self = Watch { term, log_end, ..Watch::default() };
@@ -81,7 +81,7 @@ impl Watch {
         let needed = self.log_end;
         self.log_end = log_end;
         let before = std::mem::take(&mut self.stands);
-        let stand = |seen: &Seen| {
+        let stand = |seen: &MemberView| {
             let Stand { healthy_for, silent_for, .. } = before.get(&seen.node).copied().unwrap_or_default();
             let is_healthy = seen.answers && seen.stored >= needed;
             let longer =
@@ -98,7 +98,7 @@ impl Watch {
 
 /// The next step, if one is due. Promotions come first: with one more voter there may be enough of them to
 /// remove a dead one.
-pub(super) fn decide(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<Step> {
+pub(super) fn decide(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<MemberChange> {
     promotion(members, rules).or_else(|| removal(members, rules))
 }
 
@@ -113,23 +113,25 @@ fn is_dead(stand: &Stand, rules: Rules) -> bool {
 /// A voter that is down for a short time may not know yet the folder of a learner that lost its data
 /// (`readmit.rs`), and would refuse it for ever if it became a voter meanwhile. So all voters must answer,
 /// but those that are as good as removed.
-fn promotion(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<Step> {
+fn promotion(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<MemberChange> {
     let after = rules.promote_after?;
     if !voters(members).all(|(_, stand)| stand.silent_for.is_zero() || is_dead(stand, rules)) {
         return None;
     }
     let ready = members.iter().filter(|(_, stand)| !stand.votes && stand.healthy_for >= after);
     let longest = ready.max_by_key(|(node, stand)| (stand.healthy_for, std::cmp::Reverse(**node)));
-    longest.map(|(node, _)| Step::Promote(*node))
+    longest.map(|(node, _)| MemberChange::Promote(*node))
 }
 
-fn removal(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<Step> {
+fn removal(members: &BTreeMap<NodeId, Stand>, rules: Rules) -> Option<MemberChange> {
     let dead: BTreeSet<NodeId> =
         voters(members).filter(|(_, stand)| is_dead(stand, rules)).map(|(node, _)| node).collect();
     let healthy = voters(members).filter(|(_, stand)| stand.healthy_for >= STEADY).count();
     let left = voters(members).count().checked_sub(1)?;
     // All that are left are healthy: so there is one dead voter and no other that is weak.
-    (healthy == left && left >= rules.min_voters).then(|| dead.first().copied().map(Step::Remove)).flatten()
+    (healthy == left && left >= rules.min_voters)
+        .then(|| dead.first().copied().map(MemberChange::Remove))
+        .flatten()
 }
 
 #[cfg(test)]
@@ -155,7 +157,7 @@ mod tests {
         (1..).map(NodeId).zip(stands.iter().copied()).collect()
     }
 
-    fn next(stands: &[Stand]) -> Option<Step> {
+    fn next(stands: &[Stand]) -> Option<MemberChange> {
         decide(&members(stands), RULES)
     }
 
@@ -169,9 +171,13 @@ mod tests {
     fn a_learner_that_has_been_healthy_for_long_enough_becomes_a_voter() {
         let voter = healthy(true, 99);
         assert_eq!(next(&[voter, voter, voter, healthy(false, 9)]), None);
-        assert_eq!(next(&[voter, voter, voter, healthy(false, 10)]), Some(Step::Promote(NodeId(4))));
+        assert_eq!(next(&[voter, voter, voter, healthy(false, 10)]), Some(MemberChange::Promote(NodeId(4))));
         let both = [voter, healthy(false, 11), healthy(false, 12)];
-        assert_eq!(next(&both), Some(Step::Promote(NodeId(3))), "the one that has been so for longest");
+        assert_eq!(
+            next(&both),
+            Some(MemberChange::Promote(NodeId(3))),
+            "the one that has been so for longest"
+        );
         assert_eq!(next(&[voter, silent(true, 1), voter, healthy(false, 10)]), None, "a voter is down");
         let off = Rules { promote_after: None, ..RULES };
         assert_eq!(decide(&members(&both), off), None);
@@ -180,7 +186,7 @@ mod tests {
     #[test]
     fn a_dead_voter_is_removed_when_enough_healthy_ones_are_left() {
         let voter = healthy(true, 99);
-        let dead = Some(Step::Remove(NodeId(2)));
+        let dead = Some(MemberChange::Remove(NodeId(2)));
         assert_eq!(next(&[voter, silent(true, 60), voter, voter]), dead);
         assert_eq!(next(&[voter, silent(true, 59), voter, voter]), None, "it may come back");
         assert_eq!(next(&[voter, silent(true, 60), voter]), None, "two voters would be left");
@@ -196,9 +202,9 @@ mod tests {
     fn a_new_node_takes_the_place_of_a_dead_one_of_three() {
         let voter = healthy(true, 99);
         let mut all = members(&[voter, silent(true, 60), voter, healthy(false, 10)]);
-        assert_eq!(decide(&all, RULES), Some(Step::Promote(NodeId(4))));
+        assert_eq!(decide(&all, RULES), Some(MemberChange::Promote(NodeId(4))));
         all.insert(NodeId(4), healthy(true, 10));
-        assert_eq!(decide(&all, RULES), Some(Step::Remove(NodeId(2))));
+        assert_eq!(decide(&all, RULES), Some(MemberChange::Remove(NodeId(2))));
         all.remove(&NodeId(2));
         assert_eq!((decide(&all, RULES), tolerates(&all)), (None, 1));
     }
@@ -216,12 +222,12 @@ mod tests {
                 while let Some(step) = decide(&all, RULES) {
                     let before = (tolerates(&all), voters(&all).count());
                     match step {
-                        Step::Promote(node) => {
+                        MemberChange::Promote(node) => {
                             let stand = all.get_mut(&node).expect("is a member");
                             assert!(!stand.votes && stand.healthy_for >= 10 * SECOND, "{case}");
                             stand.votes = true;
                         }
-                        Step::Remove(node) => {
+                        MemberChange::Remove(node) => {
                             let gone = all.remove(&node).expect("is a member");
                             assert!(gone.votes && gone.silent_for >= 60 * SECOND, "{case}");
                             assert!(
@@ -242,7 +248,7 @@ mod tests {
 
     #[test]
     fn times_add_up_without_gaps_and_begin_anew_with_a_term() {
-        let seen = |answers, stored| Seen { node: NodeId(2), votes: false, answers, stored };
+        let seen = |answers, stored| MemberView { node: NodeId(2), votes: false, answers, stored };
         let mut watch = Watch::default();
         let stand = |watch: &mut Watch, term, end, seen| watch.note(term, SECOND, end, &[seen])[&NodeId(2)];
         assert_eq!(stand(&mut watch, 1, 10, seen(true, 10)), healthy(false, 1));

@@ -1,4 +1,4 @@
-//! Changes of the members that nobody has asked for: a node that lost its data comes in again, a learner
+//! Changes of the members without a request: a node that lost its data comes in again, a learner
 //! becomes a voter, a dead voter is removed.
 //!
 //! In the flow: the folder notes who has been refused because it came with another data folder. The leader
@@ -21,7 +21,6 @@ use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{QuorumContact, Raft};
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
@@ -57,27 +56,15 @@ pub struct Autopilot {
 }
 
 impl Autopilot {
-    /// Runs until `shutdown`.
-    pub async fn run(self, shutdown: Shutdown) {
+    /// Runs without end. A step that is dropped goes on, or is taken again by the next leader.
+    pub async fn run(self) {
         let (mut readmission, mut looks) = (Readmission::default(), Looks::default());
         loop {
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep_about(EVERY) => {}
+            time::sleep_about(EVERY).await;
+            if self.config.readmit_wiped {
+                self.readmit(&mut readmission).await;
             }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = self.look(&mut readmission, &mut looks) => {}
-            }
+            self.see_to_voters(&mut looks).await;
         }
-    }
-
-    async fn look(&self, readmission: &mut Readmission, looks: &mut Looks) {
-        if self.config.readmit_wiped {
-            self.readmit(readmission).await;
-        }
-        self.see_to_voters(looks).await;
     }
 }

@@ -7,14 +7,14 @@
 //!
 //! Why this is enough: its removal is committed by a majority of the voters that are left. So a candidate
 //! whose log ends before the removal finds no majority of the old voters any more, even if the returned node
-//! votes for it. And whoever counts the returned node as a voter again has the removal in its log.
+//! votes for it. And a node that counts the returned one as a voter again has the removal in its log.
 //!
 //! A leader may have been away while the others met the node's old folder. It meets the new one as the first,
 //! and refuses nothing. The others do, so the node waits. Therefore the leader asks a voter that acknowledges
 //! nothing whether it waits, and the others by which folder they know it.
 //!
 //! A learner may have been away while the node did not vote, and is not asked before it votes again. It would
-//! refuse the node for ever, and serve nobody when that leads. So it takes the word of more than half of the
+//! refuse the node for ever, and serve no client when that leads. So it believes more than half of the
 //! other voters. Nothing counts what a learner knows.
 //!
 //! Invariant: one voter at a time. The next one is taken out when this one has its own removal in its log
@@ -34,7 +34,7 @@ use rowlock_types::incarnation::Incarnation;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::Autopilot;
-use super::health::Step;
+use super::health::MemberChange;
 
 /// A node that waits to be taken in tries again and again; longer ago means that it has gone.
 const CAME_WITHIN: Duration = Duration::from_secs(5);
@@ -94,10 +94,7 @@ impl Autopilot {
         let mut strangers = self.peers.folder().strangers(CAME_WITHIN);
         let view = *self.leadership.borrow();
         let (now, asked) = (time::now(), readmission.asked);
-        if view.leader == Some(self.me)
-            && view.ready
-            && asked.is_none_or(|at| now.saturating_since(at) >= ASK_EVERY)
-        {
+        if view.is_led_by(self.me) && asked.is_none_or(|at| now.saturating_since(at) >= ASK_EVERY) {
             readmission.asked = Some(now);
             strangers.extend(self.strangers_to_others().await);
             self.promote_again(readmission).await;
@@ -106,11 +103,11 @@ impl Autopilot {
             readmission.voted.clear();
             readmission.said.clear();
         }
-        // Whoever comes under this node's own number is refused for ever.
+        // A node that comes under this node's own number is refused for ever.
         for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.me) {
             let view = *self.leadership.borrow();
             match view.leader {
-                Some(leader) if leader == self.me && view.ready => {
+                _ if view.is_led_by(self.me) => {
                     self.readmit_as_leader(node, incarnation, readmission).await;
                 }
                 _ if self.is_known_to_voters(node, incarnation).await => self.know(node, incarnation).await,
@@ -164,7 +161,7 @@ impl Autopilot {
         let answers = self.introductions(others).await;
         if answers.len() == count && answers.values().all(|answer| answer.known.contains(&known)) {
             rare::taken(Rare::WipedPromoted);
-            self.carry_out(Step::Promote(node), &members, version).await;
+            self.carry_out(MemberChange::Promote(node), &members, version).await;
         }
     }
 
@@ -201,7 +198,7 @@ impl Autopilot {
             return self.know_when_confirmed(node, incarnation).await;
         }
         if facts::alive_members(&self.raft, UP_WITHIN).contains(&node) {
-            // The one with the old folder runs: somebody uses its number twice.
+            // The one with the old folder runs: two nodes use its number.
             return;
         }
         let now = time::now();

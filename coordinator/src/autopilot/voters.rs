@@ -9,7 +9,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::Autopilot;
-use super::health::{Rules, Seen, Step, Watch, decide};
+use super::health::{MemberChange, MemberView, Rules, Watch, decide};
 use crate::audit::{Client, Event, OK, Record};
 
 /// How often the leader looks at the members.
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// A member that has acknowledged nothing for so long does not answer.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// A step that was refused is decided anew after so long.
+/// A step that was refused is decided again after this time.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What the leader remembers of the members.
@@ -46,7 +46,7 @@ impl Autopilot {
             return;
         }
         let view = *self.leadership.borrow();
-        if view.leader != Some(self.me) || !view.ready {
+        if !view.is_led_by(self.me) {
             *looks = Looks::default();
             return;
         }
@@ -71,12 +71,12 @@ impl Autopilot {
         }
     }
 
-    fn seen(&self, members: &Members, facts: &facts::Facts) -> Vec<Seen> {
+    fn seen(&self, members: &Members, facts: &facts::Facts) -> Vec<MemberView> {
         let up = facts::alive_members(&self.raft, UP_WITHIN);
         let seen = |node| {
             let stored = facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, at)| *at);
             let is_me = node == self.me;
-            Seen {
+            MemberView {
                 node,
                 votes: members.voters.contains(&node),
                 answers: is_me || up.contains(&node),
@@ -87,16 +87,16 @@ impl Autopilot {
     }
 
     /// Whether it was done.
-    pub(super) async fn carry_out(&self, step: Step, members: &Members, version: u64) -> bool {
+    pub(super) async fn carry_out(&self, step: MemberChange, members: &Members, version: u64) -> bool {
         let config_id = i64::try_from(version).expect("Invariant: an index of the log fits");
         let (wanted, node, op) = match step {
-            Step::Promote(node) => {
+            MemberChange::Promote(node) => {
                 let member = &members.nodes[&node];
                 let place = member.zookeeper_addr();
                 let line = format!("server.{node}={place}:participant;{}", member.client_addr);
                 (Wanted { joining: Some(line), config_id, ..Wanted::default() }, node, "promote")
             }
-            Step::Remove(node) => {
+            MemberChange::Remove(node) => {
                 assert!(node != self.me, "a leader answers itself");
                 (Wanted { leaving: Some(node.to_string()), config_id, ..Wanted::default() }, node, "remove")
             }
@@ -104,11 +104,11 @@ impl Autopilot {
         match self.reconfigurer.reconfigure(&wanted).await {
             Ok(Ok(index)) => {
                 match step {
-                    Step::Promote(_) => {
+                    MemberChange::Promote(_) => {
                         self.metrics.autopilot_promoted_total.inc();
                         tracing::info!(%node, index, "a learner has had the log for long enough: it votes now");
                     }
-                    Step::Remove(_) => {
+                    MemberChange::Remove(_) => {
                         self.metrics.autopilot_removed_total.inc();
                         tracing::warn!(
                             %node, index,
@@ -128,7 +128,7 @@ impl Autopilot {
                 true
             }
             Ok(Err(code)) => {
-                tracing::info!(%node, op, ?code, "the autopilot's change of members was refused; it tries again");
+                tracing::info!(%node, op, %code, "membership change of the autopilot refused; it tries again");
                 false
             }
             Err(refusal) => {

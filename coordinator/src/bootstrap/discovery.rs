@@ -30,7 +30,7 @@ use crate::config::Discovery;
 const FOUNDER: NodeId = NodeId(1);
 /// How often the seeds are looked up while a founder is missing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Where somebody else answers than those who are missing, they are looked for again after so long.
+/// If other nodes answer than the missing ones, these are looked for again after this time.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often it is said who is missing.
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -42,7 +42,6 @@ const ADDRESSES_MAX: usize = 64;
 /// What was at an address.
 #[derive(Clone, Copy, Debug)]
 enum Tried {
-    /// This founder.
     Found(NodeId),
     /// None of those who were missing, this node itself or a stranger; not to be tried again before this.
     Another(Instant),
@@ -136,7 +135,7 @@ impl Bootstrap {
             let peer = self.peers.stranger(node, &address.to_string());
             let deadline = Instant::now() + ASK_DEADLINE;
             match peer.call(Lane::Control, &Request::Introduce, deadline).await {
-                // Or it knows this node by another folder: whoever asks it next is told.
+                // Or it knows this node by another folder: the node that asks it next is told.
                 Ok(_) | Err(PeerError::Refused { refusal: HandshakeRefusal::OtherFolder { .. }, .. }) => {
                     tracing::info!(%node, %address, "found");
                     self.peers.set_address(node, &address.to_string());
@@ -158,11 +157,11 @@ impl Bootstrap {
     /// `cluster.toml`.
     pub(super) async fn founding_members(&self) -> Option<BTreeMap<NodeId, Member>> {
         let Some(discovery) = &self.config.discovery else {
-            let voters = self.config.members.iter().filter(|m| !m.learner);
+            let voters = self.config.nodes.iter().filter(|m| !m.learner);
             return Some(voters.map(|m| (m.id, member(m))).collect());
         };
         let me = self.config.id;
-        let entry = self.config.members.iter().find(|m| m.id == me);
+        let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         // Half of them do not suffice here.
         let answers = self.everybody().await;

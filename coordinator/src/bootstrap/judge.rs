@@ -2,7 +2,7 @@
 //!
 //! A node with a log asks half of the other voters: those that it needs for a quorum anyway. If an answer
 //! names later voters than its log does, half of these suffice. A node without a log may have lost it: it
-//! asks more than half of the others, who must take part themselves, unless nobody has anything at all.
+//! asks more than half of the others, who must take part themselves, unless no node has anything at all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,6 @@ pub(super) type Answers = BTreeMap<NodeId, Introduction>;
 pub(super) struct Us {
     pub(super) node: NodeId,
     pub(super) state: FolderState,
-    /// By its configuration.
     pub(super) is_learner: bool,
     /// The voters of its configuration.
     pub(super) founders: BTreeSet<NodeId>,
@@ -32,25 +31,22 @@ pub(super) struct Us {
     pub(super) members_at: Option<u64>,
     /// End of its log.
     pub(super) last_index: Option<u64>,
-    /// Of its vote.
     pub(super) term: u64,
     /// It lost its data, or may have: it is taken out of the members and in again, if it is one.
     pub(super) comes_again: bool,
 }
 
 impl Us {
-    /// It has nothing, and nobody has said yet that it never had.
+    /// It has nothing, and no node has said yet that it never had.
     pub(super) fn is_newcomer(&self) -> bool {
         self.state == FolderState::Unknown && self.last_index.is_none()
     }
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Vote and acknowledge.
     TakePart,
-    /// Not yet: the word of these may be needed.
+    /// Not yet: the answers of these may be needed.
     WaitFor(Vec<NodeId>),
 }
 
@@ -65,7 +61,7 @@ pub(super) fn judge(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapErro
 fn judge_newcomer(us: &Us, answers: &Answers) -> Result<Verdict, BootstrapError> {
     check_membership(us, answers)?;
     let Some(newest) = newest(answers) else {
-        // Nobody has anything. A majority of founders may begin; a learner waits for them.
+        // No node has anything. A majority of founders may begin; a learner waits for them.
         let others: Vec<NodeId> = us.founders.iter().filter(|node| **node != us.node).copied().collect();
         let here = others.iter().filter(|node| answers.contains_key(node)).count();
         if !us.is_learner && (here + 1) * 2 > us.founders.len() {
@@ -91,7 +87,7 @@ fn judge_known(us: &Us, answers: &Answers) -> Verdict {
     let later = later.filter(|voters| voters.contains(&us.node));
     let suffices = |voters: &BTreeSet<NodeId>| {
         let here = voters.iter().filter(|node| **node != us.node && answers.contains_key(node)).count();
-        // With as many, and itself, there is a quorum. One that does not vote needs nobody.
+        // With as many, and itself, there is a quorum. One that does not vote needs no other.
         here >= if voters.contains(&us.node) { voters.len() / 2 } else { 0 }
     };
     if suffices(&own) || later.as_ref().is_some_and(suffices) {

@@ -28,10 +28,12 @@ use rowlock_consensus::peer::{
 };
 use rowlock_consensus::raft::{self, Admission, Raft, facts};
 use rowlock_env::rare::{self, Rare};
+use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
+use rowlock_types::status::Status;
 use rowlock_wal::FolderState;
 
 pub use self::discovery::Founders;
@@ -42,7 +44,9 @@ use crate::config::NodeConfig;
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(100);
-/// A node that waits says so at once and then as often as this.
+/// A node that waits for others says so after this: the nodes of a new cluster do not start at one moment.
+const SAY_FIRST: Duration = Duration::from_secs(2);
+/// How often it says so again.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// For so long a node that lost its data has seen others in the same state, before it says that they are too
 /// many. So that they see each other.
@@ -129,6 +133,27 @@ pub struct Bootstrap {
     pub admission: Admission,
     /// Where the founders are found, as they have told this node.
     pub founders: Founders,
+    /// Whether this node serves clients.
+    pub status: watch::Receiver<Status>,
+}
+
+/// Says which nodes an empty node waits for, and what to do. It votes and acknowledges nothing before they
+/// have said that it never stored anything under its number.
+fn say_what_to_start(node: NodeId, waits_for: &[NodeId], is_formed: bool) {
+    let nodes: Vec<String> = waits_for.iter().map(NodeId::to_string).collect();
+    let nodes = nodes.join(",");
+    if is_formed {
+        tracing::warn!(
+            %node, nodes,
+            "empty data folder in a cluster that exists: this node takes no part before these nodes have answered. If they \
+             are gone for good, start it under a new id with `learner = true` in cluster.toml"
+        );
+    } else {
+        tracing::warn!(
+            %node, nodes,
+            "empty data folder, and no other node answers: start these nodes. A majority of them forms a new cluster"
+        );
+    }
 }
 
 impl Bootstrap {
@@ -150,13 +175,25 @@ impl Bootstrap {
             self.form().await?;
             self.vote_again().await?;
         }
-        self.hear_the_leader().await
+        self.hear_the_leader().await?;
+        self.stay().await
+    }
+
+    /// Nobody sends its log to a node that was removed while it ran: it asks the others, while it serves no
+    /// clients.
+    async fn stay(&self) -> Result<(), BootstrapError> {
+        loop {
+            time::sleep(SAY_EVERY).await;
+            if !self.status.borrow().serving {
+                self.say_if_removed(&self.us().await?).await?;
+            }
+        }
     }
 
     /// Asks the others until it is known that this node has forgotten nothing.
     async fn be_admitted(&self) -> Result<(), BootstrapError> {
         let folder = self.peers.folder();
-        let mut said: Option<Instant> = None;
+        let (begun, mut said) = (time::now(), None::<Instant>);
         let mut lost = Lost::default();
         let answers = loop {
             let us = self.us().await?;
@@ -166,16 +203,10 @@ impl Bootstrap {
                 Verdict::WaitFor(nodes) => {
                     if us.is_newcomer()
                         && !lost.is_known()
+                        && begun.elapsed() >= SAY_FIRST
                         && said.is_none_or(|said| said.elapsed() >= SAY_EVERY)
                     {
-                        let list: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
-                        tracing::warn!(
-                            "node {} has an empty data folder. It neither votes nor acknowledges anything before node {} \
-                             has said that it never stored anything with it under this number. If they are gone for \
-                             good, start this node under a new id with `learner = true` in cluster.toml",
-                            us.node,
-                            list.join(", ")
-                        );
+                        say_what_to_start(us.node, &nodes, judge::newest(&answers).is_some());
                         said = Some(time::now());
                     }
                     self.admission.wait_for(if us.is_newcomer() { nodes } else { Vec::new() });
@@ -208,7 +239,7 @@ impl Bootstrap {
         let state = self.peers.folder().state();
         let founders: BTreeSet<NodeId> = match &self.config.discovery {
             Some(discovery) => discovery.founders().collect(),
-            None => self.config.members.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
+            None => self.config.nodes.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
         };
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
@@ -245,7 +276,7 @@ impl Bootstrap {
                 Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
                 Err(error) => tracing::debug!(%node, %error, "no introduction"),
             }
-            // As it is by now: a node that takes part already may have acknowledged entries since it asked.
+            // Read again: a node that takes part already may have acknowledged entries since it asked.
             let us = self.us().await?;
             let verdict = match judge(&us, &answers) {
                 Err(BootstrapError::DataLost { .. }) if us.comes_again => continue,
@@ -297,7 +328,7 @@ impl Bootstrap {
                     let deadline = Instant::now() + ASK_DEADLINE;
                     let answer = self.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
                     if let Ok(Response::Introduced(introduction)) = answer {
-                        // As it is by now: what it has acknowledged meanwhile is in it.
+                        // Read again: what it has acknowledged meanwhile is in it.
                         judge::check_log(&self.us().await?, leader, &introduction)?;
                         if introduction.acknowledged.is_some() && joined {
                             return Ok(());
@@ -310,7 +341,7 @@ impl Bootstrap {
         }
     }
 
-    /// Nobody sends its log to a node that was removed, so it hears of its removal from the others only.
+    /// No leader sends its log to a node that was removed, so it hears of its removal from the others only.
     async fn say_if_removed(&self, us: &Us) -> Result<(), BootstrapError> {
         if us.state != FolderState::Member {
             return Ok(());
@@ -339,7 +370,7 @@ impl Bootstrap {
             {
                 return Ok(());
             }
-            // Whoever knows of a cluster has a leader, or stands for election: nothing to form then.
+            // A node that knows of a cluster has a leader, or stands for election: nothing to form then.
             let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
             let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
             if is_unknown
@@ -363,7 +394,7 @@ impl Bootstrap {
     /// Asks any node, follows to the leader, until the change is committed.
     async fn join(&self) -> Result<(), BootstrapError> {
         let me = self.config.id;
-        let entry = self.config.members.iter().find(|m| m.id == me);
+        let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         // What is in the log may come from a leader that has been deposed since, and go again. A node that
         // was taken in once and is no member any more was removed: it does not come again by itself.

@@ -1,4 +1,4 @@
-//! How a node that lost its data comes in again, with `readmit_wiped`: it waits until nobody knows it by its
+//! How a node that lost its data comes in again, with `readmit_wiped`: it waits until no node knows it by its
 //! old folder any more, joins as a learner, catches up, and asks to vote.
 //!
 //! Invariant: it asks to vote only when each voter has answered it, so no voter refuses its connections. One
@@ -53,7 +53,7 @@ impl Lost {
         }
     }
 
-    /// Whether somebody knows, or has known, this node by another folder.
+    /// Whether a node knows, or has known, this one by another folder.
     pub(super) fn is_known(&self) -> bool {
         self.witness.is_some()
     }
@@ -136,7 +136,7 @@ impl Bootstrap {
             return;
         }
         let me = self.config.id;
-        let entry = self.config.members.iter().find(|m| m.id == me);
+        let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         assert!(!known.voters.contains(&me), "who votes does not ask to");
         let line = format!("server.{me}={}:participant;{}", ours.zookeeper_addr(), ours.client_addr);

@@ -15,11 +15,11 @@ use crate::node::Node;
 /// A learner with number 4 of the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {
     let mut config = NodeConfig::single(data);
-    let learner = NodeEntry { id: NodeId(4), learner: true, ..config.members[0].clone() };
-    let other = NodeEntry { id: NodeId(2), peer_addr: other.to_owned(), ..config.members[0].clone() };
-    "test".clone_into(&mut config.cluster);
+    let learner = NodeEntry { id: NodeId(4), learner: true, ..config.nodes[0].clone() };
+    let other = NodeEntry { id: NodeId(2), peer_addr: other.to_owned(), ..config.nodes[0].clone() };
+    "test".clone_into(&mut config.name);
     (config.id, config.learner) = (NodeId(4), true);
-    config.members = vec![learner, other];
+    config.nodes = vec![learner, other];
     config
 }
 

@@ -124,7 +124,7 @@ impl Marks {
     /// While a majority may still come, it is waited for, so that a healthy one never stops: nodes may be
     /// down or behind. But not for ever, since one of those that differ gives wrong answers: only
     /// [`MARKS_MAX`] marks long. Entries from before the start of this process stop it only if a majority
-    /// says so: otherwise a node that is right, and has stopped because nobody could tell, would never start
+    /// says so: otherwise a node that is right, and has stopped because no node could tell, would never start
     /// again.
     pub fn judge(&self, voters: &BTreeSet<NodeId>) -> Option<Difference> {
         let kept = self.kept.lock();
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(marks.judge(&voters(3)).map(|found| found.index), Some(5));
     }
 
-    /// Its own word of that time may be wrong, and that nobody could tell then is no reason now.
+    /// Its own word of that time may be wrong, and that no node could tell then is no reason now.
     #[test]
     fn a_node_that_starts_again_is_stopped_by_the_log_only_if_a_majority_says_so() {
         let (marks, mine) = marked(5);

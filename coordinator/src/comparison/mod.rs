@@ -11,20 +11,16 @@ mod marks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
-use rowlock_env::time;
-use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use tokio::sync::mpsc;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::Zxid;
+use rowlock_state::command::Command;
 
 pub use marks::{Difference, Marks};
 
-use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{self, Raft};
 
 use crate::delivery::outbox;
+use crate::leader_duties::{Due, Duty};
 use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
 
@@ -33,81 +29,65 @@ use crate::replica::Replica;
 /// without others makes none.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What the task needs.
+/// Proposes the leader's marks.
+pub struct DigestMarks {
+    raft: Raft,
+    replica: Arc<Replica>,
+    /// The term and the state of the last mark.
+    marked: Option<(u64, Zxid)>,
+}
+
+impl DigestMarks {
+    /// `replica` tells whether anything has changed since the last mark.
+    pub fn new(raft: Raft, replica: Arc<Replica>) -> DigestMarks {
+        DigestMarks { raft, replica, marked: None }
+    }
+}
+
+impl Duty for DigestMarks {
+    fn due(&mut self, term: u64, now: Instant) -> Due {
+        let state = (term, self.replica.state.read().last_zxid());
+        let is_due = self.marked != Some(state) && !raft::is_alone(&self.raft);
+        if is_due {
+            self.marked = Some(state);
+        }
+        Due {
+            commands: is_due.then_some(Command::CompareDigests).into_iter().collect(),
+            next: Some(now + EVERY),
+        }
+    }
+}
+
+/// The task that tells this node's digests and judges them.
 pub struct Comparison {
-    /// This node.
-    pub me: NodeId,
     /// Who the voters are.
     pub raft: Raft,
-    /// Who leads.
-    pub leadership: watch::Receiver<Leadership>,
-    /// What has changed.
-    pub replica: Arc<Replica>,
     /// What apply has noted.
     pub marks: Arc<Marks>,
-    /// Where the leader's marks go.
-    pub batcher: mpsc::Sender<TermBatch>,
     /// Where this node's digests go.
     pub proposer: Proposer,
 }
 
 impl Comparison {
-    /// Runs until `shutdown`, or until this node must stop.
-    pub async fn run(self, shutdown: Shutdown) -> Option<Difference> {
-        let (mut leadership, mut news) = (self.leadership.clone(), self.marks.news());
-        let (mut marked, mut next) = (None, time::now());
+    /// Returns when this node must stop.
+    pub async fn run(self) -> Difference {
+        let mut news = self.marks.news();
         loop {
-            let view = *leadership.borrow_and_update();
-            let state = (view.term, self.replica.state.read().last_zxid());
-            let leads = view.ready && view.leader == Some(self.me);
-            if leads && time::now() >= next && marked != Some(state) && !raft::is_alone(&self.raft) {
-                marked = Some(state);
-                self.mark(view.term).await;
-            }
-            if time::now() >= next {
-                next = time::now() + EVERY;
-            }
             news.borrow_and_update();
             if let Some(command) = self.marks.to_tell() {
                 self.tell(command);
             }
             if let Some(difference) = self.marks.judge(&raft::voters(&self.raft)) {
-                return Some(difference);
+                return difference;
             }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return None,
-                changed = leadership.changed() => if changed.is_err() { return None },
-                changed = news.changed() => if changed.is_err() { return None },
-                () = time::sleep_until(next) => {}
-            }
+            // The voters may have changed meanwhile.
+            let _ = time::timeout(EVERY, news.changed()).await;
         }
-    }
-
-    async fn mark(&self, term: u64) {
-        let mark = Proposal {
-            origin: Origin::default(),
-            session: SessionId::NONE,
-            attachment: Attachment::default(),
-            identities: Default::default(),
-            command: Command::CompareDigests,
-        };
-        // The folder empties its queue even when the term is over.
-        let _ = self.batcher.send(TermBatch { term, proposals: vec![mark] }).await;
     }
 
     /// With a full queue this mark is done without.
     fn tell(&self, command: Command) {
-        let submission = Submission {
-            session: SessionId::NONE,
-            attachment: Attachment::default(),
-            identities: Default::default(),
-            command,
-            // It is read from the log, like that of the others.
-            reply_to: outbox::channel().0,
-            tag: 0,
-            received: time::now(),
-        };
-        let _ = self.proposer.try_submit(submission);
+        // The outcome is read from the log, like those of the other nodes.
+        let _ = self.proposer.try_submit(Submission::of_node(command, outbox::channel().0));
     }
 }

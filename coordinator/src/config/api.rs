@@ -1,31 +1,27 @@
 //! `api` of `[[node]]`: locks by HTTP. Who reaches that port could take and release them, so beyond loopback
 //! it needs TLS and tokens.
 
-use toml::Spanned;
+use super::check::{is_loopback, split};
+use super::parse::Source;
+use super::{ClusterConfig, ConfigError};
 
-use super::ConfigError;
-use super::check::{Source, is_loopback, split};
-use super::parse::RawCluster;
-
-pub(super) fn check(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
-    let has_tls = raw.http.tls.as_ref().is_some_and(|tls| *tls.get_ref());
-    if has_tls && raw.http.token_file.is_some() {
+pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    if config.http.tls && config.http.token_file.is_some() {
         return Ok(());
     }
-    let addresses = raw.node.iter().filter_map(|node| node.get_ref().api.as_ref());
-    let is_open = |api: &&Spanned<String>| split(api.get_ref()).is_ok_and(|(host, _)| !is_loopback(&host));
-    match addresses.into_iter().find(is_open) {
-        Some(api) => {
+    let is_open = |address: &str| split(address).is_ok_and(|(host, _)| !is_loopback(&host));
+    for (at, node) in config.nodes.iter().enumerate() {
+        let listeners =
+            [("api", node.api_addr.as_deref()), ("http", config.http.api.then_some(node.http_addr.as_str()))];
+        let open = listeners.into_iter().filter_map(|(key, address)| Some((key, address?)));
+        if let Some((key, address)) = open.into_iter().find(|(_, address)| is_open(address)) {
             let what =
-                format!("api = \"{}\" takes locks from other machines without TLS and tokens", api.get_ref());
-            Err(source.at(
-                api,
-                what,
-                "set tls = true and token_file in [http], or give it a loopback address",
-            ))
+                format!("{key} = \"{address}\" takes locks from other machines without TLS and tokens");
+            let remedy = "set tls = true and token_file in [http], or give it a loopback address";
+            return Err(source.at(&format!("node.{at}.{key}"), what, remedy));
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -52,6 +48,11 @@ mod tests {
             parse("127.0.0.1:8443", half).unwrap();
             parse("[::1]:8443", half).unwrap();
         }
+        let at_http = "[http]\napi = true\n";
+        let config = parse("127.0.0.1:8443", at_http).unwrap();
+        assert!(config.http.api && ClusterConfig::parse(&config.to_toml(), Path::new("x")).unwrap().http.api);
+        let error = parse("127.0.0.1:8443\"\nhttp = \"db1:8081", at_http).unwrap_err();
+        assert!(error.what.starts_with("http = \"db1:8081\" takes locks"), "{error}");
         let error = parse("127.0.0.1:8081", "").unwrap_err();
         assert!(error.what.contains("already"), "{error}");
     }

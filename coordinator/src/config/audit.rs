@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
 
 use crate::audit::{Event, Settings};
 
 /// `[audit]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
     /// The file, by a name in the node's data folder or an absolute path; `{id}` stands for the number of the
     /// node. `None`: nothing is recorded.

@@ -1,16 +1,14 @@
 //! `[backup]`: backups that the leader makes by itself.
 
-use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::NodeId;
-use serde::Deserialize;
-use toml::Spanned;
+use rowlock_types::duration;
+use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::check::Source;
-use super::parse::{duration_ms, duration_text, quote};
+use super::parse::Source;
 use super::security::numbered;
 
 /// From one second, for trials, to a year.
@@ -18,9 +16,11 @@ const EVERY_MS: RangeInclusive<u64> = 1_000..=365 * 86_400_000;
 const KEEP_MAX: u32 = 10_000;
 
 /// `[backup]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BackupConfig {
     /// How often, milliseconds. `None`: never.
+    #[serde(rename = "every", with = "duration::or_off")]
     pub every_ms: Option<u64>,
     /// How many are kept.
     pub keep: u32,
@@ -41,46 +41,15 @@ impl BackupConfig {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawBackup {
-    every: Option<Spanned<String>>,
-    keep: Option<Spanned<u32>>,
-    dir: Option<Spanned<PathBuf>>,
-}
-
-impl RawBackup {
-    pub(super) fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
-        if let Some(every) = &self.every
-            && !duration_ms(every.get_ref()).is_some_and(|ms| EVERY_MS.contains(&ms))
-        {
-            let what = format!("every = \"{}\" in [backup] is no time between two backups", every.get_ref());
-            let remedy = "use a number and a unit, from \"1s\" to \"365d\", e.g. \"6h\"";
-            return Err(source.at(every, what, remedy));
-        }
-        match self.keep.as_ref().filter(|keep| !(1..=KEEP_MAX).contains(keep.get_ref())) {
-            Some(keep) => {
-                let what = format!("keep = {} in [backup] is out of range", keep.get_ref());
-                Err(source.at(keep, what, "use 1 to 10000"))
-            }
-            None => Ok(()),
-        }
+pub(super) fn check(source: &Source<'_>, config: &BackupConfig) -> Result<(), ConfigError> {
+    if let Some(ms) = config.every_ms.filter(|ms| !EVERY_MS.contains(ms)) {
+        let what = format!("every = \"{}\" in [backup] is no time between two backups", duration::text(ms));
+        let remedy = "use \"off\", or a number and a unit, from \"1s\" to \"365d\", e.g. \"6h\"";
+        return Err(source.at("backup.every", what, remedy));
     }
-
-    pub(super) fn config(self) -> BackupConfig {
-        let default = BackupConfig::default();
-        BackupConfig {
-            every_ms: self.every.and_then(|every| duration_ms(every.get_ref())),
-            keep: self.keep.map_or(default.keep, Spanned::into_inner),
-            dir: self.dir.map_or(default.dir, Spanned::into_inner),
-        }
+    if (1..=KEEP_MAX).contains(&config.keep) {
+        return Ok(());
     }
-}
-
-pub(super) fn print(out: &mut String, BackupConfig { every_ms, keep, dir }: &BackupConfig) {
-    // Writing to a String cannot fail.
-    let _ = write!(out, "\n[backup]\nkeep = {keep}\ndir = {}\n", quote(&dir.to_string_lossy()));
-    if let Some(every) = every_ms {
-        let _ = writeln!(out, "every = {}", quote(&duration_text(*every)));
-    }
+    let what = format!("keep = {} in [backup] is out of range", config.keep);
+    Err(source.at("backup.keep", what, "use 1 to 10000"))
 }

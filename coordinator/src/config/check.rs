@@ -1,19 +1,18 @@
 //! The rules a `cluster.toml` must obey, each refusal with its line and its remedy.
 
 use std::collections::BTreeMap;
-use std::ops::{Range, RangeInclusive};
-use std::path::Path;
+use std::ops::RangeInclusive;
 
-use toml::Spanned;
+use rowlock_types::duration;
 
-use super::parse::{
-    RawAudit, RawClient, RawCluster, RawHistory, RawHttp, RawNode, RawRaft, RawSession, RawZnodes,
-    default_http, duration_ms,
+use super::parse::Source;
+use super::{
+    AuditConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry, RaftConfig,
+    SessionConfig, ZnodesConfig, api, autopilot, backup, discovery, limits, security,
 };
-use super::{ClusterConfig, ConfigError, NodeEntry, RaftConfig, SessionConfig, security};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
-const NODE_ID_MAX: i64 = 254;
+const NODE_ID_MAX: u64 = 254;
 /// Raft looks every 25 ms whether a heartbeat is due; the shortest election must take longer.
 const HEARTBEAT_LEAST_MS: u64 = 10;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
@@ -34,128 +33,98 @@ const HISTORY_MIN_BYTES: u64 = 64 << 20;
 /// A minute to ten years.
 const HISTORY_AGE_MS: RangeInclusive<u64> = 60_000..=3_650 * 86_400_000;
 
-/// The text that errors point into.
-pub(super) struct Source<'a> {
-    pub text: &'a str,
-    pub path: &'a Path,
+pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    if config.name.trim().is_empty() {
+        return Err(source.at("name", "name is empty".to_owned(), "give the cluster a name"));
+    }
+    check_nodes(source, config)?;
+    discovery::check(source, config)?;
+    check_session(source, &config.session)?;
+    check_raft(source, &config.raft)?;
+    security::check(source, config)?;
+    check_client(source, &config.client)?;
+    check_znodes(source, config.znodes)?;
+    check_history(source, config.history)?;
+    check_http(source, &config.http)?;
+    api::check(source, config)?;
+    check_audit(source, &config.audit)?;
+    backup::check(source, &config.backup)?;
+    autopilot::check(source, config.autopilot)?;
+    limits::check(source, config.limits)
 }
 
-impl Source<'_> {
-    pub fn line(&self, offset: usize) -> usize {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        1 + before.iter().filter(|b| **b == b'\n').count()
-    }
-
-    pub fn error(&self, at: Option<usize>, what: String, remedy: &str) -> ConfigError {
-        ConfigError {
-            file: self.path.to_owned(),
-            line: at.map(|offset| self.line(offset)),
-            what,
-            remedy: remedy.to_owned(),
-        }
-    }
-
-    pub(super) fn at<T>(&self, value: &Spanned<T>, what: String, remedy: &str) -> ConfigError {
-        self.error(Some(value.span().start), what, remedy)
-    }
-}
-
-pub(super) fn check_raw(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
-    if let Some(name) = raw.name.as_ref().filter(|n| n.get_ref().trim().is_empty()) {
-        return Err(source.at(name, "name is empty".to_owned(), "give the cluster a name"));
-    }
-    check_nodes(source, &raw.node, raw.cluster.is_some())?;
-    raw.cluster.as_ref().map_or(Ok(()), |cluster| cluster.check(source, &raw.node))?;
-    check_session(source, &raw.session)?;
-    check_raft(source, &raw.raft)?;
-    security::check(source, raw)?;
-    check_client(source, &raw.client)?;
-    check_znodes(source, &raw.znodes)?;
-    check_history(source, &raw.history)?;
-    check_http(source, &raw.http)?;
-    super::api::check(source, raw)?;
-    check_audit(source, &raw.audit)?;
-    raw.backup.check(source)?;
-    raw.upgrade.check(source)?;
-    raw.autopilot.check(source)?;
-    raw.log.check(source)?;
-    raw.limits.check(source)
-}
-
-fn check_nodes(
-    source: &Source<'_>,
-    nodes: &[Spanned<RawNode>],
-    others_are_found: bool,
-) -> Result<(), ConfigError> {
+fn check_nodes(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    let nodes = &config.nodes;
     if nodes.is_empty() {
         let remedy = "add one [[node]] with id, client and peer for each node (3 or 5)";
         return Err(source.error(None, "there is no [[node]]".to_owned(), remedy));
     }
-    let mut ids: BTreeMap<i64, usize> = BTreeMap::new();
-    for node in nodes {
-        let id = &node.get_ref().id;
-        if !(1..=NODE_ID_MAX).contains(id.get_ref()) {
-            let what = format!("node id {} is out of range", id.get_ref());
-            return Err(source.at(id, what, "number the nodes 1 to 254"));
+    let mut lines: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let (id, key) = (node.id.0, format!("node.{at}.id"));
+        if !(1..=NODE_ID_MAX).contains(&id) {
+            let what = format!("node id {id} is out of range");
+            return Err(source.at(&key, what, "number the nodes 1 to 254"));
         }
-        let line = source.line(id.span().start);
-        if let Some(first) = ids.insert(*id.get_ref(), line) {
-            let what = format!("node id {} appears twice (first on line {first})", id.get_ref());
-            return Err(source.at(id, what, "give every [[node]] its own id"));
+        let line = source.offset(&key).map_or(0, |offset| source.line(offset));
+        if let Some(first) = lines.insert(id, line) {
+            let what = format!("node id {id} appears twice (first on line {first})");
+            return Err(source.at(&key, what, "give every [[node]] its own id"));
         }
     }
-    if !others_are_found && nodes.iter().all(|n| n.get_ref().learner) {
+    if config.discovery.is_none() && nodes.iter().all(|node| node.learner) {
         let remedy = "remove `learner = true` from the nodes that shall vote";
-        return Err(source.at(&nodes[0], "every [[node]] is a learner".to_owned(), remedy));
+        return Err(source.at("node.0", "every [[node]] is a learner".to_owned(), remedy));
     }
     check_addresses(source, nodes)
 }
 
 /// One address of one node, for the search for duplicates.
-struct Place<'a> {
+struct AddressUse<'a> {
     key: &'static str,
-    id: i64,
+    id: u64,
     host: String,
-    span: Option<Range<usize>>,
+    /// Where it is written; `None`: it is a default.
+    offset: Option<usize>,
     address: &'a str,
     /// The machine as far as the file tells: loopback addresses of different machines do not collide.
     machine: String,
 }
 
-fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
+fn check_addresses(source: &Source<'_>, nodes: &[NodeEntry]) -> Result<(), ConfigError> {
     check_listen(source, nodes)?;
-    let defaults: Vec<String> = nodes
-        .iter()
-        .map(|n| default_http(u64::try_from(*n.get_ref().id.get_ref()).unwrap_or_default()))
-        .collect();
-    let mut taken: BTreeMap<(String, String), Place<'_>> = BTreeMap::new();
-    for (node, default) in nodes.iter().zip(&defaults) {
-        let node = node.get_ref();
-        let Some(client) = node.client.as_ref().or(node.secure_client.as_ref()) else {
-            let what = format!("node {} has no address for clients", node.id.get_ref());
-            return Err(source.at(&node.id, what, "add client, or secure_client with certificates in [tls]"));
-        };
-        let machine = split(client.get_ref()).map(|(host, _)| host).unwrap_or_default();
-        let http = node.http.as_ref().map_or(default, |h| h.get_ref());
+    let mut taken: BTreeMap<(String, String), AddressUse<'_>> = BTreeMap::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let id = node.id.0;
+        let client = node.any_client_addr();
+        if client.is_empty() && node.client_addr.is_none() && node.secure_client_addr.is_none() {
+            let what = format!("node {id} has no address for clients");
+            let remedy = "add client, or secure_client with certificates in [tls]";
+            return Err(source.at(&format!("node.{at}.id"), what, remedy));
+        }
+        let machine = split(client).map(|(host, _)| host).unwrap_or_default();
         let written = [
-            ("client", node.client.as_ref()),
-            ("secure_client", node.secure_client.as_ref()),
-            ("peer", Some(&node.peer)),
-            ("api", node.api.as_ref()),
+            ("client", node.client_addr.as_ref()),
+            ("secure_client", node.secure_client_addr.as_ref()),
+            ("peer", Some(&node.peer_addr)),
+            ("api", node.api_addr.as_ref()),
             ("client_listen", node.client_listen.as_ref()),
             ("secure_client_listen", node.secure_client_listen.as_ref()),
             ("peer_listen", node.peer_listen.as_ref()),
+            ("http", Some(&node.http_addr)),
         ];
-        let written = written.into_iter().filter_map(|(key, a)| Some((key, a?.get_ref(), Some(a?.span()))));
-        for (key, address, span) in written.chain([("http", http, node.http.as_ref().map(Spanned::span))]) {
-            let start = span.as_ref().map(|s| s.start);
+        for (key, address) in written.into_iter().filter_map(|(key, address)| Some((key, address?))) {
+            let offset = source.offset(&format!("node.{at}.{key}"));
             let (host, port) = split(address).map_err(|why| {
-                source.error(start, format!("{key} = \"{address}\" is not an address: {why}"), ADDRESS_REMEDY)
+                source.error(
+                    offset,
+                    format!("{key} = \"{address}\" is not an address: {why}"),
+                    ADDRESS_REMEDY,
+                )
             })?;
-            let id = *node.id.get_ref();
             let own = is_loopback(&host) || key.ends_with("_listen");
             let machine = if own { machine.clone() } else { String::new() };
-            let place = Place { key, id, host, span, address, machine };
+            let place = AddressUse { key, id, host, offset, address, machine };
             let slot = (format!("{}/{}", place.machine, place.host), port.to_string());
             if let Some(first) = taken.get(&slot) {
                 return Err(duplicate(source, first, &place));
@@ -167,16 +136,17 @@ fn check_addresses(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<()
 }
 
 /// Where to listen says nothing without the address under which others know it.
-fn check_listen(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), ConfigError> {
-    for node in nodes.iter().map(Spanned::get_ref) {
+fn check_listen(source: &Source<'_>, nodes: &[NodeEntry]) -> Result<(), ConfigError> {
+    for (at, node) in nodes.iter().enumerate() {
         let pairs = [
-            ("client", &node.client, &node.client_listen),
-            ("secure_client", &node.secure_client, &node.secure_client_listen),
+            ("client", &node.client_addr, &node.client_listen),
+            ("secure_client", &node.secure_client_addr, &node.secure_client_listen),
         ];
         for (key, address, listen) in pairs {
-            if let (None, Some(listen)) = (address, listen) {
-                let what = format!("{key}_listen of node {} has no {key} beside it", node.id.get_ref());
-                return Err(source.at(listen, what, "add the address under which clients find it"));
+            if address.is_none() && listen.is_some() {
+                let what = format!("{key}_listen of node {} has no {key} beside it", node.id);
+                let remedy = "add the address under which clients find it";
+                return Err(source.at(&format!("node.{at}.{key}_listen"), what, remedy));
             }
         }
     }
@@ -185,14 +155,13 @@ fn check_listen(source: &Source<'_>, nodes: &[Spanned<RawNode>]) -> Result<(), C
 
 const ADDRESS_REMEDY: &str = "write it as \"host:port\", e.g. \"127.0.0.1:2181\" or \"[::1]:2181\"";
 
-fn duplicate(source: &Source<'_>, first: &Place<'_>, second: &Place<'_>) -> ConfigError {
+fn duplicate(source: &Source<'_>, first: &AddressUse<'_>, second: &AddressUse<'_>) -> ConfigError {
     let what = format!(
         "{} of node {} takes {}, which is already the {} address of node {}",
         second.key, second.id, second.address, first.key, first.id
     );
     // A default address has no line of its own: point at the one that is written.
-    let span = second.span.as_ref().or(first.span.as_ref());
-    source.error(span.map(|s| s.start), what, "give every listener its own port")
+    source.error(second.offset.or(first.offset), what, "give every listener its own port")
 }
 
 pub(super) fn split(address: &str) -> Result<(String, u16), &'static str> {
@@ -225,162 +194,139 @@ pub(super) fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn check_session(source: &Source<'_>, raw: &RawSession) -> Result<(), ConfigError> {
-    let default = SessionConfig::default();
-    let min = raw.min_timeout_ms.as_ref().map_or(default.min_timeout_ms, |v| *v.get_ref());
-    let max = raw.max_timeout_ms.as_ref().map_or(default.max_timeout_ms, |v| *v.get_ref());
-    let place = raw.min_timeout_ms.as_ref().or(raw.max_timeout_ms.as_ref()).map(|v| v.span().start);
-    if min == 0 {
+fn check_session(source: &Source<'_>, session: &SessionConfig) -> Result<(), ConfigError> {
+    let SessionConfig { min_timeout_ms: min, max_timeout_ms: max } = session;
+    let offset = source.offset("session.min_timeout_ms").or(source.offset("session.max_timeout_ms"));
+    if *min == 0 {
         let what = "min_timeout_ms = 0 would expire every session at once".to_owned();
-        return Err(source.error(place, what, "use at least a few election timeouts, e.g. 4000"));
+        return Err(source.error(offset, what, "use at least a few election timeouts, e.g. 4000"));
     }
-    if max > i32::MAX as u32 {
-        let at = raw.max_timeout_ms.as_ref().map(|v| v.span().start);
+    if *max > i32::MAX as u32 {
         let what = format!("max_timeout_ms = {max} does not fit the protocol");
-        return Err(source.error(at, what, "use at most 2147483647"));
+        return Err(source.at("session.max_timeout_ms", what, "use at most 2147483647"));
     }
     if min > max {
         let what = format!("min_timeout_ms = {min} is more than max_timeout_ms = {max}");
-        return Err(source.error(place, what, "raise max_timeout_ms or lower min_timeout_ms in [session]"));
+        return Err(source.error(offset, what, "raise max_timeout_ms or lower min_timeout_ms in [session]"));
     }
     Ok(())
 }
 
-fn check_raft(source: &Source<'_>, raw: &RawRaft) -> Result<(), ConfigError> {
-    let default = RaftConfig::default();
-    let heartbeat = raw.heartbeat_ms.as_ref().map_or(default.heartbeat_ms, |v| *v.get_ref());
-    let min = raw.election_timeout_min_ms.as_ref().map_or(default.election_timeout_min_ms, |v| *v.get_ref());
-    let max = raw.election_timeout_max_ms.as_ref().map_or(default.election_timeout_max_ms, |v| *v.get_ref());
-    let at = |value: &Option<Spanned<u64>>, other: &Option<Spanned<u64>>| {
-        value.as_ref().or(other.as_ref()).map(|v| v.span().start)
+fn check_raft(source: &Source<'_>, raft: &RaftConfig) -> Result<(), ConfigError> {
+    let RaftConfig { heartbeat_ms, election_timeout_min_ms: min, election_timeout_max_ms: max, .. } = raft;
+    let offset_of_either = |key: &str, other: &str| {
+        source.offset(&format!("raft.{key}")).or(source.offset(&format!("raft.{other}")))
     };
-    if heartbeat < HEARTBEAT_LEAST_MS {
-        let what =
-            format!("heartbeat_ms = {heartbeat} is less than the {HEARTBEAT_LEAST_MS} that a node can keep");
-        return Err(source.error(at(&raw.heartbeat_ms, &None), what, "use e.g. 40"));
+    if *heartbeat_ms < HEARTBEAT_LEAST_MS {
+        let what = format!(
+            "heartbeat_ms = {heartbeat_ms} is less than the {HEARTBEAT_LEAST_MS} that a node can keep"
+        );
+        return Err(source.at("raft.heartbeat_ms", what, "use e.g. 40"));
     }
-    if min < HEARTBEATS_PER_ELECTION.saturating_mul(heartbeat) {
+    if *min < HEARTBEATS_PER_ELECTION.saturating_mul(*heartbeat_ms) {
         let what =
-            format!("election_timeout_min_ms = {min} is less than three times heartbeat_ms = {heartbeat}");
-        let place = at(&raw.election_timeout_min_ms, &raw.heartbeat_ms);
-        return Err(source.error(
-            place,
-            what,
-            "raise election_timeout_min_ms or lower heartbeat_ms in [raft]",
-        ));
+            format!("election_timeout_min_ms = {min} is less than three times heartbeat_ms = {heartbeat_ms}");
+        let offset = offset_of_either("election_timeout_min_ms", "heartbeat_ms");
+        let remedy = "raise election_timeout_min_ms or lower heartbeat_ms in [raft]";
+        return Err(source.error(offset, what, remedy));
     }
     if max <= min {
         let what =
             format!("election_timeout_max_ms = {max} is not more than election_timeout_min_ms = {min}");
-        let place = at(&raw.election_timeout_max_ms, &raw.election_timeout_min_ms);
+        let offset = offset_of_either("election_timeout_max_ms", "election_timeout_min_ms");
         let remedy = "raise election_timeout_max_ms: nodes that wait equally long split the vote for ever";
-        return Err(source.error(place, what, remedy));
+        return Err(source.error(offset, what, remedy));
     }
-    if let Some(every) = raw.snapshot_every.as_ref().filter(|v| *v.get_ref() == 0) {
+    if raft.snapshot_every == 0 {
         let what = "snapshot_every = 0 would snapshot without pause".to_owned();
-        return Err(source.at(every, what, "use e.g. 100000 log entries"));
+        return Err(source.at("raft.snapshot_every", what, "use e.g. 100000 log entries"));
     }
-    if let Some(window) = raw.busy_poll_us.as_ref().filter(|v| *v.get_ref() > BUSY_POLL_MAX_US) {
-        let what = format!("busy_poll_us = {} would keep a processor busy for little", window.get_ref());
-        return Err(source.at(window, what, "use 10000 (ten milliseconds) at most; 0 never polls"));
+    if raft.busy_poll_us > BUSY_POLL_MAX_US {
+        let what = format!("busy_poll_us = {} would keep a processor busy for little", raft.busy_poll_us);
+        let remedy = "use 10000 (ten milliseconds) at most; 0 never polls";
+        return Err(source.at("raft.busy_poll_us", what, remedy));
     }
     Ok(())
 }
 
-fn check_client(source: &Source<'_>, raw: &RawClient) -> Result<(), ConfigError> {
-    if let Some(max) = raw.max_connections.as_ref().filter(|v| *v.get_ref() == 0) {
+fn check_client(source: &Source<'_>, client: &ClientConfig) -> Result<(), ConfigError> {
+    if client.max_connections == 0 {
         let what = "max_connections = 0 would refuse every client".to_owned();
-        return Err(source.at(max, what, "use e.g. 20000"));
+        return Err(source.at("client.max_connections", what, "use e.g. 20000"));
     }
-    if let Some(words) = &raw.words {
-        let valid = |w: &String| w == "*" || (w.len() == 4 && w.bytes().all(|b| b.is_ascii_lowercase()));
-        if let Some(bad) = words.get_ref().iter().find(|w| !valid(w)) {
-            let what = format!("words has \"{bad}\", which is not a four-letter word");
-            return Err(source.at(words, what, "list words as \"ruok\", or \"*\" for all"));
-        }
+    let is_word = |w: &String| w == "*" || (w.len() == 4 && w.bytes().all(|b| b.is_ascii_lowercase()));
+    if let Some(bad) = client.words.iter().find(|word| !is_word(word)) {
+        let what = format!("words has \"{bad}\", which is not a four-letter word");
+        return Err(source.at("client.words", what, "list words as \"ruok\", or \"*\" for all"));
     }
-    let unfit =
-        |user: &&Spanned<String>| user.get_ref().is_empty() || user.get_ref().contains(['"', '\\', ':']);
-    if let Some(user) = raw.sasl_users.keys().find(unfit) {
-        let what = format!("sasl_users has \"{}\", which cannot be a user's name", user.get_ref());
-        return Err(source.at(user, what, "use a name without quotes, backslashes and colons"));
+    let is_unfit = |user: &&String| user.is_empty() || user.contains(['"', '\\', ':']);
+    if let Some(user) = client.sasl_users.keys().find(is_unfit) {
+        let what = format!("sasl_users has \"{user}\", which cannot be a user's name");
+        let offset = source.offset("client.sasl_users").or(source.offset("client.sasl_users_file"));
+        return Err(source.error(offset, what, "use a name without quotes, backslashes and colons"));
     }
-    if let Some(digest) = &raw.super_digest
-        && digest.get_ref().strip_prefix("super:").is_none_or(|hash| hash.len() != 28)
+    if let Some(digest) = &client.super_digest
+        && digest.strip_prefix("super:").is_none_or(|hash| hash.len() != 28)
     {
         let what = "super_digest is not \"super:\" and the base64 of a SHA-1".to_owned();
         let remedy = "make it from `printf 'super:PASSWORD' | openssl dgst -sha1 -binary | base64`";
-        return Err(source.at(digest, what, remedy));
+        let offset = source.offset("client.super_digest").or(source.offset("client.super_digest_file"));
+        return Err(source.error(offset, what, remedy));
     }
     Ok(())
 }
 
-fn check_znodes(source: &Source<'_>, raw: &RawZnodes) -> Result<(), ConfigError> {
-    match &raw.sweep_interval_ms {
-        Some(every) if !SWEEP_INTERVAL_MS.contains(every.get_ref()) => {
-            let what = format!("sweep_interval_ms = {} is out of range", every.get_ref());
-            Err(source.at(every, what, "use 100 (0.1 s) to 86400000 (a day), e.g. 60000"))
-        }
-        _ => Ok(()),
+fn check_znodes(source: &Source<'_>, znodes: ZnodesConfig) -> Result<(), ConfigError> {
+    if SWEEP_INTERVAL_MS.contains(&znodes.sweep_interval_ms) {
+        return Ok(());
     }
+    let what = format!("sweep_interval_ms = {} is out of range", znodes.sweep_interval_ms);
+    Err(source.at("znodes.sweep_interval_ms", what, "use 100 (0.1 s) to 86400000 (a day), e.g. 60000"))
 }
 
-fn check_audit(source: &Source<'_>, raw: &RawAudit) -> Result<(), ConfigError> {
-    if let Some(file) = raw.file.as_ref().filter(|file| file.get_ref().file_name().is_none()) {
-        let what = format!("file = \"{}\" in [audit] is not the name of a file", file.get_ref().display());
-        return Err(source.at(file, what, "use e.g. \"audit.log\", which is in the node's data folder"));
+fn check_audit(source: &Source<'_>, audit: &AuditConfig) -> Result<(), ConfigError> {
+    if let Some(file) = audit.file.as_ref().filter(|file| file.file_name().is_none()) {
+        let what = format!("file = \"{}\" in [audit] is not the name of a file", file.display());
+        return Err(source.at(
+            "audit.file",
+            what,
+            "use e.g. \"audit.log\", which is in the node's data folder",
+        ));
     }
-    if let Some(bytes) = raw.max_bytes.as_ref().filter(|bytes| *bytes.get_ref() < AUDIT_MIN_BYTES) {
-        let what = format!("max_bytes = {} is too little for a file of the audit log", bytes.get_ref());
-        return Err(source.at(bytes, what, "use at least 65536"));
+    if audit.max_bytes < AUDIT_MIN_BYTES {
+        let what = format!("max_bytes = {} is too little for a file of the audit log", audit.max_bytes);
+        return Err(source.at("audit.max_bytes", what, "use at least 65536"));
     }
-    match raw.keep.as_ref().filter(|keep| *keep.get_ref() > AUDIT_KEEP_MAX) {
-        Some(keep) => {
-            let what = format!("keep = {} in [audit] is too much", keep.get_ref());
-            Err(source.at(keep, what, "use at most 1000"))
-        }
-        None => Ok(()),
+    if audit.keep > AUDIT_KEEP_MAX {
+        let what = format!("keep = {} in [audit] is too much", audit.keep);
+        return Err(source.at("audit.keep", what, "use at most 1000"));
     }
+    Ok(())
 }
 
-fn check_history(source: &Source<'_>, raw: &RawHistory) -> Result<(), ConfigError> {
-    if let Some(age) = &raw.max_age {
+fn check_history(source: &Source<'_>, history: HistoryConfig) -> Result<(), ConfigError> {
+    if !HISTORY_AGE_MS.contains(&history.max_age_ms) {
+        let what = format!("max_age = \"{}\" is out of range", duration::text(history.max_age_ms));
         let remedy = "use a number and a unit, from \"1m\" to \"3650d\", e.g. \"7d\", \"12h\"";
-        match duration_ms(age.get_ref()) {
-            None => {
-                return Err(source.at(
-                    age,
-                    format!("max_age = \"{}\" is not a duration", age.get_ref()),
-                    remedy,
-                ));
-            }
-            Some(ms) if !HISTORY_AGE_MS.contains(&ms) => {
-                return Err(source.at(
-                    age,
-                    format!("max_age = \"{}\" is out of range", age.get_ref()),
-                    remedy,
-                ));
-            }
-            Some(_) => {}
-        }
+        return Err(source.at("history.max_age", what, remedy));
     }
-    if let Some(bytes) = raw.max_bytes.as_ref().filter(|bytes| *bytes.get_ref() < HISTORY_MIN_BYTES) {
-        let what = format!("max_bytes = {} is too little for a history", bytes.get_ref());
+    if history.max_bytes < HISTORY_MIN_BYTES {
+        let what = format!("max_bytes = {} is too little for a history", history.max_bytes);
         let remedy = "use at least 67108864 (64 MiB), or `enabled = false` in [history]";
-        return Err(source.at(bytes, what, remedy));
+        return Err(source.at("history.max_bytes", what, remedy));
     }
     Ok(())
 }
 
-fn check_http(source: &Source<'_>, raw: &RawHttp) -> Result<(), ConfigError> {
+fn check_http(source: &Source<'_>, http: &HttpConfig) -> Result<(), ConfigError> {
     let is_name = |host: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         !host.is_empty() && !host.ends_with('.') && host.chars().all(fits)
     };
-    match raw.hosts.iter().find(|host| !is_name(host.get_ref())) {
+    match http.hosts.iter().find(|host| !is_name(host)) {
         Some(host) => {
-            let what = format!("hosts has \"{}\", which is not the name of a host", host.get_ref());
-            Err(source.at(host, what, "list names without port, e.g. \"rowlock.internal\""))
+            let what = format!("hosts has \"{host}\", which is not the name of a host");
+            Err(source.at("http.hosts", what, "list names without port, e.g. \"rowlock.internal\""))
         }
         None => Ok(()),
     }

@@ -1,13 +1,10 @@
 //! `[limits]`: bounds of what clients make a node hold, in memory and on its disk.
 
-use std::fmt::Write as _;
-
 use rowlock_env::process;
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::check::Source;
+use super::parse::Source;
 
 /// The log of a large state alone may have so much in memory.
 const MEMORY_MIN_BYTES: u64 = 256 << 20;
@@ -17,7 +14,8 @@ const MEMORY_MIN_BYTES: u64 = 256 << 20;
 const MEMORY_PART: u64 = 3;
 
 /// `[limits]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
     pub sessions: u64,
@@ -58,68 +56,18 @@ impl LimitsConfig {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct RawLimits {
-    sessions: Option<u64>,
-    sessions_share: Option<u64>,
-    memory_bytes: Option<Spanned<u64>>,
-    warn_free_bytes: Option<u64>,
-    min_free_bytes: Option<Spanned<u64>>,
-    reserve_bytes: Option<u64>,
-}
-
-impl RawLimits {
-    pub(super) fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
-        if let Some(bytes) =
-            self.memory_bytes.as_ref().filter(|b| (1..MEMORY_MIN_BYTES).contains(b.get_ref()))
-        {
-            let what = format!("memory_bytes = {} is too little for a node", bytes.get_ref());
-            return Err(source.at(bytes, what, "use at least 268435456 (256 MiB); 0 for no bound"));
-        }
-        let warn = self.warn_free_bytes.unwrap_or(LimitsConfig::default().warn_free_bytes);
-        match self.min_free_bytes.as_ref().filter(|min| warn > 0 && *min.get_ref() > warn) {
-            Some(min) => {
-                let what = format!("min_free_bytes = {} is more than warn_free_bytes, {warn}", min.get_ref());
-                Err(source.at(
-                    min,
-                    what,
-                    "give warn_free_bytes a greater value, so that the warning comes first",
-                ))
-            }
-            None => Ok(()),
-        }
+pub(super) fn check(source: &Source<'_>, config: LimitsConfig) -> Result<(), ConfigError> {
+    if let Some(bytes) = config.memory_bytes.filter(|bytes| (1..MEMORY_MIN_BYTES).contains(bytes)) {
+        let what = format!("memory_bytes = {bytes} is too little for a node");
+        let remedy = "use at least 268435456 (256 MiB); 0 for no bound";
+        return Err(source.at("limits.memory_bytes", what, remedy));
     }
-
-    pub(super) fn config(self) -> LimitsConfig {
-        let default = LimitsConfig::default();
-        LimitsConfig {
-            sessions: self.sessions.unwrap_or(default.sessions),
-            sessions_share: self.sessions_share.unwrap_or(default.sessions_share),
-            memory_bytes: self.memory_bytes.map(Spanned::into_inner),
-            warn_free_bytes: self.warn_free_bytes.unwrap_or(default.warn_free_bytes),
-            min_free_bytes: self.min_free_bytes.map_or(default.min_free_bytes, Spanned::into_inner),
-            reserve_bytes: self.reserve_bytes.unwrap_or(default.reserve_bytes),
-        }
+    let LimitsConfig { warn_free_bytes: warn, min_free_bytes: min, .. } = config;
+    if warn > 0 && min > warn {
+        let what = format!("min_free_bytes = {min} is more than warn_free_bytes, {warn}");
+        let remedy = "give warn_free_bytes a greater value, so that the warning comes first";
+        let offset = source.offset("limits.min_free_bytes").or(source.offset("limits.warn_free_bytes"));
+        return Err(source.error(offset, what, remedy));
     }
-}
-
-pub(super) fn print(out: &mut String, config: LimitsConfig) {
-    let LimitsConfig {
-        sessions,
-        sessions_share,
-        memory_bytes,
-        warn_free_bytes,
-        min_free_bytes,
-        reserve_bytes,
-    } = config;
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "\n[limits]\nsessions = {sessions}\nsessions_share = {sessions_share}\nwarn_free_bytes = {warn_free_bytes}\nmin_free_bytes = {min_free_bytes}\n\
-         reserve_bytes = {reserve_bytes}\n"
-    );
-    if let Some(bytes) = memory_bytes {
-        let _ = writeln!(out, "memory_bytes = {bytes}");
-    }
+    Ok(())
 }

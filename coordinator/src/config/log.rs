@@ -1,24 +1,20 @@
 //! `[log]`: what a node logs. Or `log = "info"`, where nothing but the level is said.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
+use rowlock_types::duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-
-use super::ConfigError;
-use super::check::Source;
-use super::parse::{RawLogTable, duration_ms, duration_text, quote};
-
-/// No request is told as slow.
-const OFF: &str = "off";
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `[log]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
     /// Level or filter (`--log` and ROWLOCK_LOG go before it).
     pub level: String,
-    /// A request that takes so many milliseconds is told of, with its stages. `None`: none is.
+    /// A request that takes this many milliseconds is logged, with its stages. `None`: none is.
+    #[serde(rename = "slow_request", with = "duration::or_off")]
     pub slow_request_ms: Option<u64>,
 }
 
@@ -29,56 +25,26 @@ impl Default for LogConfig {
 }
 
 /// The table, or the level alone.
-#[derive(Default)]
-pub(super) struct RawLog(RawLogTable);
-
-impl<'de> Deserialize<'de> for RawLog {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Either).map(RawLog)
-    }
+pub(super) fn level_or_table<'de, D: Deserializer<'de>>(from: D) -> Result<LogConfig, D::Error> {
+    from.deserialize_any(Either)
 }
 
 struct Either;
 
 impl<'de> Visitor<'de> for Either {
-    type Value = RawLogTable;
+    type Value = LogConfig;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a level or the table [log]")
     }
 
-    fn visit_str<E>(self, level: &str) -> Result<RawLogTable, E> {
-        Ok(RawLogTable { level: Some(level.to_owned()), slow_request: None })
+    fn visit_str<E>(self, level: &str) -> Result<LogConfig, E> {
+        Ok(LogConfig { level: level.to_owned(), ..LogConfig::default() })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<RawLogTable, A::Error> {
-        RawLogTable::deserialize(MapAccessDeserializer::new(table))
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<LogConfig, A::Error> {
+        LogConfig::deserialize(MapAccessDeserializer::new(table))
     }
-}
-
-impl RawLog {
-    pub(super) fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
-        let is_good = |text: &str| text == OFF || duration_ms(text).is_some();
-        match self.0.slow_request.as_ref().filter(|text| !is_good(text.get_ref())) {
-            None => Ok(()),
-            Some(text) => {
-                let what = format!("slow_request = \"{}\" in [log] is no time", text.get_ref());
-                Err(source.at(text, what, "use e.g. \"100ms\", \"1s\" or \"off\""))
-            }
-        }
-    }
-
-    pub(super) fn config(self) -> LogConfig {
-        let (RawLogTable { level, slow_request }, usual) = (self.0, LogConfig::default());
-        let slow_request_ms = slow_request.map_or(usual.slow_request_ms, |text| duration_ms(text.get_ref()));
-        LogConfig { level: level.unwrap_or(usual.level), slow_request_ms }
-    }
-}
-
-pub(super) fn print(out: &mut String, config: &LogConfig) {
-    let slow = config.slow_request_ms.map_or(OFF.to_owned(), duration_text);
-    // Writing to a String cannot fail.
-    let _ = write!(out, "\n[log]\nlevel = {}\nslow_request = {}\n", quote(&config.level), quote(&slow));
 }
 
 #[cfg(test)]

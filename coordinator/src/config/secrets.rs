@@ -1,65 +1,51 @@
 //! Secrets of a `cluster.toml`, which may be in files of their own (`super_digest_file`, `sasl_users_file`),
-//! and who may read them: nobody but the owner of the file, or the node does not start.
+//! and who may read them: only the owner of the file, or the node does not start.
 
 use std::path::Path;
 
 use rowlock_env::disk::Dir;
-use toml::Spanned;
 
-use super::check::Source;
-use super::parse::RawClient;
-use super::{ClusterConfig, ConfigError};
+use super::parse::Source;
+use super::{ClientConfig, ClusterConfig, ConfigError};
 
-/// Puts what the files hold in the place of their names.
+/// Replaces the names of files by what these hold.
 pub(super) fn read_into(
     source: &Source<'_>,
-    raw: &mut RawClient,
+    client: &mut ClientConfig,
     read: &dyn Fn(&Path) -> Result<String, String>,
 ) -> Result<(), ConfigError> {
-    let at = |file: &Spanned<std::path::PathBuf>, what: String, remedy: &str| {
-        source.error(Some(file.span().start), what, remedy)
-    };
-    let content = |key: &str, file: &Spanned<std::path::PathBuf>| {
-        let path = source.path.parent().unwrap_or(Path::new("")).join(file.get_ref());
+    let content = |key: &str, file: &Path| {
+        let path = source.path.parent().unwrap_or(Path::new("")).join(file);
         read(&path).map_err(|why| {
-            at(
-                file,
-                format!("{key} = \"{}\" {why}", file.get_ref().display()),
-                "make it a file of yours alone (chmod 600)",
-            )
+            let what = format!("{key} = \"{}\" {why}", file.display());
+            source.at(&format!("client.{key}"), what, "make it a file of yours alone (chmod 600)")
         })
     };
-    if let Some(file) = &raw.super_digest_file {
-        if raw.super_digest.is_some() {
-            return Err(at(
-                file,
-                "super_digest is given twice".to_owned(),
-                "remove super_digest or super_digest_file",
-            ));
+    if let Some(file) = client.super_digest_file.take() {
+        if client.super_digest.is_some() {
+            let what = "super_digest is given twice".to_owned();
+            let remedy = "remove super_digest or super_digest_file";
+            return Err(source.at("client.super_digest_file", what, remedy));
         }
-        let text = content("super_digest_file", file)?;
-        raw.super_digest = Some(Spanned::new(file.span(), text.trim_end().to_owned()));
+        client.super_digest = Some(content("super_digest_file", &file)?.trim_end().to_owned());
     }
-    if let Some(file) = &raw.sasl_users_file {
-        for (number, line) in (1..).zip(content("sasl_users_file", file)?.lines()) {
+    if let Some(file) = client.sasl_users_file.take() {
+        let at = |what: String, remedy: &str| source.at("client.sasl_users_file", what, remedy);
+        for (number, line) in (1..).zip(content("sasl_users_file", &file)?.lines()) {
             let Some((user, password)) = line.split_once(':') else {
-                let what = format!("line {number} of {} is not user:password", file.get_ref().display());
-                return Err(at(file, what, "write one user:password a line"));
+                let what = format!("line {number} of {} is not user:password", file.display());
+                return Err(at(what, "write one user:password a line"));
             };
-            if raw
-                .sasl_users
-                .insert(Spanned::new(file.span(), user.to_owned()), password.to_owned())
-                .is_some()
-            {
+            if client.sasl_users.insert(user.to_owned(), password.to_owned()).is_some() {
                 let what = format!("sasl_users has \"{user}\" twice");
-                return Err(at(file, what, "name each user once, here or in the file"));
+                return Err(at(what, "name each user once, here or in the file"));
             }
         }
     }
     Ok(())
 }
 
-/// The content of a file that nobody else may read. The error says why not.
+/// The content of a file that no other user may read. The error says why not.
 pub(super) fn read_private(path: &Path) -> Result<String, String> {
     let (folder, name) = place_of(path).ok_or("is not the name of a file")?;
     let dir = Dir::open(folder).map_err(|e| format!("cannot be read: {e}"))?;

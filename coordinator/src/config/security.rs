@@ -4,28 +4,27 @@ use std::path::{Path, PathBuf};
 
 use rowlock_proto::NodeId;
 pub use rowlock_tls::Files as TlsFiles;
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Serialize};
 
-use super::check::Source;
-use super::parse::{RawCluster, RawHttp, RawPeer, RawTls};
-use super::{ClusterConfig, ConfigError};
+use super::parse::Source;
+use super::{ClientConfig, ClusterConfig, ConfigError, HttpConfig, NodeEntry};
 
 /// What stands for the number of the node in the names of files.
 const ID: &str = "{id}";
 
 /// `[peer]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
     /// How nodes know each other. `None`: nothing is written down, so the port may only be on loopback.
     pub security: Option<PeerSecurity>,
 }
 
 /// How nodes know each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerSecurity {
-    /// By their word: whoever reaches the nodes' port is believed.
+    /// Without proof: any host that reaches the nodes' port is taken for a node.
     None,
     /// By their certificates where they have some, and by their word where not: for the change-over.
     Both,
@@ -34,7 +33,7 @@ pub enum PeerSecurity {
 }
 
 /// Whether clients must show a certificate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
     /// They are not asked.
@@ -75,23 +74,24 @@ impl PeerSecurity {
     }
 }
 
-pub(super) fn check(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
-    check_paths(source, raw.tls.as_ref())?;
-    check_peer(source, raw.tls.as_ref(), &raw.peer)?;
-    check_client(source, raw)?;
-    check_http(source, raw.tls.as_ref(), &raw.http)
+pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    check_paths(source, config.tls.as_ref())?;
+    check_peer(source, config)?;
+    check_client(source, config)?;
+    check_http(source, config)
 }
 
-fn check_http(source: &Source<'_>, tls: Option<&RawTls>, http: &RawHttp) -> Result<(), ConfigError> {
-    if let Some(file) = http.token_file.as_ref().filter(|file| file.get_ref().as_os_str().is_empty()) {
+fn check_http(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    let HttpConfig { tls, token_file, .. } = &config.http;
+    if token_file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
         let what = "token_file is empty".to_owned();
-        return Err(source.error(Some(file.span().start), what, "give the path of a file of tokens"));
+        return Err(source.at("http.token_file", what, "give the path of a file of tokens"));
     }
-    let Some(wanted) = http.tls.as_ref().filter(|wanted| *wanted.get_ref()) else { return Ok(()) };
-    let refused = |what: &str, remedy| Err(source.error(Some(wanted.span().start), what.to_owned(), remedy));
-    match tls {
+    let refused = |what: &str, remedy| Err(source.at("http.tls", what.to_owned(), remedy));
+    match &config.tls {
+        _ if !tls => Ok(()),
         None => refused("tls = true in [http] needs certificates", "add [tls] with cert and key"),
-        Some(tls) if tls.client_ca.is_none() && http.token_file.is_none() => refused(
+        Some(files) if files.client_ca.is_none() && token_file.is_none() => refused(
             "tls = true in [http] lets in clients with a certificate or a token, and there are neither",
             "add client_ca to [tls], or token_file to [http]",
         ),
@@ -99,73 +99,63 @@ fn check_http(source: &Source<'_>, tls: Option<&RawTls>, http: &RawHttp) -> Resu
     }
 }
 
-fn check_paths(source: &Source<'_>, tls: Option<&RawTls>) -> Result<(), ConfigError> {
-    for (key, path) in tls.into_iter().flat_map(|tls| tls.paths()) {
-        let written = path.get_ref().to_string_lossy();
-        let at = Some(path.span().start);
-        if written.is_empty() {
-            return Err(source.error(at, format!("{key} is empty"), "give the path of a PEM file"));
+fn check_paths(source: &Source<'_>, files: Option<&TlsFiles>) -> Result<(), ConfigError> {
+    let keyed = files.into_iter().flat_map(|files| TlsFiles::KEYS.into_iter().zip(files.all()));
+    for (key, path) in keyed.filter_map(|(key, path)| Some((key, path?.to_string_lossy()))) {
+        let at = |what: String, remedy: &str| Err(source.at(&format!("tls.{key}"), what, remedy));
+        if path.is_empty() {
+            return at(format!("{key} is empty"), "give the path of a PEM file");
         }
-        if written.replace(ID, "").contains(['{', '}']) {
-            let what = format!("{key} = \"{written}\" has a brace that is not of {ID}");
-            return Err(source.error(at, what, "only {id}, the number of the node, is replaced"));
+        if path.replace(ID, "").contains(['{', '}']) {
+            let what = format!("{key} = \"{path}\" has a brace that is not of {ID}");
+            return at(what, "only {id}, the number of the node, is replaced");
         }
     }
     Ok(())
 }
 
-fn check_peer(source: &Source<'_>, tls: Option<&RawTls>, peer: &RawPeer) -> Result<(), ConfigError> {
-    let Some(security) = peer.security.as_ref().filter(|written| *written.get_ref() != PeerSecurity::None)
-    else {
+fn check_peer(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    let Some(security) = config.peer.security.filter(|written| *written != PeerSecurity::None) else {
         return Ok(());
     };
-    let (at, word) = (Some(security.span().start), security.get_ref().as_str());
-    match tls {
-        None => {
-            let what = format!("security = \"{word}\" needs certificates");
-            Err(source.error(at, what, "add [tls] with cert, key and peer_ca"))
-        }
+    let (lacks, remedy) = match &config.tls {
+        None => ("certificates", "add [tls] with cert, key and peer_ca"),
         Some(tls) if tls.peer_ca.is_none() => {
-            let what = format!("security = \"{word}\" needs the authority of the nodes' certificates");
-            Err(source.error(at, what, "add peer_ca to [tls]"))
+            ("the authority of the nodes' certificates", "add peer_ca to [tls]")
         }
-        Some(_) => Ok(()),
-    }
+        Some(_) => return Ok(()),
+    };
+    let what = format!("security = \"{}\" needs {lacks}", security.as_str());
+    Err(source.at("peer.security", what, remedy))
 }
 
-fn check_client(source: &Source<'_>, raw: &RawCluster) -> Result<(), ConfigError> {
-    let client = &raw.client;
-    let refused = |at: usize, what: String, remedy: &str| Err(source.error(Some(at), what, remedy));
-    if let Some(name) = client.x509_superusers.iter().find(|name| !name.get_ref().contains('=')) {
-        let what =
-            format!("x509_superusers has \"{}\", which is no subject of a certificate", name.get_ref());
-        return refused(
-            name.span().start,
-            what,
-            "write it as `rowlock tls check` shows it, e.g. \"CN=admin\"",
-        );
+fn check_client(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {
+    let ClientConfig { client_auth: auth, x509_superusers, .. } = &config.client;
+    if let Some((at, name)) = x509_superusers.iter().enumerate().find(|(_, name)| !name.contains('=')) {
+        let what = format!("x509_superusers has \"{name}\", which is no subject of a certificate");
+        let remedy = "write it as `rowlock tls check` shows it, e.g. \"CN=admin\"";
+        return Err(source.at(&format!("client.x509_superusers.{at}"), what, remedy));
     }
-    let Some(secure) = raw.node.iter().find_map(|node| node.get_ref().secure_client.as_ref()) else {
-        let auth = client.client_auth.as_ref().map(|auth| ("client_auth", auth.span().start));
-        let superusers = client.x509_superusers.first().map(|name| ("x509_superusers", name.span().start));
-        return match auth.or(superusers) {
-            Some((key, at)) => {
-                let what = format!("{key} counts for clients with TLS, and no node listens for them");
-                refused(at, what, "add secure_client to the nodes")
-            }
-            None => Ok(()),
+    let Some(secure) = config.nodes.iter().position(|node| node.secure_client_addr.is_some()) else {
+        let key = match (*auth == ClientAuth::default(), x509_superusers.is_empty()) {
+            (true, true) => return Ok(()),
+            (true, false) => "x509_superusers",
+            (false, _) => "client_auth",
         };
+        let what = format!("{key} counts for clients with TLS, and no node listens for them");
+        return Err(source.at(&format!("client.{key}"), what, "add secure_client to the nodes"));
     };
-    let Some(tls) = &raw.tls else {
+    let secure = format!("node.{secure}.secure_client");
+    let Some(tls) = &config.tls else {
         let what = "secure_client needs certificates".to_owned();
-        return refused(secure.span().start, what, "add [tls] with cert, key and client_ca");
+        return Err(source.at(&secure, what, "add [tls] with cert, key and client_ca"));
     };
-    let auth = client.client_auth.as_ref().map_or(ClientAuth::default(), |auth| *auth.get_ref());
-    if auth != ClientAuth::None && tls.client_ca.is_none() {
-        let at = client.client_auth.as_ref().map_or(secure.span().start, |auth| auth.span().start);
-        let what =
-            format!("client_auth = \"{}\" needs the authority of the clients' certificates", auth.as_str());
-        return refused(at, what, "add client_ca to [tls], or set client_auth = \"none\" in [client]");
+    if *auth != ClientAuth::None && tls.client_ca.is_none() {
+        let offset = source.offset("client.client_auth").or(source.offset(&secure));
+        let auth = auth.as_str();
+        let what = format!("client_auth = \"{auth}\" needs the authority of the clients' certificates");
+        let remedy = "add client_ca to [tls], or set client_auth = \"none\" in [client]";
+        return Err(source.error(offset, what, remedy));
     }
     Ok(())
 }
@@ -183,13 +173,23 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     }
     if config.client.require_auth
         && !config.http.is_closed()
-        && config.nodes.iter().any(|it| it.api_addr.is_some())
+        && config.nodes.iter().any(|it| it.any_api_addr(&config.http).is_some())
     {
         found.push(
             "require_auth = true asks nothing of locks by HTTP (api): set token_file or tls = true in [http], \
              or take api out of [[node]]"
                 .to_owned(),
         );
+    }
+    let is_by_tls_only = |node: &&NodeEntry| node.client_addr.is_none();
+    if let Some(other) = config.nodes.iter().find(is_by_tls_only) {
+        found.extend(config.nodes.iter().filter_map(|node| {
+            let (id, client, other) = (node.id, node.client_addr.as_ref()?, other.id);
+            Some(format!(
+                "client = \"{client}\" of node {id} takes clients without TLS, and node {other} takes them by TLS only: write \
+                 secure_client instead"
+            ))
+        }));
     }
     if config.peer.security == Some(PeerSecurity::Both) {
         found.push(
@@ -199,26 +199,6 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
         );
     }
     found
-}
-
-impl RawTls {
-    fn paths(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
-        let RawTls { cert, key, peer_ca, client_ca, crl } = self;
-        with_keys([Some(cert), Some(key), peer_ca.as_ref(), client_ca.as_ref(), crl.as_ref()])
-    }
-
-    /// Its files; relative ones are in `folder`.
-    pub(super) fn files(self, folder: &Path) -> TlsFiles {
-        let maybe = |path: Option<Spanned<PathBuf>>| path.map(Spanned::into_inner);
-        let written = TlsFiles {
-            cert: self.cert.into_inner(),
-            key: self.key.into_inner(),
-            peer_ca: maybe(self.peer_ca),
-            client_ca: maybe(self.client_ca),
-            crl: maybe(self.crl),
-        };
-        written.map(|path| folder.join(path))
-    }
 }
 
 /// The files of one node.
@@ -232,14 +212,4 @@ pub(super) fn numbered(path: &Path, id: NodeId) -> PathBuf {
         Some(path) => PathBuf::from(path.replace(ID, &id.to_string())),
         None => path.to_owned(),
     }
-}
-
-/// Each path with its key.
-pub(super) fn written(files: &TlsFiles) -> impl Iterator<Item = (&'static str, &Path)> {
-    with_keys(files.all())
-}
-
-/// Values that are there, with their keys in `[tls]`.
-fn with_keys<T>(values: [Option<T>; TlsFiles::KEYS.len()]) -> impl Iterator<Item = (&'static str, T)> {
-    TlsFiles::KEYS.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)))
 }

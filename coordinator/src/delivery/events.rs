@@ -1,7 +1,7 @@
 //! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told,
-//! and whoever waits for a lock or has lost one hears of it.
+//! and clients that wait for a lock or have lost one are notified.
 //!
-//! In the flow: made for one batch, under the write lock of the state; so whoever reads the new state finds
+//! In the flow: made for one batch, under the write lock of the state; so a reader of the new state finds
 //! the events in its outbox already. Must never do: wait, or look at a socket.
 
 use std::time::Duration;

@@ -21,35 +21,33 @@ use rowlock_proto::report::HistoryEntry;
 use rowlock_state::outcome::LockEvent;
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
-/// An event.
 pub(crate) struct Happened {
     /// As the history has it.
     pub(crate) at: (Key, Entry<'static>),
-    line: OnceLock<Arc<Line>>,
+    line: OnceLock<Arc<FeedEntry>>,
 }
 
 /// An event as clients are told it.
 #[derive(Debug)]
-pub struct Line {
-    /// What is told.
+pub struct FeedEntry {
     pub entry: HistoryEntry,
     json: OnceLock<Bytes>,
 }
 
 impl Happened {
     /// Made once, for all who are told.
-    pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<Line> {
-        self.line.get_or_init(|| Arc::new(Line::from(make(self.at.0, &self.at.1)))).clone()
+    pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<FeedEntry> {
+        self.line.get_or_init(|| Arc::new(FeedEntry::from(make(self.at.0, &self.at.1)))).clone()
     }
 }
 
-impl From<HistoryEntry> for Line {
-    fn from(entry: HistoryEntry) -> Line {
-        Line { entry, json: OnceLock::new() }
+impl From<HistoryEntry> for FeedEntry {
+    fn from(entry: HistoryEntry) -> FeedEntry {
+        FeedEntry { entry, json: OnceLock::new() }
     }
 }
 
-impl Deref for Line {
+impl Deref for FeedEntry {
     type Target = HistoryEntry;
 
     fn deref(&self) -> &HistoryEntry {
@@ -57,7 +55,7 @@ impl Deref for Line {
     }
 }
 
-impl Line {
+impl FeedEntry {
     /// The entry as JSON. Encoded once, for all who are told.
     pub fn json(&self) -> &Bytes {
         self.json.get_or_init(|| {
@@ -72,7 +70,6 @@ impl Line {
 /// What an event takes beside its texts.
 const EVENT_BYTES: usize = 256;
 
-/// See the module.
 pub(crate) struct LockFeed {
     readers: AtomicUsize,
     ring: Mutex<Ring>,
@@ -101,7 +98,6 @@ pub(crate) struct Reading {
 /// What a reader is given at once.
 #[derive(Default)]
 pub(crate) struct Piece {
-    /// In their order.
     pub(crate) events: Vec<Arc<Happened>>,
     /// There were others before, which it has missed.
     pub(crate) has_missed: bool,
@@ -118,7 +114,6 @@ impl Default for LockFeed {
 }
 
 impl LockFeed {
-    /// Something happens.
     pub(crate) fn lock(&self, event: &LockEvent<'_>) {
         if self.readers.load(SeqCst) > 0 {
             self.ring.lock().push(event);
@@ -147,8 +142,8 @@ impl LockFeed {
         self.readers.load(SeqCst)
     }
 
-    /// A place behind all that has happened. Between two batches: whoever holds the read lock of the state
-    /// knows behind which zxid.
+    /// A place behind all that has happened. Between two batches: a caller that holds the read lock of the
+    /// state knows behind which zxid.
     pub(crate) fn read(self: &Arc<Self>) -> Reading {
         self.readers.fetch_add(1, SeqCst);
         let at = self.ring.lock().end;
@@ -197,7 +192,7 @@ impl Ring {
 }
 
 impl Reading {
-    /// At most so many of the events that come next; one command's may be cut.
+    /// At most this many of the events that come next; one command's may be cut.
     pub(crate) fn take(&mut self, most: usize) -> Piece {
         assert!(most > 0, "a piece of nothing is never the last one");
         let ring = self.feed.ring.lock();

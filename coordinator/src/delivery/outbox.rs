@@ -67,7 +67,7 @@ pub struct Answer {
 }
 
 impl Message {
-    /// The answer to the submission `tag`, whose way nobody has seen: for tests of what hears it.
+    /// The answer to the submission `tag`, whose way was not measured: for tests of what hears it.
     pub fn applied(tag: u64, applied: Applied) -> Message {
         Message::Applied { tag, answer: Box::new(Answer { applied, way: None }) }
     }
@@ -137,17 +137,16 @@ struct Max {
 /// Invariant: `messages` is empty unless `state` is `Open`.
 struct Queue {
     messages: VecDeque<Message>,
-    /// Of the messages.
     bytes: usize,
     max: Max,
     waker: Option<Waker>,
-    state: State,
+    state: OutboxState,
     /// It has been told [`Message::Lost`], or has overflowed. Stays when the task is gone.
     is_lost: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum OutboxState {
     Open,
     /// More than `max` waited: the connection is to be closed.
     Overflowed,
@@ -171,7 +170,7 @@ pub fn channel() -> (Outbox, Inbox) {
 }
 
 fn bounded_by(max: Max) -> (Outbox, Inbox) {
-    let (messages, state) = (VecDeque::new(), State::Open);
+    let (messages, state) = (VecDeque::new(), OutboxState::Open);
     let queue = Queue { messages, bytes: 0, max, waker: None, state, is_lost: false };
     let shared = Arc::new(Mutex::new(queue));
     (Outbox { shared: shared.clone() }, Inbox { shared })
@@ -185,13 +184,13 @@ impl Outbox {
             let mut queue = self.shared.lock();
             // Also of a connection that is gone: what it had asked for behind that may still wait.
             queue.is_lost |= matches!(message, Message::Lost);
-            if queue.state != State::Open {
+            if queue.state != OutboxState::Open {
                 return;
             }
             if queue.messages.len() >= queue.max.messages || queue.bytes >= queue.max.bytes {
                 queue.is_lost = true;
                 rare::taken(Rare::OutboxOverflowed);
-                queue.state = State::Overflowed;
+                queue.state = OutboxState::Overflowed;
                 queue.messages = VecDeque::new();
             } else {
                 queue.bytes += message.weight();
@@ -220,10 +219,10 @@ impl Outbox {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Nobody waits for an answer any more.
+    /// No task waits for an answer any more.
     pub fn is_closed(&self) -> bool {
         let queue = self.shared.lock();
-        queue.state != State::Open || queue.is_lost
+        queue.state != OutboxState::Open || queue.is_lost
     }
 }
 
@@ -233,7 +232,7 @@ impl Inbox {
     pub fn take(&mut self, into: &mut VecDeque<Message>) -> Result<(), Overflowed> {
         debug_assert!(into.is_empty(), "what was taken before must have been handled");
         let mut queue = self.shared.lock();
-        if queue.state == State::Overflowed {
+        if queue.state == OutboxState::Overflowed {
             return Err(Overflowed);
         }
         std::mem::swap(&mut queue.messages, into);
@@ -254,10 +253,9 @@ impl Inbox {
         poll_fn(|cx| self.poll_ready(cx)).await;
     }
 
-    /// As [`Self::ready`].
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.shared.lock();
-        if !queue.messages.is_empty() || queue.state == State::Overflowed {
+        if !queue.messages.is_empty() || queue.state == OutboxState::Overflowed {
             return Poll::Ready(());
         }
         match &mut queue.waker {
@@ -271,7 +269,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
-        queue.state = State::Closed;
+        queue.state = OutboxState::Closed;
         queue.messages = VecDeque::new();
         queue.waker = None;
     }

@@ -106,7 +106,7 @@ impl ClientConnection {
 }
 
 impl Registry {
-    /// Nobody is connected.
+    /// No client is connected.
     pub fn new() -> Self {
         Self::default()
     }
@@ -226,8 +226,8 @@ impl Registry {
         }
     }
 
-    /// Tells so many of a hundred connections that speak for a session to close: any of them, at least one if
-    /// there is one. Gives how many, and of how many.
+    /// Tells this percentage of the connections that speak for a session to close: any of them, at least one
+    /// if there is one. Returns how many, and of how many.
     pub(crate) fn close_share(&self, percent: u8) -> (usize, usize) {
         let inner = self.inner.lock();
         let all: Vec<(u64, ConnectionId)> = inner.sessions.keys().map(|key| (rng::u64(), key.1)).collect();
@@ -254,7 +254,7 @@ impl Registry {
         self.inner.lock().connections.len()
     }
 
-    /// Nobody is connected.
+    /// No client is connected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

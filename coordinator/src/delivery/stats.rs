@@ -1,5 +1,5 @@
 //! Figures of one connection or of the whole listener, for the four-letter words. Written by connection tasks
-//! with relaxed atomics, read by whoever asks; nothing decides by them.
+//! with relaxed atomics, read by reports; nothing decides by them.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Who may ask what. Probes are for everybody. The rest is too where neither `tls` nor `token_file` stands in
 //! `[http]`; otherwise it needs a client certificate or a token.
 //!
-//! Must never do: tell whoever is refused which names or tokens there are.
+//! Must never do: tell a refused caller which names or tokens there are.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,19 +14,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use parking_lot::Mutex;
+use rowlock_env::rate::{Bucket, LogLimiter, PerHost};
 use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_types::limits::GUESSES_PER_SECOND;
+use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
 use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
 use super::problem::Problem;
 use super::{HttpContext, api};
 use crate::audit::{Audit, Client, Event, Record};
-use crate::complaints::Complaints;
-use crate::rate::{Bucket, PerHost};
 use crate::report::Reader;
 use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
@@ -46,11 +44,11 @@ pub struct Access {
     /// Subjects of certificates whose owners are operators.
     pub superusers: Vec<String>,
     wrong_tokens: PerHost,
-    complaints: Mutex<Complaints>,
+    refusals_log: LogLimiter,
     audit: Audit,
 }
 
-/// What whoever asks has proven.
+/// Identities that the caller has proven.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     roles: BTreeSet<Role>,
@@ -62,7 +60,7 @@ pub(super) struct Asker {
 }
 
 /// What an operator has done.
-pub(super) struct Done<'a> {
+pub(super) struct AdminRequest<'a> {
     /// As the audit log calls the request.
     pub(super) op: &'a str,
     /// On which znode; empty: on none.
@@ -76,7 +74,6 @@ pub(super) struct Done<'a> {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
-    /// It proves nothing.
     Unproven,
     /// Its token is wrong, or has ended.
     WrongToken,
@@ -89,12 +86,12 @@ enum Refused {
 impl Access {
     /// For a listener of which everybody may read, unless `is_closed`.
     pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
-        let wrong_tokens = PerHost::new(Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND));
-        let complaints = Mutex::default();
-        Access { is_closed, tokens, superusers, wrong_tokens, complaints, audit: Audit::default() }
+        let bucket = Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND);
+        let (wrong_tokens, audit) = (PerHost::new(bucket, HOSTS_COUNTED_MAX), Audit::default());
+        Access { is_closed, tokens, superusers, wrong_tokens, refusals_log: LogLimiter::default(), audit }
     }
 
-    /// As it is, and what is refused is recorded here.
+    /// Returns it with refusals recorded in `audit`.
     #[must_use]
     pub fn recorded_in(self, audit: Audit) -> Self {
         Access { audit, ..self }
@@ -144,7 +141,7 @@ impl Access {
         let Some((_, token)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
             return Err(Refused::Unproven);
         };
-        let tokens = self.tokens.as_ref().map(|keeper| keeper.tokens());
+        let tokens = self.tokens.as_ref().map(|keeper| keeper.current());
         let found = tokens.as_ref().and_then(|tokens| tokens.find(token.trim(), time::wall_ms()));
         match found {
             // A right token always counts: no guess finds one of 256 bits, and a client that sends wrong ones
@@ -176,11 +173,11 @@ impl Access {
     }
 
     /// Records what an operator has done, `done` with which result.
-    pub(super) fn record_admin(&self, done: &Done<'_>, asker: &Asker, visitor: &Visitor) {
+    pub(super) fn record_admin(&self, done: &AdminRequest<'_>, asker: &Asker, visitor: &Visitor) {
         let name = asker.token.iter().map(|name| Id { scheme: "token".to_owned(), id: name.clone() });
         let who: Vec<Id> = asker.who.iter().cloned().chain(name).collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
-        let Done { op, path, detail, result } = *done;
+        let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::audit::text(path));
         self.audit.record(&Record {
             event: Event::Admin,
@@ -205,7 +202,7 @@ impl Access {
             Refused::Unproven | Refused::Forbidden => return,
         };
         metrics.http_tokens_wrong_total.inc();
-        if let Some(suppressed) = self.complaints.lock().may_complain() {
+        if let Some(suppressed) = self.refusals_log.admit() {
             tracing::warn!(peer = %address, suppressed, "{what}");
         }
     }
@@ -277,7 +274,7 @@ pub(super) async fn check(
     pass(&context, judged, &visitor, request, next).await
 }
 
-/// The same at the listener for locks: whoever proves something passes.
+/// The same at the listener for locks: a caller with any proven identity passes.
 pub(super) async fn identify(
     State(context): State<HttpContext>,
     ConnectInfo(visitor): ConnectInfo<Visitor>,

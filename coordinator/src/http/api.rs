@@ -26,7 +26,7 @@ use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, delete, get, post};
@@ -68,8 +68,14 @@ pub struct ApiContext {
 }
 
 /// Serves locks on `listener` until `shutdown`, then until the requests under way are answered. `keeper`: of
-/// the certificates, for TLS.
-pub async fn serve(listener: Listener, context: ApiContext, keeper: Option<Arc<Keeper>>, shutdown: Shutdown) {
+/// the certificates, for TLS. `has_probes`: what operators ask for is here, too.
+pub async fn serve(
+    listener: Listener,
+    context: ApiContext,
+    has_probes: bool,
+    keeper: Option<Arc<Keeper>>,
+    shutdown: Shutdown,
+) {
     let bounds = Bounds {
         connections: API_CONNECTIONS_MAX,
         of_address: API_CONNECTIONS_OF_ADDRESS_MAX,
@@ -86,17 +92,20 @@ pub async fn serve(listener: Listener, context: ApiContext, keeper: Option<Arc<K
     }
     let (metrics, stile) = (context.http.metrics.clone(), context.http.turnstile.clone());
     let listener = super::bounded(listener, (bounds, metrics), keeper);
-    let routes = router(context, shutdown.clone());
+    let routes = router(context, has_probes, shutdown.clone());
     serve_connections(listener, routes, (stile, Class::Client), shutdown).await;
 }
 
-fn router(context: ApiContext, shutdown: Shutdown) -> Router {
+fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
     let http = context.http.clone();
+    let check = axum::middleware::from_fn_with_state(http.clone(), access::check);
+    let probes =
+        if has_probes { super::probes().layer(check).with_state(http.clone()) } else { Router::default() };
     Router::new()
         .route("/v1/leases", post(new_lease))
         .route("/v1/leases/{id}/keepalive", post(keep_alive))
         .route("/v1/leases/{id}", delete(end_lease))
-        .route("/v1/locks/{*rest}", post(lock).delete(forced::force))
+        .route("/v1/locks/{*rest}", get(report).post(lock).delete(forced::force))
         .route("/v1/locks/acquire", post(several::acquire))
         .route("/v1/elections/{name}/campaign", post(election::campaign))
         .route("/v1/elections/{name}/resign", post(election::resign))
@@ -112,9 +121,10 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .route("/v1/sessions", get(report))
         .route("/v1/sessions/{session}", delete(session::end))
         .route("/v1/status", get(status))
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(nothing)
+        .method_not_allowed_fallback(no_method)
         .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
+        .merge(probes)
         .merge(super::ui::routes())
         .merge(openapi::routes())
         .layer(axum::middleware::from_fn(refuse_pages))
@@ -125,6 +135,14 @@ fn router(context: ApiContext, shutdown: Shutdown) -> Router {
         .layer(axum::middleware::from_fn(serve::end_turn))
         .layer(Extension(shutdown))
         .with_state(context)
+}
+
+async fn nothing(State(context): State<ApiContext>, uri: Uri) -> Problem {
+    not_found(State(context.http), uri).await
+}
+
+async fn no_method(State(context): State<ApiContext>, method: Method, uri: Uri) -> Problem {
+    method_not_allowed(State(context.http), method, uri).await
 }
 
 fn any_of_znode() -> MethodRouter<ApiContext> {
@@ -219,9 +237,15 @@ impl Asked {
         self.check(self.asker.may(&Role::Lock(name.path().to_owned())))
     }
 
-    /// Something that this API does not have.
-    fn unknown(&self) -> Denied {
-        problem(StatusCode::NOT_FOUND, format!("there is no {}", self.path))
+    /// The method is not one of those that this path takes.
+    fn not_allowed(&self, allowed: &'static str) -> Denied {
+        let detail = format!(
+            "{} takes {allowed}; to acquire, release or verify a lock, POST to NAME/acquire etc.",
+            self.path
+        );
+        let mut denied = problem(StatusCode::METHOD_NOT_ALLOWED, detail);
+        denied.0.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        denied
     }
 }
 
@@ -229,7 +253,7 @@ fn problem(status: StatusCode, detail: String) -> Denied {
     Problem::new(status, detail).into()
 }
 
-/// The whole body of a request, up to so many bytes.
+/// The whole body of a request, up to this many bytes.
 async fn read_body(body: Body, most: usize) -> Result<Bytes, Denied> {
     let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, most)).await;
     read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
@@ -266,10 +290,9 @@ async fn end_lease(asked: Asked, PathText(id): PathText, request: Request) -> An
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// As at the listener for operators. Whoever may use a lock may also ask who holds it.
+/// As at the listener for operators. A caller that may use a lock may also ask who holds it.
 async fn report(asked: Asked, uri: Uri) -> Answer {
-    let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
-    let scope = Question::parse(what).map_or(Scope::All, |question| question.scope());
+    let scope = Question::parse(&report::asked(&uri)).map_or(Scope::All, |question| question.scope());
     asked.check(asked.asker.may_see(&scope))?;
     Ok(report::answer(&asked.context.http, (&asked.asker, &asked.visitor), &uri).await)
 }
@@ -284,11 +307,19 @@ async fn status(asked: Asked) -> Answer {
     Ok(Json(status).into_response())
 }
 
+/// What is done with a lock by POST.
+const VERBS: [&str; 3] = ["acquire", "release", "verify"];
+
+/// Whether this is the place of a holder, behind the name of its lock.
+fn is_holder(rest: &str) -> bool {
+    rest.rsplit_once('/').is_some_and(|(lock, _)| lock.ends_with("/holders"))
+}
+
 /// What is done with a lock stands behind its name, which may have slashes.
 async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answer {
-    let (name, verb) = rest.rsplit_once('/').ok_or_else(|| asked.unknown())?;
-    if !["acquire", "release", "verify"].contains(&verb) {
-        return Err(asked.unknown());
+    let (name, verb) = rest.rsplit_once('/').ok_or_else(|| asked.not_allowed("GET"))?;
+    if !VERBS.contains(&verb) {
+        return Err(asked.not_allowed(if is_holder(&rest) { "DELETE, GET" } else { "GET" }));
     }
     let name: LockName = name.parse()?;
     asked.check_lock(&name)?;

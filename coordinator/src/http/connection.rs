@@ -15,17 +15,14 @@ use rowlock_env::net::Stream;
 use rowlock_env::time::{Instant, Sleep, now, sleep_until};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::listen::{Bounds, Place, Taken};
+use super::listen::{Bounds, ConnectionSlot, Taken};
 use super::secure::{SecureHttp, Shaking};
 
-/// Who has come.
 #[derive(Clone)]
 pub(super) struct Visitor {
-    /// From where.
     pub(super) address: SocketAddr,
     /// Of its certificate; known after the handshake.
     subject: Arc<OnceLock<String>>,
-    /// Its connection.
     taken: Option<Arc<Taken>>,
 }
 
@@ -83,14 +80,13 @@ impl fmt::Debug for Visitor {
 /// A stream with a deadline for whatever comes next.
 pub(super) struct Connection {
     io: Io,
-    /// Until `ends`.
     deadline: Pin<Box<Sleep>>,
     ends: Instant,
     bounds: Bounds,
     /// When the request began whose head is read.
     begun: Instant,
     head: Head,
-    place: Place,
+    place: ConnectionSlot,
 }
 
 /// A connection before its TLS handshake, and after it (or without any).
@@ -106,7 +102,7 @@ impl Connection {
     /// `visitor` is told of the certificate. The deadline for the head of the request counts for both.
     pub(super) fn new(
         stream: Stream,
-        place: Place,
+        place: ConnectionSlot,
         bounds: Bounds,
         secure: Option<&SecureHttp>,
         visitor: &Visitor,

@@ -6,12 +6,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Status;
+use rowlock_types::status::{NotServing, Status};
 use serde_json::{Value, json};
 
 use super::HttpContext;
 use super::problem::Problem;
-use super::status::role_name;
 
 /// The process runs and answers. It says nothing about Raft: a node without a quorum must not be restarted
 /// for it.
@@ -22,8 +21,7 @@ pub(super) async fn livez() -> &'static str {
 /// Clients may be sent here. `?verbose` lists each check.
 pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): RawQuery) -> Response {
     let status = context.status.borrow().clone();
-    let mut checks = checks(&status);
-    checks.extend(drained(&context.metrics));
+    let mut checks = checks(&status, &context.metrics);
     checks.push(memory(&context.metrics));
     checks.extend(of_disks(&context.metrics));
     let verbose =
@@ -42,7 +40,7 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
 /// As `readyz`, in JSON, with who leads.
 pub(super) async fn health(State(context): State<HttpContext>) -> Response {
     let status = context.status.borrow().clone();
-    let mut checks = checks(&status);
+    let mut checks = checks(&status, &context.metrics);
     checks.extend(of_disks(&context.metrics));
     if let Some(reason) = not_ready(&checks) {
         return unavailable(reason).with("node", status.node.0).with("term", status.term).into_response();
@@ -51,7 +49,7 @@ pub(super) async fn health(State(context): State<HttpContext>) -> Response {
     Json(json!({
         "status": "serving",
         "node": status.node.0,
-        "role": role_name(status.role),
+        "role": status.role.as_str(),
         "term": status.term,
         "leader": leader,
     }))
@@ -71,35 +69,37 @@ struct Check {
 }
 
 /// All conditions, the cause before its consequences.
-fn checks(status: &Status) -> Vec<Check> {
+fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     let leader = status.leader.map_or("no leader is known".to_owned(), |node| format!("node {node} leads"));
-    let serving = match status.serving {
-        true => "clients are served".to_owned(),
-        false => format!(
-            "not in contact with a quorum, not caught up yet (applied {} of {} committed), or stopping",
-            status.applied_index, status.committed_index
+    let serving = match status.not_serving {
+        None if status.serving => "clients are served".to_owned(),
+        Some(NotServing::CatchesUp) => format!(
+            "{} (applied {} of {} committed log entries)",
+            NotServing::CatchesUp.text(),
+            status.applied_index,
+            status.committed_index
         ),
+        why => why.unwrap_or_default().text().to_owned(),
     };
     let mut checks = vec![
         Check { name: "leader", passed: status.leader.is_some(), found: leader },
         Check { name: "serving", passed: status.serving, found: serving },
     ];
+    let grace = metrics.restore_grace_seconds.get();
+    if grace > 0 {
+        let found = format!("the cluster was restored: sessions are opened in {grace} s, at most");
+        checks.push(Check { name: "sessions", passed: false, found });
+    }
     if !status.waits_for.is_empty() {
         let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();
         let found = format!(
-            "this node has an empty data folder and may have lost its data; it waits for the word of node {}",
+            "this node has an empty data folder and waits for node {}: start the nodes that do not run (docs/runbook.md \
+             if they are lost)",
             nodes.join(", ")
         );
         checks.insert(0, Check { name: "admitted", passed: false, found });
     }
     checks
-}
-
-/// An operator has sent its clients away.
-fn drained(metrics: &Metrics) -> Option<Check> {
-    let found = "an operator has drained this node; rowlock drain --undo ends it, and so does a restart";
-    let is_drained = metrics.drained.get() > 0;
-    is_drained.then(|| Check { name: "drained", passed: false, found: found.to_owned() })
 }
 
 /// What the node holds in memory. A full one still serves.

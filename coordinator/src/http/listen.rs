@@ -29,7 +29,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// What a [`BoundedListener`] allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Connections at once.
     pub connections: usize,
     /// Those of one address but loopback.
     pub of_address: usize,
@@ -42,7 +41,6 @@ pub(super) struct Bounds {
 }
 
 impl Default for Bounds {
-    /// Those of `limits.rs`.
     fn default() -> Self {
         Bounds {
             connections: HTTP_CONNECTIONS_MAX,
@@ -64,7 +62,6 @@ pub(super) struct BoundedListener {
 }
 
 impl BoundedListener {
-    /// `secure`: by TLS.
     pub(super) fn new(
         inner: Listener,
         metrics: Arc<Metrics>,
@@ -76,7 +73,7 @@ impl BoundedListener {
 
     /// Takes a place. None: this address has as many as it may have, or requests that have just come have
     /// them all.
-    fn place(&self, addr: IpAddr) -> Option<Place> {
+    fn place(&self, addr: IpAddr) -> Option<ConnectionSlot> {
         let mut places = self.places.lock();
         if places.of_address(addr) >= self.bounds.of_address && !addr.is_loopback() {
             return None;
@@ -122,7 +119,6 @@ struct Places {
 #[derive(Debug)]
 pub(super) struct Taken {
     addr: IpAddr,
-    /// When it came.
     pub(super) since: Instant,
     /// The head of a request is here, and its answer is not.
     pub(super) asked: AtomicBool,
@@ -133,7 +129,6 @@ pub(super) struct Taken {
     bounds: Bounds,
     /// It has to end.
     pub(super) gives_way: AtomicBool,
-    /// Of the connection.
     pub(super) task: AtomicWaker,
 }
 
@@ -180,7 +175,13 @@ impl Places {
         true
     }
 
-    fn take(&mut self, all: &Arc<Mutex<Places>>, addr: IpAddr, since: Instant, bounds: Bounds) -> Place {
+    fn take(
+        &mut self,
+        all: &Arc<Mutex<Places>>,
+        addr: IpAddr,
+        since: Instant,
+        bounds: Bounds,
+    ) -> ConnectionSlot {
         let taken = Taken {
             addr,
             since,
@@ -194,18 +195,18 @@ impl Places {
         let (id, taken) = (self.next, Arc::new(taken));
         self.next += 1;
         self.taken.insert(id, taken.clone());
-        Place { id, taken, all: all.clone() }
+        ConnectionSlot { id, taken, all: all.clone() }
     }
 }
 
 /// The place of an open connection.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     id: u64,
     pub(super) taken: Arc<Taken>,
     all: Arc<Mutex<Places>>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.all.lock().taken.remove(&self.id);
     }
@@ -223,7 +224,7 @@ mod tests {
         let (asked, idle, later) =
             (take(begin), take(begin + HTTP_YIELD_AFTER), take(begin + HTTP_YIELD_AFTER));
         asked.taken.asked.store(true, Relaxed);
-        let gives_way = |place: &Place| place.taken.gives_way.load(Relaxed);
+        let gives_way = |place: &ConnectionSlot| place.taken.gives_way.load(Relaxed);
         assert!(all.lock().make_room(4, begin));
         assert_eq!([&asked, &idle, &later].map(gives_way), [false, false, false]);
         assert!(all.lock().make_room(3, begin));

@@ -14,6 +14,7 @@ mod connection;
 mod elections;
 mod health;
 mod host;
+mod leader_view;
 mod listen;
 mod problem;
 mod report;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::HttpBody as _;
+use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -48,6 +50,7 @@ use serve::serve_connections;
 
 pub use access::Access;
 pub use elections::Elections;
+pub use leader_view::LeaderView;
 pub use status::{HttpAddresses, StateView, StatusSource};
 
 /// What the handlers may read.
@@ -69,6 +72,8 @@ pub struct HttpContext {
     pub nodes: Arc<[HttpAddresses]>,
     /// Which leaders it has seen.
     pub elections: Arc<Elections>,
+    /// What the leader says of the members.
+    pub leader_view: Arc<LeaderView>,
     /// When the process started.
     pub started: Instant,
     /// Which connections pass before each turn.
@@ -97,15 +102,21 @@ fn bounded(
     BoundedListener::new(listener, metrics, bounds, secure)
 }
 
-fn router(context: HttpContext) -> Router {
+/// What only operators and orchestrators ask for.
+fn probes() -> Router<HttpContext> {
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/health", get(health::health))
         .route("/metrics", get(metrics))
         .route("/version", get(health::version))
+}
+
+fn router(context: HttpContext) -> Router {
+    probes()
         .route("/v1/status", get(status::status))
         .route("/v1/locks", get(report::report))
+        .route("/v1/locks/{*name}", get(report::report))
         .route("/v1/queue", get(report::report))
         .route("/v1/history", get(report::report))
         .route("/v1/sessions", get(report::report))
@@ -135,18 +146,56 @@ async fn finish_kept(mut response: Response) -> Response {
     response
 }
 
-async fn metrics(axum::extract::State(context): axum::extract::State<HttpContext>) -> Response {
+async fn metrics(State(context): State<HttpContext>) -> Response {
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     context.metrics.turn_longest_seconds.raise_to(busy::take_longest_turn());
     ([(header::CONTENT_TYPE, content_type)], context.metrics.render()).into_response()
 }
 
-async fn not_found(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("there is no {}", uri.path()))
+async fn not_found(State(context): State<HttpContext>, uri: Uri) -> Problem {
+    let elsewhere = context.elsewhere(uri.path());
+    Problem::new(StatusCode::NOT_FOUND, format!("there is no {}{elsewhere}", uri.path()))
 }
 
-async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
+async fn method_not_allowed(State(context): State<HttpContext>, method: Method, uri: Uri) -> Problem {
+    let elsewhere = context.elsewhere(uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}{elsewhere}", uri.path()))
+}
+
+/// What only the listener for locks has, by the beginning of its path.
+const OF_LOCKS: [&str; 8] = [
+    "/v1/leases",
+    "/v1/locks/",
+    "/v1/elections/",
+    "/v1/terraform/",
+    "/v1/znodes",
+    "/v1/watch",
+    "/v1/openapi",
+    "/docs",
+];
+/// What only the listener for operators has.
+const OF_OPERATORS: [&str; 5] = ["/livez", "/readyz", "/health", "/metrics", "/version"];
+
+impl HttpContext {
+    /// Which other listener of this node has what a request asks for, as the end of a sentence.
+    fn elsewhere(&self, path: &str) -> String {
+        let me = self.status.borrow().node.0;
+        let Some(HttpAddresses { http, api, .. }) = self.nodes.iter().find(|node| node.node == me) else {
+            return String::new();
+        };
+        match api {
+            Some(api) if api == http => String::new(),
+            _ if OF_OPERATORS.contains(&path) => format!(" here: ask {http} (`http` in cluster.toml)"),
+            Some(api) if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
+                format!(" here: locks by HTTP are at {api} (`api` in cluster.toml)")
+            }
+            None if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
+                " here: this node takes no locks by HTTP; add `api` to its [[node]] in cluster.toml"
+                    .to_owned()
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 #[cfg(test)]

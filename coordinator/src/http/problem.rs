@@ -4,7 +4,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
-/// An error answer.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,

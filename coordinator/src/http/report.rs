@@ -1,6 +1,8 @@
-//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports. They show what whoever asks may read by
+//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports. They show what the caller may read by
 //! what it has proven: a certificate its subject, an operator's token everything, and all others what
 //! everybody may read (`world:anyone`).
+
+use std::borrow::Cow;
 
 use axum::Extension;
 use axum::extract::State;
@@ -13,6 +15,15 @@ use super::access::Asker;
 use super::connection::Visitor;
 use super::problem::Problem;
 use crate::report::{Party, Refusal};
+
+/// The question of a request: `/v1/locks/NAME` is the queue of that lock.
+pub(super) fn asked(uri: &Uri) -> Cow<'_, str> {
+    let Some(name) = uri.path().strip_prefix("/v1/locks/") else {
+        return uri.path_and_query().map_or(uri.path(), |asked| asked.as_str()).into();
+    };
+    let query = uri.query().map_or(String::new(), |query| format!("&{query}"));
+    format!("/v1/queue?lock={}{query}", name.replace('+', "%2B")).into()
+}
 
 /// The same document as a client gets for the same path and query.
 pub(super) async fn report(
@@ -31,12 +42,12 @@ pub(super) async fn answer(
     uri: &Uri,
 ) -> Response {
     let reader = asker.reader();
-    let what = uri.path_and_query().map_or(uri.path(), |asked| asked.as_str());
+    let what = asked(uri);
     let place = match context.reports.begin(&reader.who, Party::Http(visitor.address.ip())) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };
-    match place.answer(context.source.freeze(), what, reader).await {
+    match place.answer(context.source.freeze(), &what, reader).await {
         Ok(document) => {
             let content_type = HeaderValue::from_static("application/json");
             ([(header::CONTENT_TYPE, content_type)], document + "\n").into_response()

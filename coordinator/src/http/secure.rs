@@ -6,18 +6,16 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rowlock_env::net::Stream;
+use rowlock_env::rate::{HandshakePace, LogLimiter};
 use rowlock_env::time::{self, Instant};
 use rowlock_tls::{Hello, Keeper, Secured, TlsError, looks_like_tls};
-use rowlock_types::limits::HTTP_TLS_HANDSHAKES_PER_SECOND;
+use rowlock_types::limits::{HOSTS_COUNTED_MAX, HTTP_TLS_HANDSHAKES_PER_SECOND};
 use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
-use crate::complaints::Complaints;
-use crate::rate::Bucket;
 
-/// What somebody is told who asks without TLS.
+/// Response to a request without TLS.
 const WITHOUT_TLS: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
                              this port is for https\n";
@@ -32,15 +30,15 @@ pub(super) struct SecureHttp {
 }
 
 struct Shared {
-    pace: Mutex<Bucket>,
-    complaints: Mutex<Complaints>,
+    pace: HandshakePace,
+    refusals_log: LogLimiter,
     metrics: Arc<Metrics>,
 }
 
 impl SecureHttp {
     pub(super) fn new(keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Self {
-        let pace = Mutex::new(Bucket::paced(HTTP_TLS_HANDSHAKES_PER_SECOND));
-        SecureHttp { keeper, shared: Arc::new(Shared { pace, complaints: Mutex::default(), metrics }) }
+        let pace = HandshakePace::new(HTTP_TLS_HANDSHAKES_PER_SECOND, HOSTS_COUNTED_MAX);
+        SecureHttp { keeper, shared: Arc::new(Shared { pace, refusals_log: LogLimiter::default(), metrics }) }
     }
 
     /// Does the handshake, and tells `visitor` whom the certificate names. `deadline`: a handshake that would
@@ -48,7 +46,7 @@ impl SecureHttp {
     pub(super) fn shake_hands(&self, stream: Stream, visitor: Visitor, deadline: Instant) -> Shaking {
         let (keeper, shared) = (self.keeper.clone(), self.shared.clone());
         Box::pin(async move {
-            match shared.accept(&keeper, stream, deadline).await {
+            match shared.accept(&keeper, stream, &visitor, deadline).await {
                 Ok(Secured { stream, certificate, .. }) => {
                     if let Some(certificate) = certificate {
                         visitor.is_named(certificate.subject);
@@ -65,7 +63,13 @@ impl SecureHttp {
 }
 
 impl Shared {
-    async fn accept(&self, keeper: &Keeper, stream: Stream, deadline: Instant) -> Result<Secured, TlsError> {
+    async fn accept(
+        &self,
+        keeper: &Keeper,
+        stream: Stream,
+        visitor: &Visitor,
+        deadline: Instant,
+    ) -> Result<Secured, TlsError> {
         match stream.first_byte().await {
             Ok(Some(first)) if looks_like_tls(first) => {}
             Ok(Some(_)) => {
@@ -80,7 +84,7 @@ impl Shared {
         // half of it, take none.
         let hello = Hello::read(stream).await?;
         let now = time::now();
-        let wait = self.pace.lock().take_within(now, deadline.saturating_since(now));
+        let wait = self.pace.reserve(visitor.address.ip(), now, deadline.saturating_since(now));
         let wait = wait.ok_or_else(|| TlsError::Handshake("too many TLS handshakes at a time".to_owned()))?;
         time::sleep(wait).await;
         keeper.material().http.answer(hello).await
@@ -91,8 +95,8 @@ impl Shared {
             return;
         }
         self.metrics.http_tls_handshakes_failed_total.inc();
-        if let Some(suppressed) = self.complaints.lock().may_complain() {
-            tracing::info!(peer = ?visitor, %error, suppressed, "no TLS with an HTTP client");
+        if let Some(suppressed) = self.refusals_log.admit() {
+            tracing::info!(address = %visitor.address, %error, suppressed, "TLS handshake with an HTTP client failed");
         }
     }
 }

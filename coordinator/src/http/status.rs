@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use rowlock_proto::{ClusterId, Zxid};
+use rowlock_proto::{ClusterId, NodeId, Zxid};
 use rowlock_state::Frozen;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Role;
+use rowlock_types::metrics::{Metrics, View};
+use rowlock_types::status::{NotServing, Role, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -57,9 +57,9 @@ impl HttpAddresses {
         let of = |node: &NodeEntry| HttpAddresses {
             node: node.id.0,
             http: node.http_addr.clone(),
-            api: node.api_addr.clone(),
+            api: node.any_api_addr(&config.http).map(str::to_owned),
         };
-        config.members.iter().map(of).collect()
+        config.nodes.iter().map(of).collect()
     }
 }
 
@@ -80,17 +80,21 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
     let state = context.source.state();
     let ids = |nodes: &[rowlock_proto::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
     let leader = raft.leader.map(|node| node.0);
+    let (replicated, silent) = members(&context, &raft);
     Json(json!({
         "node": raft.node.0,
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_ms": u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         "serving": raft.serving,
         "disk_hangs": context.metrics.disk_hangs.get() == 1,
+        "not_serving": raft.not_serving.map(NotServing::text),
+        "restore_grace_s": context.metrics.restore_grace_seconds.get(),
         "commits_stalled": context.metrics.commits_stalled.get() == 1,
         "raft": {
-            "role": role_name(raft.role),
+            "role": raft.role.as_str(),
             "term": raft.term,
             "leader": leader,
+            "leaderless_since_ms": raft.leaderless_since_ms,
             "last_log_index": raft.last_log_index,
             "committed_index": raft.committed_index,
             "applied_index": raft.applied_index,
@@ -98,14 +102,15 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
             "purged_index": raft.purged_index,
             "voters": ids(&raft.voters),
             "learners": ids(&raft.learners),
-            "replicated": raft.replicated.iter().map(|(node, index)| json!({ "node": node.0, "index": index }))
-                .collect::<Vec<_>>(),
-            "silent": silent(&context.metrics),
+            "replicated": replicated,
+            "waits_for": ids(&raft.waits_for),
+            "silent": silent,
         },
         "nodes": *context.nodes,
         "elections": context.elections.list(),
         "certificates": certificates(&context.metrics),
         "latency": latency(&context.metrics),
+        "locks": locks(&context.metrics),
         "state": {
             "applied_index": state.applied_index,
             "zxid": state.zxid.0,
@@ -121,11 +126,35 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
     }))
 }
 
-/// As the leader sees the others: for how long each has not answered. At other nodes nothing.
-fn silent(metrics: &Metrics) -> Value {
-    let all = metrics.member_silent_seconds.get().into_iter();
+/// How far the other members have stored the log, and for how long each has not answered the leader, as the
+/// leader says; `null` for the latter while it has not been heard.
+fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    all.map(|silence| json!({ "node": silence.node.0, "for_ms": ms(silence.lasts) })).collect()
+    let (replicated, silent) = if here.role == Role::Leader {
+        let all = context.metrics.member_silent_seconds.get();
+        (here.replicated.clone(), Some(all.iter().map(|one| (one.node, ms(one.lasts))).collect()))
+    } else {
+        let told = here.leader.and_then(|_| context.leader_view.latest(here.term));
+        told.map_or_else(Default::default, |told| (told.replicated, Some(told.silent)))
+    };
+    let list = |all: &[(NodeId, u64)], name: &str| {
+        Value::from_iter(all.iter().map(|(node, number)| json!({ "node": node.0, name: number })))
+    };
+    (list(&replicated, "index"), silent.map_or(Value::Null, |all: Vec<_>| list(&all, "for_ms")))
+}
+
+/// Places in queues; grants and cumulative counts of waits, up to each bound and in all, since the start.
+fn locks(metrics: &Metrics) -> Value {
+    let View { cumulative, count, .. } = metrics.lock_wait_seconds.view();
+    let (bounds, mut waits): (Vec<u64>, Vec<u64>) = cumulative.into_iter().unzip();
+    waits.push(count);
+    json!({
+        "held": metrics.locks_held.get(),
+        "waiting": metrics.lock_waiters.get(),
+        "grants": metrics.lock_grants_total.get(),
+        "wait_bounds_ms": bounds,
+        "waits": waits,
+    })
 }
 
 /// Those that the node shows, and for how long they are valid; below 0: they have expired.
@@ -142,14 +171,4 @@ fn latency(metrics: &Metrics) -> Value {
         "flush_p99_ms": ms(metrics.wal_fsync_seconds.quantile(0.99)),
         "commit_p99_ms": ms(metrics.commit_seconds.quantile(0.99)),
     })
-}
-
-/// The role as a word, as in the metrics.
-pub(super) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Follower => "follower",
-        Role::Candidate => "candidate",
-        Role::Leader => "leader",
-        Role::Learner => "learner",
-    }
 }

@@ -17,7 +17,7 @@ use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
 use rowlock_types::metrics::{Silence, TlsListener};
-use rowlock_types::status::Role;
+use rowlock_types::status::{NotServing, Role};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -90,6 +90,7 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
         access: Arc::new(access),
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         elections: Arc::default(),
+        leader_view: Arc::default(),
         started: Instant::now(),
         turnstile: Turnstile::default(),
     };
@@ -156,16 +157,34 @@ async fn a_serving_node_is_live_and_ready() {
 #[tokio::test]
 async fn a_node_that_does_not_serve_is_live_but_not_ready_and_says_why() {
     let server = start().await;
-    server.status.send(Status { leader: None, serving: false, role: Role::Follower, ..leading() });
+    let not_serving = Some(NotServing::NoQuorum);
+    let alone = Status { leader: None, serving: false, not_serving, role: Role::Follower, ..leading() };
+    server.status.send(alone);
     assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
     let (code, head, body) = ask(&server.addr, "GET /readyz?verbose").await;
     assert_eq!(code, 503);
     assert!(head.contains("application/problem+json"), "{head}");
     let problem: Value = serde_json::from_str(&body).unwrap();
-    assert!(problem["detail"].as_str().unwrap().starts_with("no leader is known; not in contact"), "{body}");
+    let why = "no leader is known; no contact to a quorum: a majority of the voters does not answer";
+    assert_eq!(problem["detail"], why, "the reason, and no guesses");
     assert_eq!(problem["checks"][0]["passed"], false);
     assert_eq!(problem["status"], 503);
     assert_eq!(ask(&server.addr, "GET /health").await.0, 503);
+}
+
+#[tokio::test]
+async fn a_node_of_a_restored_cluster_is_not_ready_until_sessions_are_opened_and_says_when() {
+    let server = start().await;
+    server.metrics.restore_grace_seconds.set(28);
+    let (code, _, body) = ask(&server.addr, "GET /readyz").await;
+    assert!(
+        code == 503 && body.contains("the cluster was restored: sessions are opened in 28 s"),
+        "{code} {body}"
+    );
+    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["restore_grace_s"], 28);
+    server.metrics.restore_grace_seconds.set(0);
+    assert_eq!(ask(&server.addr, "GET /readyz").await.0, 200);
 }
 
 #[tokio::test]
@@ -187,6 +206,35 @@ async fn status_names_the_digest_with_the_index_it_belongs_to() {
     let status: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(status["certificates"], json!([{ "listener": "http", "expires_in_s": 86_400 }]));
     assert_eq!(status["raft"]["silent"], json!([{ "node": 3, "for_ms": 2_500 }]));
+    assert_eq!(status["raft"]["leaderless_since_ms"], Value::Null);
+    server.status.send(Status { role: Role::Follower, leaderless_since_ms: Some(5), ..leading() });
+    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let raft = serde_json::from_str::<Value>(&body).unwrap()["raft"].clone();
+    assert_eq!(
+        (&raft["silent"], &raft["leaderless_since_ms"]),
+        (&Value::Null, &json!(5)),
+        "only the leader knows"
+    );
+}
+
+#[tokio::test]
+async fn status_counts_grants_and_waits_of_locks() {
+    let server = start().await;
+    server.metrics.locks_held.set(3);
+    server.metrics.lock_waiters.set(2);
+    server.metrics.lock_grants_total.add(7);
+    for ms in [1, 40, 9_000_000] {
+        server.metrics.lock_wait_seconds.record(Duration::from_millis(ms));
+    }
+    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let locks = serde_json::from_str::<Value>(&body).unwrap()["locks"].clone();
+    assert_eq!((&locks["held"], &locks["waiting"], &locks["grants"]), (&json!(3), &json!(2), &json!(7)));
+    let (bounds, waits) = (locks["wait_bounds_ms"].as_array().unwrap(), locks["waits"].as_array().unwrap());
+    assert_eq!(
+        (bounds.len() + 1, &waits[0], &waits[bounds.len() - 1], &waits[bounds.len()]),
+        (waits.len(), &json!(1), &json!(2), &json!(3)),
+        "{locks}"
+    );
 }
 
 #[tokio::test]
@@ -208,6 +256,22 @@ async fn unknown_paths_and_methods_are_problems() {
     assert!(head.contains("application/problem+json"), "{head}");
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], "there is no /nothing");
     assert_eq!(ask(&server.addr, "POST /livez").await.0, 405);
+}
+
+#[tokio::test]
+async fn the_listener_for_operators_names_the_other_one_and_leads_to_the_console() {
+    let server = start().await;
+    let (code, head, _) = ask(&server.addr, "GET /").await;
+    assert!(code == 307 && head.contains("location: /ui/"), "{head}");
+    for request in ["POST /v1/locks/ci/deploy/acquire", "POST /v1/leases"] {
+        let (_, _, body) = ask(&server.addr, request).await;
+        assert!(body.contains("here: this node takes no locks by HTTP; add `api`"), "{request}: {body}");
+    }
+    let (code, _, body) = ask(&server.addr, "GET /v1/locks/ci/none").await;
+    assert!(
+        code == 404 && body.contains("there is no /locks/ci/none"),
+        "the queue of that lock: {code} {body}"
+    );
 }
 
 #[tokio::test]
@@ -255,6 +319,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
         access: Arc::new(Access::new(false, None, Vec::new())),
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         elections: Arc::default(),
+        leader_view: Arc::default(),
         started: Instant::now(),
         turnstile: Turnstile::default(),
     };

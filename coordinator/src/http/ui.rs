@@ -1,7 +1,7 @@
 //! `/ui/`: the console (docs/console.md), a page of the node's own. Its files are part of the program, tell
 //! nothing of the cluster and so need no token; what the page shows comes from the reports, which do.
 //!
-//! Invariant: the page asks this listener and nobody else, and runs no script but its files: the browser
+//! Invariant: the page asks only this listener, and runs no script but its files: the browser
 //! enforces that by the policy in every answer. Invariant: all files together stay below 96 KiB. They are
 //! sent as they were written, so that they can be read in a browser.
 
@@ -17,14 +17,14 @@ pub(super) type File = (&'static str, &'static str, &'static str);
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// All of them.
-const FILES: [File; 15] = [
+const FILES: [File; 16] = [
     ("/ui/", "text/html; charset=utf-8", include_str!("ui/index.html")),
     ("/ui/style.css", STYLE, include_str!("ui/style.css")),
     ("/ui/icon.svg", "image/svg+xml", include_str!("ui/icon.svg")),
     ("/ui/app.js", SCRIPT, include_str!("ui/app.js")),
     ("/ui/dom.js", SCRIPT, include_str!("ui/dom.js")),
     ("/ui/net.js", SCRIPT, include_str!("ui/net.js")),
+    ("/ui/health.js", SCRIPT, include_str!("ui/health.js")),
     ("/ui/cluster.js", SCRIPT, include_str!("ui/cluster.js")),
     ("/ui/locks.js", SCRIPT, include_str!("ui/locks.js")),
     ("/ui/lock.js", SCRIPT, include_str!("ui/lock.js")),
@@ -36,12 +36,13 @@ const FILES: [File; 15] = [
     ("/ui/try.js", SCRIPT, include_str!("ui/try.js")),
 ];
 
-/// What the browser lets the page do: load from and ask this listener. Nobody may show it in a frame.
+/// What the browser lets the page do: load from and ask this listener. No page may show it in a frame.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Serves the files, to everybody.
+/// Serves the files, to everybody, and leads there from `/`.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let start = Router::new().route("/ui", get(|| async { Redirect::permanent("/ui/") }));
+    let start = start.route("/", get(|| async { Redirect::temporary("/ui/") }));
     FILES.iter().fold(start, |router, &file| router.route(file.0, get(move || async move { answer(file) })))
 }
 
@@ -73,7 +74,6 @@ pub(super) fn is_own_page(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    /// Of all files.
     const BYTES_MAX: usize = 96 << 10;
 
     #[test]

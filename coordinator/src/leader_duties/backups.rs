@@ -57,7 +57,7 @@ impl Backups {
         loop {
             let view = *self.leadership.borrow();
             let mut pause = LOOK_EVERY;
-            if view.ready && view.leader == Some(self.me) && self.make_if_due().await.is_err() {
+            if view.is_led_by(self.me) && self.make_if_due().await.is_err() {
                 pause = AGAIN;
             }
             tokio::select! {

@@ -34,8 +34,8 @@ impl Founding {
             Some((of, since)) if of == term => since,
             _ => {
                 tracing::info!(
-                    ?grace,
-                    "this cluster was restored: no session is opened before every client of the old one has given up"
+                    grace_seconds = grace.as_secs(),
+                    "grace after restore begins: this leader opens sessions when it is over"
                 );
                 self.waiting = Some((term, now));
                 now

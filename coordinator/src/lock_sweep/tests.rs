@@ -1,15 +1,19 @@
 //! When the leader proposes what is due, and when it sleeps.
 
-use rowlock_env::task::{Task, spawn};
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::time;
+use rowlock_proto::SessionId;
 use rowlock_proto::lock::Acquire;
 use rowlock_state::Proof;
+use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
 use super::*;
+use crate::leader_duties::tests::{LEADS, Stage};
+use crate::upgrade::of_the_cluster;
 
-const ME: NodeId = NodeId(1);
 const TIMEOUT_MS: u32 = 10;
-const LEADS: Leadership = Leadership { term: 2, leader: Some(ME), ready: true };
 
 /// A replica with one session, and the alarm that its apply rings.
 struct State {
@@ -29,8 +33,8 @@ impl State {
     }
 
     fn apply(&self, time_ms: i64, command: Command) -> Outcome {
-        let proposal =
-            Proposal { session: self.session, attachment: Attachment(1), command, ..lock_due(String::new()) };
+        let attachment = Attachment(1);
+        let proposal = Proposal { session: self.session, attachment, ..of_the_cluster(command) };
         let mut machine = self.replica.state.write();
         let applied = machine.apply(time_ms, &proposal, &mut ());
         self.alarm.look(&machine);
@@ -57,89 +61,59 @@ impl State {
     }
 }
 
-struct Stage {
-    state: State,
-    leadership: watch::Sender<Leadership>,
-    proposed: mpsc::Receiver<TermBatch>,
-    shutdown: Shutdown,
-    task: Task<()>,
-}
-
-impl Stage {
-    fn new(leadership: Leadership) -> Stage {
-        let (state, alarm) = State::new();
-        let (publish, leadership) = watch::channel(leadership);
-        let (batcher, proposed) = mpsc::channel(4);
-        let clock = Arc::new(LogClock::starting_now());
-        let sweep = LockSweep { me: ME, leadership, replica: state.replica.clone(), batcher, clock, alarm };
-        let shutdown = Shutdown::new();
-        let task = spawn("lock-sweep", sweep.run(shutdown.clone()));
-        Stage { state, leadership: publish, proposed, shutdown, task }
-    }
-
-    async fn stop(self) {
-        self.shutdown.trigger();
-        drop(self.proposed);
-        self.task.await.expect("the task ends");
-    }
+fn stage(leadership: Leadership) -> (State, Stage) {
+    let (state, alarm) = State::new();
+    let sweep = LockSweep { replica: state.replica.clone(), clock: Arc::new(LogClock::starting_now()) };
+    (state, Stage::new(leadership, Some(alarm), sweep))
 }
 
 #[tokio::test]
 async fn a_lock_that_is_due_later_is_proposed_when_its_time_has_come_and_not_before() {
-    let mut stage = Stage::new(LEADS);
+    let (state, mut stage) = stage(LEADS);
     let held_ms = time::wall_ms();
-    stage.state.hold(held_ms, "/locks/later", 60_000);
-    stage.state.hold(held_ms, "/locks/soon", 40);
-    let batch = stage.proposed.recv().await.expect("a proposal");
+    state.hold(held_ms, "/locks/later", 60_000);
+    state.hold(held_ms, "/locks/soon", 40);
+    let batch = stage.next().await;
     assert!(time::wall_ms() >= held_ms + 40 + i64::from(TIMEOUT_MS));
-    assert_eq!((batch.term, stage.state.carry_out(batch)), (2, vec!["/locks/soon".to_owned()]));
+    assert_eq!((batch.term, state.carry_out(batch)), (2, vec!["/locks/soon".to_owned()]));
     stage.stop().await;
 }
 
 #[tokio::test]
 async fn a_new_leader_proposes_what_became_due_before_and_again_until_it_is_done() {
-    let mut stage = Stage::new(Leadership { ready: false, ..LEADS });
+    let (state, mut stage) = stage(Leadership { ready: false, ..LEADS });
     for lock in ["/locks/b", "/locks/a"] {
-        stage.state.hold(1_000, lock, 1);
+        state.hold(1_000, lock, 1);
     }
     stage.leadership.send(Leadership { term: 3, ..LEADS });
-    let due = ["/locks/a".to_owned(), "/locks/b".to_owned()];
     // The first is lost on its way.
-    let first = stage.proposed.recv().await.expect("a proposal");
+    let first = stage.next().await;
     assert_eq!((first.term, first.proposals.len()), (3, 2));
-    let second = stage.proposed.recv().await.expect("a proposal");
-    assert_eq!(stage.state.carry_out(second), due);
-    assert_eq!(stage.state.replica.state.read().next_lock_due(), None);
-    stage.stop().await;
-}
-
-#[tokio::test]
-async fn who_does_not_lead_or_is_not_ready_proposes_nothing() {
-    let mut stage = Stage::new(Leadership { leader: Some(NodeId(2)), ..LEADS });
-    stage.state.hold(1_000, "/locks/a", 1);
-    stage.leadership.send(Leadership { term: 4, ready: false, ..LEADS });
-    stage.leadership.send(Leadership { term: 5, ..LEADS });
-    assert_eq!(stage.proposed.recv().await.map(|batch| batch.term), Some(5));
+    let second = stage.next().await;
+    assert_eq!(state.carry_out(second), ["/locks/a".to_owned(), "/locks/b".to_owned()]);
+    assert_eq!(state.replica.state.read().next_lock_due(), None);
     stage.stop().await;
 }
 
 #[test]
 fn nothing_due_means_no_look_at_all_and_a_distant_moment_one_long_sleep() {
     let (state, mut rings) = State::new();
-    assert_eq!(look(&state.replica.state.read(), i64::MAX), Found::Nothing);
+    let now = Instant::now();
+    let later = |ms| Due { next: Some(now + Duration::from_millis(ms)), ..Due::default() };
+    assert_eq!(due(&state.replica.state.read(), i64::MAX, now), Due::default());
     assert!(!rings.has_changed());
     state.hold(1_000, "/locks/far", 3_600_000);
     assert!(rings.has_changed());
     let _ = rings.borrow_and_update();
     let revoked_ms = 3_600_000 * 9 / 8 + u64::from(TIMEOUT_MS);
-    assert_eq!(look(&state.replica.state.read(), 1_000), Found::Later(Duration::from_millis(revoked_ms)));
+    assert_eq!(due(&state.replica.state.read(), 1_000, now), later(revoked_ms));
     state.hold(1_000, "/locks/farther", 7_200_000);
     assert!(!rings.has_changed(), "it sleeps long enough as it is");
     state.hold(1_000, "/locks/near", 800);
     assert!(rings.has_changed());
     let machine = state.replica.state.read();
-    assert_eq!(look(&machine, 1_510), Found::Later(Duration::from_millis(400)));
-    assert_eq!(look(&machine, 1_910), Found::Due(vec!["/locks/near".to_owned()]));
+    assert_eq!(due(&machine, 1_510, now), later(400));
+    assert_eq!(due(&machine, 1_910, now).commands, [Command::LockDue { lock: "/locks/near".to_owned() }]);
 }
 
 #[test]
@@ -148,6 +122,6 @@ fn one_round_proposes_a_bounded_number_of_locks() {
     for i in 0..=LOCK_SWEEP_MAX {
         state.hold(1_000, &format!("/locks/{i}"), 1);
     }
-    let found = look(&state.replica.state.read(), 2_000);
-    assert!(matches!(found, Found::Due(due) if due.len() == LOCK_SWEEP_MAX));
+    let found = due(&state.replica.state.read(), 2_000, Instant::now());
+    assert_eq!(found.commands.len(), LOCK_SWEEP_MAX);
 }

@@ -37,15 +37,14 @@ impl Addresses {
     /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
     /// node can be found.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
-        let NodeConfig {
-            id, client_addr, secure_client_addr, peer_addr, http_addr, api_addr, members, ..
-        } = config;
+        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, http_addr, api_addr, file, .. } =
+            config;
         client_addr.iter_mut().for_each(|address| fill(address, self.client));
         fill_if_any(secure_client_addr, self.secure_client);
         fill(peer_addr, self.peer);
         fill(http_addr, self.http);
         fill_if_any(api_addr, self.api);
-        let entry = members.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
+        let entry = file.nodes.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
         let entry = entry.expect("a node's configuration holds its own entry");
         entry.client_addr.iter_mut().for_each(|address| fill(address, self.client));
         fill_if_any(&mut entry.secure_client_addr, self.secure_client);

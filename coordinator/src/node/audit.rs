@@ -1,4 +1,5 @@
-//! The audit log of a node: opened at its start, and ended when nobody has anything to record any more.
+//! The audit log of a node: opened at its start, and ended when no part of the node has anything to record
+//! any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use crate::audit::{Audit, Client, Event, OK, Record, Writer, text};
+use crate::audit::{Audit, AuditWriter, Client, Event, OK, Record, text};
 use crate::config::NodeConfig;
 
 /// How long the end of a node waits for the last records.
@@ -19,7 +20,7 @@ const END_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct AuditLog {
     pub(super) door: Audit,
-    writer: Option<Writer>,
+    writer: Option<AuditWriter>,
 }
 
 /// Opens the file, if there is one.
@@ -49,7 +50,6 @@ pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
     })
 }
 
-/// The running writer.
 pub(super) struct Writing {
     door: Audit,
     end: Shutdown,
@@ -57,7 +57,6 @@ pub(super) struct Writing {
 }
 
 impl AuditLog {
-    /// Starts to write.
     pub(super) fn start(self) -> Writing {
         let end = Shutdown::new();
         let task = self.writer.map(|writer| spawn("audit", writer.run(end.clone())));

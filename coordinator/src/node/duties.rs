@@ -3,36 +3,51 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::notes::ClusterNotes;
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
 use crate::autopilot::Autopilot;
 use crate::bootstrap::BootstrapError;
+use crate::comparison::DigestMarks;
 use crate::disk_watch::DiskWatch;
-use crate::leader_duties::{Backups, LeaderDuties};
+use crate::leader_duties::{Backups, ClusterDuty, LeaderDuties};
+use crate::lock_sweep::LockSweep;
 use crate::slow_links::SlowLinks;
+use crate::sweep::Sweep;
 
 impl Parts {
     pub(super) fn start_leader_duties(&self, wires: &Wires) {
+        let (replica, clock) = (&self.replica, &self.clock);
+        let sweep_every = Duration::from_millis(wires.config.znodes.sweep_interval_ms);
+        let upgrades = wires.operator.upgrades.clone();
         let duties = LeaderDuties {
             me: wires.config.id,
-            raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            folder: self.peers.folder().clone(),
             proposals: wires.batcher.clone(),
-            upgrades: wires.operator.upgrades.clone(),
-            metrics: self.metrics.clone(),
+            alarm: self.lock_rings.clone(),
+            duties: vec![
+                Box::new(LockSweep { replica: replica.clone(), clock: clock.clone() }),
+                Box::new(ClusterDuty::new(self.raft.clone(), replica.clone(), upgrades)),
+                Box::new(DigestMarks::new(self.raft.clone(), replica.clone())),
+                Box::new(Sweep::new(replica.clone(), clock.clone(), sweep_every)),
+            ],
         };
+        self.tasks.spawn_until_shutdown("leader-duties", duties.run());
         self.start_backups(wires);
         self.start_disk_watch(wires);
         self.start_autopilot(wires);
+        self.start_notes();
         let links = SlowLinks { peers: self.peers.clone(), raft: wires.config.raft, told: BTreeSet::new() };
-        self.tasks.spawn("slow-links", links.run(self.tasks.shutdown().clone()));
-        let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
-        self.tasks.spawn("leader-duties", async move {
-            if let Err(error) = duties.run(shutdown).await {
-                fail(&failure, BootstrapError::Storage(error.to_string()).into());
-            }
+        self.tasks.spawn_until_shutdown("slow-links", links.run());
+    }
+
+    fn start_notes(&self) {
+        let (replica, folder) = (self.replica.clone(), self.peers.folder().clone());
+        let notes = ClusterNotes { replica, folder, metrics: self.metrics.clone() };
+        let failure = self.failure.0.clone();
+        self.tasks.spawn_until_shutdown("cluster-notes", async move {
+            let error = notes.run().await;
+            fail(&failure, BootstrapError::Storage(error.to_string()).into());
         });
     }
 
@@ -44,7 +59,7 @@ impl Parts {
             hand_over: wires.operator.hand_over.clone(),
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("disk-watch", watch.run(self.tasks.shutdown().clone()));
+        self.tasks.spawn_until_shutdown("disk-watch", watch.run());
     }
 
     fn start_autopilot(&self, wires: &Wires) {
@@ -59,7 +74,7 @@ impl Parts {
             audit: self.trust.audit.door.clone(),
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("autopilot", autopilot.run(self.tasks.shutdown().clone()));
+        self.tasks.spawn_until_shutdown("autopilot", autopilot.run());
     }
 
     fn start_backups(&self, wires: &Wires) {
@@ -67,7 +82,7 @@ impl Parts {
         let Some(every_ms) = config.backup.every_ms else { return };
         let backups = Backups {
             me: config.id,
-            cluster: config.cluster.clone(),
+            cluster: config.name.clone(),
             folder: config.backup.folder(config.id, &config.data_dir),
             every: Duration::from_millis(every_ms),
             keep: config.backup.keep as usize,

@@ -10,15 +10,9 @@ use rowlock_consensus::raft::compaction::take_snapshot;
 use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
-use rowlock_types::versions::Versions;
-use rowlock_wal::SEGMENT_BYTES;
 
 use super::{Addresses, LogSwitch, Node, NodeError};
-use crate::config::{
-    AuditConfig, AutopilotConfig, BackupConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig,
-    HttpConfig, LimitsConfig, LogConfig, NodeConfig, NodeEntry, PeerConfig, RaftConfig, SessionConfig,
-    UpgradeConfig, ZnodesConfig,
-};
+use crate::config::{ClusterConfig, ConfigError, NodeConfig, NodeEntry};
 use crate::operations::end_session::{EndSession, NotExpired};
 
 /// Loopback, on a port that the system chooses.
@@ -58,50 +52,10 @@ impl NodeConfig {
     /// them), with its files in `data_dir`. Everything else as where `cluster.toml` says nothing; all fields
     /// may be changed.
     pub fn single(data_dir: impl Into<PathBuf>) -> NodeConfig {
-        let (id, any) = (NodeId(1), ANY_PORT.to_owned());
-        let data_dir = data_dir.into();
-        let entry = NodeEntry {
-            id,
-            client_addr: Some(any.clone()),
-            secure_client_addr: None,
-            peer_addr: any.clone(),
-            http_addr: any.clone(),
-            api_addr: None,
-            client_listen: None,
-            secure_client_listen: None,
-            peer_listen: None,
-            data_dir: data_dir.clone(),
-            learner: false,
-        };
-        NodeConfig {
-            cluster: "rowlock".to_owned(),
-            id,
-            client_addr: Some(any.clone()),
-            secure_client_addr: None,
-            peer_addr: any.clone(),
-            http_addr: any,
-            api_addr: None,
-            data_dir,
-            learner: false,
-            members: vec![entry],
-            session: SessionConfig::default(),
-            raft: RaftConfig::default(),
-            tls: None,
-            peer: PeerConfig::default(),
-            client: ClientConfig::default(),
-            znodes: ZnodesConfig::default(),
-            history: HistoryConfig::default(),
-            http: HttpConfig::default(),
-            audit: AuditConfig::default(),
-            backup: BackupConfig::default(),
-            upgrade: UpgradeConfig::default(),
-            autopilot: AutopilotConfig::default(),
-            discovery: None,
-            limits: LimitsConfig::default(),
-            slow_request_ms: LogConfig::default().slow_request_ms,
-            log_segment_bytes: SEGMENT_BYTES,
-            versions: Versions::of_this_release(),
-        }
+        let any = || ANY_PORT.to_owned();
+        let entry = NodeEntry::new(NodeId(1), [any(), any(), any()], data_dir.into());
+        let (name, nodes) = ("rowlock".to_owned(), vec![entry.clone()]);
+        NodeConfig::of(&entry, ClusterConfig { name, nodes, ..ClusterConfig::default() })
     }
 
     /// The node `id` of the cluster that `text` describes (see the commented `cluster.toml` of the

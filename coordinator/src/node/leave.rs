@@ -38,12 +38,12 @@ impl Leave {
         if self.hand_over.leads()
             && let Some(next) = self.hand_over.successor()
         {
-            // If nobody takes over, the others elect a leader.
+            // If no node takes over, the others elect a leader.
             self.hand_over.to(next).await;
         }
     }
 
-    /// Waits until nobody waits for the log on this node. No more is taken from clients.
+    /// Waits until no client of this node waits for the log. No more is taken from clients.
     async fn clients_are_answered(&self) {
         while !self.pending.is_empty() {
             time::sleep(ASK_EVERY).await;

@@ -9,6 +9,7 @@ mod audit;
 mod duties;
 mod embed;
 mod leave;
+mod notes;
 mod operating;
 mod parts;
 mod source;
@@ -81,7 +82,8 @@ pub enum StartError {
     /// The audit log cannot be written.
     #[error("[audit]: {0}; make the folder writable, or name another file")]
     Audit(String),
-    /// Whoever reaches the nodes' port would be believed, and nobody has written that this is meant.
+    /// Any host that reaches the nodes' port would be taken for a node, and the configuration does not allow
+    /// it.
     #[error(
         "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
          security = \"mtls\" in [peer] and give the certificates in [tls], or write security = \"none\" in [peer] if \
@@ -129,7 +131,7 @@ pub enum NodeError {
 pub struct Node {
     raft: Raft,
     word: Shutdown,
-    /// Stops everything in order once the word is said; there until [`Node::shutdown`] waits for it.
+    /// Stops all tasks in order when the shutdown fires; there until [`Node::shutdown`] waits for it.
     end: Option<Task<()>>,
     addresses: Addresses,
     registry: Arc<Registry>,
@@ -257,7 +259,7 @@ impl Node {
         tls || tokens
     }
 
-    /// Waits until the node fails. It serves nobody then; shut it down. Cancel safe.
+    /// Waits until the node fails. It serves no client then; shut it down. Cancel safe.
     pub async fn stopped(&self) -> NodeError {
         let mut failure = self.failure.clone();
         loop {

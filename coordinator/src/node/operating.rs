@@ -15,7 +15,7 @@ use crate::config::UpgradeConfig;
 use crate::operations::end_session::EndSession;
 use crate::operations::hand_over::HandOver;
 use crate::operations::log_level::LogLevel;
-use crate::operations::{OperationDoor, Operations, Operator};
+use crate::operations::{Ask, Operations, Operator};
 use crate::proposer::Proposer;
 use crate::upgrade::Upgrades;
 
@@ -60,18 +60,18 @@ impl Parts {
         (leave, Arc::new(operator), Signals { leaving, drained })
     }
 
-    /// Starts the task that passes operations on.
+    /// Starts the task that passes operations on; returns its queue.
     pub(super) fn start_operations(
         &self,
         me: NodeId,
         leadership: &watch::Receiver<Leadership>,
         here: &Arc<Operator>,
-    ) -> OperationDoor {
-        let (door, queue) = mpsc::channel(OPERATIONS_QUEUE_MAX);
-        self.tasks.spawn("log-level", here.log_level.clone().run(self.tasks.shutdown().clone()));
+    ) -> mpsc::Sender<Ask> {
+        let (asks, queue) = mpsc::channel(OPERATIONS_QUEUE_MAX);
+        self.tasks.spawn_until_shutdown("log-level", here.log_level.clone().run());
         let (leadership, peers) = (leadership.clone(), self.peers.clone());
         let operations = Operations { me, queue, leadership, here: here.clone(), peers };
-        self.tasks.spawn("operations", operations.run(self.tasks.shutdown().clone()));
-        OperationDoor::new(door)
+        self.tasks.spawn_until_shutdown("operations", operations.run());
+        asks
     }
 }

@@ -81,8 +81,8 @@ impl Parts {
         let registry = Arc::new(Registry::new());
         let expiry_table = Arc::new(ExpiryTable::default());
         let clock = Arc::new(LogClock::starting_now());
-        let slow =
-            Arc::new(SlowRequests::new(config.slow_request_ms.map(Duration::from_millis), metrics.clone()));
+        let slow_after = config.log.slow_request_ms.map(Duration::from_millis);
+        let slow = Arc::new(SlowRequests::new(slow_after, metrics.clone()));
         let (lock_alarm, lock_rings) = LockAlarm::new();
         let (history, history_sink) = start_history(config, metrics.clone()).await;
         let applier = Arc::new(Applier {
@@ -101,9 +101,9 @@ impl Parts {
         let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
         let reserve = opened.reserve.clone();
         let peers = peers_of(config, &trust.tls, &opened, &replica, &tasks);
-        let backups = Backups::new(config.data_dir.clone(), config.cluster.clone());
+        let backups = Backups::new(config.data_dir.clone(), config.name.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
-        let settings = raft::Settings { cluster: config.cluster.clone(), node: config.id, raft: config.raft };
+        let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
         let (raft, quorum, storage, snapshots) = raft::open(
             &settings,
             opened,
@@ -154,7 +154,7 @@ async fn open_storage(
     metrics: Arc<Metrics>,
     failure: watch::Sender<Option<NodeError>>,
 ) -> Result<Opened, StorageError> {
-    let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+    let identity = Identity { cluster: config.name.clone(), node: config.id };
     let (folder, versions) = (config.data_dir.clone(), config.versions.clone());
     worker::run_blocking("folder-release", move || check_release(&folder, &versions)).await?;
     let on_fatal = move |error: &DiskFailure| fail(&failure, NodeError::Disk(error.to_string()));
@@ -170,11 +170,11 @@ fn peers_of(
     replica: &Replica,
     tasks: &TaskGroup,
 ) -> PeerPool {
-    let us = peer::Identity { cluster: config.cluster.clone(), node: config.id };
+    let us = peer::Identity { cluster: config.name.clone(), node: config.id };
     let peers = PeerPool::new(us, tasks.clone())
         .of_folder(opened.folder.clone(), Releases::of(config.versions.clone()));
     let peers = peers.counted_in(replica.memory.peers.clone()).secured_by(tls::security(config, tls));
-    for other in config.members.iter().filter(|member| member.id != config.id) {
+    for other in config.nodes.iter().filter(|member| member.id != config.id) {
         peers.set_address(other.id, &other.peer_addr);
     }
     peers

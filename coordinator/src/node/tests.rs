@@ -33,7 +33,6 @@ async fn serving() -> (Node, tempfile::TempDir) {
     (node, folder)
 }
 
-/// Opens a session.
 fn opening() -> Proposal {
     Proposal {
         origin: Default::default(),
@@ -96,7 +95,7 @@ fn refused(response: Response) -> String {
     why
 }
 
-/// The last term is the end of every cluster: nobody can be elected after it.
+/// The last term is the end of every cluster: no node can be elected after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_that_no_node_can_have_reached_is_refused_and_a_later_one_is_not() {
     let (node, folder) = serving().await;

@@ -27,7 +27,7 @@ pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Resu
 
 /// Reads the certificates, if the node has some.
 pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
-    let (cluster, node) = (config.cluster.clone(), config.id.0);
+    let (cluster, node) = (config.name.clone(), config.id.0);
     let (is_for_nodes, is_for_clients) =
         (config.peer.needs_certificates(), config.secure_client_addr.is_some());
     let Some(files) = config.tls.clone() else {
@@ -115,7 +115,7 @@ impl Expiry {
             }
             Reloaded::Failed(error) => {
                 self.metrics.tls_reload_failures_total.inc();
-                tracing::error!(%error, "changed files of [tls] cannot be used, the old ones count: correct them");
+                tracing::error!(%error, "cannot load changed files of [tls]; still using the previous ones: correct them");
             }
         }
         if closed > 0 {
@@ -125,7 +125,6 @@ impl Expiry {
         self.show(material);
     }
 
-    /// In the metrics.
     pub(super) fn show(&self, material: &Material) {
         let left_ms = material.certificate.expires_ms.saturating_sub(time::wall_ms());
         for listener in &self.listeners {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use rowlock_env::reload::Reloaded;
 use rowlock_env::worker;
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
 use crate::config::NodeConfig;
-use crate::tokens::{Look, TokenKeeper};
+use crate::tokens::{self, TokenKeeper};
 
 /// The tokens of a node, if it has a file of them.
 pub(super) type Tokens = Option<Arc<TokenKeeper>>;
@@ -15,19 +16,19 @@ pub(super) type Tokens = Option<Arc<TokenKeeper>>;
 /// Reads the file, if there is one.
 pub(super) async fn open(config: &NodeConfig) -> Result<Tokens, StartError> {
     let Some(path) = config.http.token_file.clone() else { return Ok(None) };
-    let opened = worker::run_blocking("token-file", move || TokenKeeper::open(path)).await;
+    let opened = worker::run_blocking("token-file", move || tokens::open(path)).await;
     opened.map(|keeper| Some(Arc::new(keeper))).map_err(StartError::Tokens)
 }
 
 /// After a look at the file.
-pub(super) fn tell(keeper: &TokenKeeper, metrics: &Metrics, look: &Look) {
-    match look {
-        Look::Same => {}
-        Look::New => {
-            let tokens = keeper.tokens().all().len();
+pub(super) fn tell(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<String>) {
+    match reloaded {
+        Reloaded::Same => {}
+        Reloaded::New => {
+            let tokens = keeper.current().all().len();
             tracing::info!(tokens, "a new file of tokens counts from now on");
         }
-        Look::Failed(error) => {
+        Reloaded::Failed(error) => {
             metrics.token_reload_failures_total.inc();
             tracing::error!(%error, "a changed file of tokens cannot be used, the old tokens count: correct it");
         }

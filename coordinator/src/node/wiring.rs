@@ -6,10 +6,11 @@ use std::time::Duration;
 use rowlock_consensus::batching::{Batcher, TermBatch};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft;
-use rowlock_consensus::raft::compaction::{Compaction, Retry, Schedule};
+use rowlock_consensus::raft::compaction::{Compaction, Schedule};
 use rowlock_consensus::raft::fast_failover::FastFailover;
 use rowlock_consensus::raft::leadership::{self, Leadership};
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_env::backoff::Backoff;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown};
@@ -32,17 +33,14 @@ use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, Access, Elections, HttpAddresses, HttpContext};
-use crate::lock_sweep::LockSweep;
+use crate::http::{self, Access, Elections, HttpAddresses, HttpContext, LeaderView};
 use crate::operations::Operator;
 use crate::proposer::router::Router;
 use crate::proposer::submissions::Submissions;
 use crate::proposer::{Proposer, Submission};
-use crate::reconfig::{Ask, Reconfig, ReconfigDoor};
+use crate::reconfig::{Ask, Reconfig};
 use crate::service::Service;
 use crate::status_publisher::StatusPublisher;
-use crate::sweep::Sweep;
-use crate::tokens::Look;
 use crate::zk::read_only::Isolation;
 use crate::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
 use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
@@ -62,16 +60,14 @@ pub(super) struct Wires {
     pub(super) config: Arc<NodeConfig>,
 }
 
-/// See `contact_max`.
 const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
-/// With older contact to a quorum a node does not serve, and a leader expires nobody. Longer than an election
-/// takes: clients of a follower keep their connections while a new leader is elected.
+/// With older contact to a quorum a node does not serve, and a leader expires no session. Longer than an
+/// election takes: clients of a follower keep their connections while a new leader is elected.
 fn contact_max(config: &NodeConfig) -> Duration {
     Duration::from_millis(2 * config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }
 
 impl Parts {
-    /// Starts everything.
     pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
         let (leadership_tx, leadership) = watch::channel(Leadership::default());
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
@@ -89,7 +85,7 @@ impl Parts {
         let addresses = Addresses::of(&listeners);
         self.start_leadership(&wires, leadership_tx, batches);
         self.start_compaction(&wires.config);
-        self.tasks.spawn("history", self.history.clone().keep_trimmed(self.shutdown_word()));
+        self.tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
         self.start_router(&wires, submissions);
         let heartbeat_acks = Arc::new(HeartbeatAcks::new(
             self.raft.clone(),
@@ -147,17 +143,8 @@ impl Parts {
     ) {
         let me = wires.config.id;
         let lazy_flush = (self.storage.lazy_flush().clone(), wires.config.raft.spare_flushes);
-        self.tasks.spawn(
-            "leadership",
-            leadership::follow(
-                me,
-                self.raft.clone(),
-                publish,
-                lazy_flush,
-                self.hook.clone(),
-                self.shutdown_word(),
-            ),
-        );
+        let leadership = leadership::follow(me, self.raft.clone(), publish, lazy_flush, self.hook.clone());
+        self.tasks.spawn_until_shutdown("leadership", leadership);
         let batcher = Batcher {
             me,
             raft: self.raft.clone(),
@@ -170,32 +157,14 @@ impl Parts {
         };
         self.tasks.spawn("batcher", batcher.run(self.shutdown_word()));
         self.start_leader_duties(wires);
-        let sweep = Sweep {
-            me,
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            batcher: wires.batcher.clone(),
-            clock: self.clock.clone(),
-            every: Duration::from_millis(wires.config.znodes.sweep_interval_ms),
-        };
-        self.tasks.spawn("sweep", sweep.run(self.shutdown_word()));
-        let lock_sweep = LockSweep {
-            me,
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            batcher: wires.batcher.clone(),
-            clock: self.clock.clone(),
-            alarm: self.lock_rings.clone(),
-        };
-        self.tasks.spawn("lock-sweep", lock_sweep.run(self.shutdown_word()));
     }
 
     fn start_compaction(&self, config: &NodeConfig) {
         let schedule = Schedule::new(config.id, config.raft.snapshot_every);
         let (raft, log, metrics) = (self.raft.clone(), self.storage.log().clone(), self.metrics.clone());
         let log_max = self.replica.memory.log_max();
-        let compaction = Compaction { schedule, raft, log, metrics, log_max, retry: Retry::default() };
-        self.tasks.spawn("compaction", compaction.run(self.shutdown_word()));
+        let compaction = Compaction { schedule, raft, log, metrics, log_max, retry: Backoff::default() };
+        self.tasks.spawn_until_shutdown("compaction", compaction.run());
     }
 
     fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<Submission>) {
@@ -262,7 +231,7 @@ impl Parts {
             publish,
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("status-publisher", publisher.run(self.shutdown_word()));
+        self.tasks.spawn_until_shutdown("status-publisher", publisher.run());
     }
 
     fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {
@@ -274,7 +243,7 @@ impl Parts {
             ask_for: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("fast-failover", fast_failover.run(self.shutdown_word()));
+        self.tasks.spawn_until_shutdown("fast-failover", fast_failover.run());
         let service = Service {
             me: wires.config.id,
             raft: self.raft.clone(),
@@ -326,7 +295,7 @@ impl Parts {
         let context = ClientContext {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
-            reconfig: ReconfigDoor::new(reconfig),
+            reconfig,
             operations,
             new_sessions: Arc::new(NewSessions::new(wires.config.client.new_sessions_per_second)),
             reports: self.reports.clone(),
@@ -353,7 +322,7 @@ impl Parts {
             peers: self.peers.clone(),
             replica: self.replica.clone(),
         };
-        self.tasks.spawn("reconfig", reconfig.run(self.shutdown_word()));
+        self.tasks.spawn_until_shutdown("reconfig", reconfig.run());
     }
 
     /// In a simulated world nothing is started: there requests come by what is returned.
@@ -373,6 +342,7 @@ impl Parts {
             access: Arc::new(self.http_access(&wires.config)),
             nodes: HttpAddresses::of(&wires.config),
             elections: Elections::start(&self.tasks, wires.status.clone()),
+            leader_view: LeaderView::start(&self.tasks, self.peers.clone(), wires.status.clone()),
             started: time::now(),
             turnstile: self.registry.turnstile.clone(),
         };
@@ -382,12 +352,16 @@ impl Parts {
             let api = Arc::new(Api::new(clients));
             return Some(Direct::new(ApiContext { http: context, api }, shutdown));
         }
+        let api_context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
         if let Some(listener) = api {
-            let context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
-            let (keeper, shutdown) = (keeper.clone(), shutdown.clone());
-            self.tasks.spawn("api", http::api::serve(listener, context, keeper, shutdown));
+            let (context, keeper, shutdown) = (api_context.clone(), keeper.clone(), shutdown.clone());
+            self.tasks.spawn("api", http::api::serve(listener, context, false, keeper, shutdown));
         }
-        self.tasks.spawn("http", http::serve(listener, context, keeper, shutdown));
+        if wires.config.http.api {
+            self.tasks.spawn("http", http::api::serve(listener, api_context, true, keeper, shutdown));
+        } else {
+            self.tasks.spawn("http", http::serve(listener, context, keeper, shutdown));
+        }
         None
     }
 
@@ -400,16 +374,20 @@ impl Parts {
     /// Reads the tokens again when their file changes.
     fn start_tokens(&self) {
         let Some(keeper) = self.trust.tokens.clone() else { return };
-        let (metrics, of) = (self.metrics.clone(), keeper.clone());
-        let told = move |look: &Look| super::tokens::tell(&of, &metrics, look);
-        self.tasks.spawn("token-file", keeper.run(told, self.shutdown_word()));
+        let metrics = self.metrics.clone();
+        self.tasks.spawn_until_shutdown("token-file", async move {
+            let reader = keeper.clone();
+            let told = |reloaded| super::tokens::tell(&keeper, &metrics, reloaded);
+            keeper.run("token-file", move || reader.look(), told).await;
+        });
     }
 
     fn start_bootstrap(&self, wires: &Wires) {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let admission = self.admission.clone();
         let (config, founders) = (wires.config.clone(), self.founders.clone());
-        let bootstrap = Bootstrap { config, raft, peers, admission, founders };
+        let status = wires.status.clone();
+        let bootstrap = Bootstrap { config, raft, peers, admission, founders, status };
         let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {
@@ -419,20 +397,11 @@ impl Parts {
     }
 
     fn start_comparison(&self, wires: &Wires) {
-        let comparison = Comparison {
-            me: wires.config.id,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            marks: self.marks.clone(),
-            batcher: wires.batcher.clone(),
-            proposer: wires.proposer.clone(),
-        };
-        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
-        self.tasks.spawn("comparison", async move {
-            if let Some(difference) = comparison.run(shutdown).await {
-                fail(&failure, NodeError::Differs(difference));
-            }
+        let (raft, marks) = (self.raft.clone(), self.marks.clone());
+        let comparison = Comparison { raft, marks, proposer: wires.proposer.clone() };
+        let failure = self.failure.0.clone();
+        self.tasks.spawn_until_shutdown("comparison", async move {
+            fail(&failure, NodeError::Differs(comparison.run().await));
         });
     }
 
@@ -443,21 +412,18 @@ impl Parts {
         expiry.show(&keeper.material());
         let told =
             move |material: &Material, reloaded: &Reloaded, closed| expiry.tell(material, reloaded, closed);
-        self.tasks.spawn("tls-files", keeper.run(told, self.shutdown_word()));
+        self.tasks.spawn_until_shutdown("tls-files", keeper.run(told));
     }
 
     /// Raft stopping by itself stops the node.
     fn start_watchdog(&self) {
-        let (raft, failure, shutdown) = (self.raft.clone(), self.failure.0.clone(), self.shutdown_word());
+        let (raft, failure) = (self.raft.clone(), self.failure.0.clone());
         let replica = self.replica.clone();
-        self.tasks.spawn("watchdog", async move {
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => {}
-                error = raft::stopped(&raft) => match replica.left_behind() {
-                    Some(other) => fail(&failure, NodeError::OtherRelease(other.clone())),
-                    None => fail(&failure, NodeError::Raft(error)),
-                },
+        self.tasks.spawn_until_shutdown("watchdog", async move {
+            let error = raft::stopped(&raft).await;
+            match replica.left_behind() {
+                Some(other) => fail(&failure, NodeError::OtherRelease(other.clone())),
+                None => fail(&failure, NodeError::Raft(error)),
             }
         });
     }

@@ -43,15 +43,8 @@ impl EndSession {
         // A client that moves to another connection gets a new attachment, which the command does not mean.
         while let Some(attachment) = self.attachment(session) {
             let (reply_to, inbox) = outbox::channel();
-            let submission = Submission {
-                session: SessionId::NONE,
-                attachment: Attachment::default(),
-                identities: who.clone(),
-                command: Command::ExpireSession { session, attachment },
-                reply_to,
-                tag: 0,
-                received: time::now(),
-            };
+            let command = Command::ExpireSession { session, attachment };
+            let submission = Submission { identities: who.clone(), ..Submission::of_node(command, reply_to) };
             self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
             let applied = time::timeout_at(deadline, applied(inbox)).await;
             if !applied.unwrap_or(false) {

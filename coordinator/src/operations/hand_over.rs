@@ -13,8 +13,8 @@ use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::command::{Attachment, Command};
+use rowlock_proto::NodeId;
+use rowlock_state::command::Command;
 
 use crate::delivery::outbox;
 use crate::proposer::{Proposer, Submission};
@@ -48,8 +48,7 @@ pub struct HandOver {
 impl HandOver {
     /// Whether this node leads, and has done with the entries of earlier leaders.
     pub fn leads(&self) -> bool {
-        let view = *self.leadership.borrow();
-        view.leader == Some(self.me) && view.ready
+        self.leadership.borrow().is_led_by(self.me)
     }
 
     /// The voter that is alive and has most of the log.
@@ -84,16 +83,7 @@ impl HandOver {
     /// Waits until everything that this leader was given before is committed.
     async fn barrier(&self) {
         let (reply_to, mut answer) = outbox::channel();
-        let submission = Submission {
-            session: SessionId::NONE,
-            attachment: Attachment::default(),
-            identities: Default::default(),
-            command: Command::Noop,
-            reply_to,
-            tag: 0,
-            received: time::now(),
-        };
-        if self.proposer.submit(submission).await.is_ok() {
+        if self.proposer.submit(Submission::of_node(Command::Noop, reply_to)).await.is_ok() {
             answer.ready().await;
         }
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::LogWish;
@@ -71,26 +70,18 @@ impl LogLevel {
         json!({ "node": self.me.0, "filter": switch.current(), "ends_in_ms": ends_in_ms })
     }
 
-    /// Takes filters back when their time is over. Runs until `shutdown`.
-    pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
+    /// Takes filters back when their time is over. Runs without end.
+    pub async fn run(self: Arc<Self>) {
         let mut changes = self.until.subscribe();
         loop {
             let until = *changes.borrow_and_update();
-            let over = async {
-                match until {
-                    Some(until) => time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
+            // `self` keeps the channel open.
+            let _ = match until {
+                Some(until) => time::timeout_at(until, changes.changed()).await,
+                None => Ok(changes.changed().await),
             };
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                () = over => self.end(until),
+            if until.is_some_and(|until| time::now() >= until) {
+                self.end(until);
             }
         }
     }

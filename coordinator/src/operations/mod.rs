@@ -1,11 +1,11 @@
 //! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients,
 //! log more.
 //!
-//! In the flow: a superuser's request comes from its connection through [`OperationDoor`] to the one task of
-//! this node that passes it on to the node that it is meant for, and tells the connection what has come of
+//! In the flow: a superuser's request ([`Ask`]) comes from its connection to the one task of this node that
+//! passes it on to the node that it is meant for, and tells the connection what has come of
 //! it. At that node the [`Operator`] does it.
 //!
-//! Must never do: anything for a client that is no superuser; the door is behind that check.
+//! Must never do: anything for a client that is no superuser; connections check that before they ask.
 
 pub mod end_session;
 pub mod hand_over;
@@ -18,7 +18,6 @@ use std::time::Duration;
 use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::Operation;
@@ -29,7 +28,7 @@ pub use operator::Operator;
 
 /// An operation that takes longer may still happen, and its operator is told so.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// The same for what is done at once. Whoever asks hears nothing else meanwhile, not even that the connection
+/// The same for what is done at once. The caller hears nothing else meanwhile, not even that the connection
 /// lives: a client would give it up, and ask the next node.
 const DEADLINE_AT_ONCE: Duration = Duration::from_secs(3);
 /// Pause before a leader is asked again.
@@ -47,25 +46,6 @@ pub struct Ask {
     pub tag: u64,
 }
 
-/// The door to the task. Clone it freely.
-#[derive(Clone)]
-pub struct OperationDoor {
-    queue: mpsc::Sender<Ask>,
-}
-
-impl OperationDoor {
-    /// A door whose questions arrive at `queue`'s other end.
-    pub fn new(queue: mpsc::Sender<Ask>) -> Self {
-        OperationDoor { queue }
-    }
-
-    /// Asks. False: too many wait already (`limits::OPERATIONS_QUEUE_MAX`).
-    #[must_use = "a question that was not taken is never answered"]
-    pub fn ask(&self, ask: Ask) -> bool {
-        self.queue.try_send(ask).is_ok()
-    }
-}
-
 /// The task of this node that passes operations on, one after the other.
 pub struct Operations {
     /// This node.
@@ -81,34 +61,25 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Runs until `shutdown`.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    /// Runs until the queue closes.
+    pub async fn run(mut self) {
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
-            let ask = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                () = time::sleep_until(look_at) => {
-                    self.here.stay_drained().await;
-                    look_at = Instant::now() + LOOK_EVERY;
-                    continue;
-                }
-                ask = self.queue.recv() => match ask {
-                    Some(ask) => ask,
-                    None => return,
-                },
+            if Instant::now() >= look_at {
+                self.here.stay_drained().await;
+                look_at = Instant::now() + LOOK_EVERY;
+            }
+            let ask = match time::timeout_at(look_at, self.queue.recv()).await {
+                Ok(Some(ask)) => ask,
+                Ok(None) => return,
+                Err(_) => continue,
             };
             let deadline = match &ask.operation {
                 Operation::Rebalance { .. } | Operation::LogLevel { .. } => DEADLINE_AT_ONCE,
                 _ => DEADLINE,
             };
-            let result = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                done = time::timeout(deadline, self.pass_on(&ask.operation)) => {
-                    done.unwrap_or(Err(ErrorCode::OperationTimeout))
-                }
-            };
+            let done = time::timeout(deadline, self.pass_on(&ask.operation)).await;
+            let result = done.unwrap_or(Err(ErrorCode::OperationTimeout));
             ask.reply_to.push(Message::Reported { tag: ask.tag, result });
         }
     }

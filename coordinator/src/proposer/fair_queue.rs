@@ -14,17 +14,16 @@ const QUANTUM: usize = 512;
 /// Which connection. Never compared between runs.
 pub(super) type Source = usize;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    sources: BTreeMap<Source, Line<T>>,
+    sources: BTreeMap<Source, SourceQueue<T>>,
     /// Each source once, in the order of their turns.
     turns: VecDeque<Source>,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Line<T> {
+struct SourceQueue<T> {
     /// With their bytes.
     waiting: VecDeque<(usize, T)>,
     /// Bytes that it may go on by.
@@ -53,7 +52,7 @@ impl<T> FairQueue<T> {
         let turns = &mut self.turns;
         let line = self.sources.entry(source).or_insert_with(|| {
             turns.push_back(source);
-            Line { waiting: VecDeque::new(), credit: QUANTUM }
+            SourceQueue { waiting: VecDeque::new(), credit: QUANTUM }
         });
         line.waiting.push_back((bytes, item));
     }
@@ -92,7 +91,7 @@ impl<T> FairQueue<T> {
     /// Gives all as many rounds as the first that can go on needs: where all writes are large, they are many.
     fn pass_rounds(&mut self) {
         let needed =
-            |line: &Line<T>| line.waiting.front().map(|(bytes, _)| bytes.saturating_sub(line.credit));
+            |line: &SourceQueue<T>| line.waiting.front().map(|(bytes, _)| bytes.saturating_sub(line.credit));
         let least = self.sources.values().filter_map(needed).min().unwrap_or_default();
         let rounds = least / QUANTUM;
         self.sources.values_mut().for_each(|line| line.credit += rounds * QUANTUM);

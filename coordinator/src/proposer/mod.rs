@@ -9,7 +9,7 @@ mod yield_to_ready;
 
 use std::sync::Arc;
 
-use rowlock_env::time::Instant;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
@@ -34,6 +34,21 @@ pub struct Submission {
     pub tag: u64,
     /// When its client asked for it.
     pub received: Instant,
+}
+
+impl Submission {
+    /// A write of the node itself, received now: of no session, without identities, with tag 0.
+    pub fn of_node(command: Command, reply_to: Outbox) -> Submission {
+        Submission {
+            session: SessionId::NONE,
+            attachment: Attachment::default(),
+            identities: Arc::default(),
+            command,
+            reply_to,
+            tag: 0,
+            received: time::now(),
+        }
+    }
 }
 
 /// The door to the proposer: clone it freely.

@@ -37,7 +37,6 @@ struct Waiting {
     answers: VecDeque<Option<Waiter>>,
     /// Those that are there.
     count: usize,
-    /// Of their proposals.
     bytes: usize,
     window: Window,
     /// The router waits for room.
@@ -50,7 +49,6 @@ struct Waiter {
     tag: u64,
     /// When the router took what is to be answered.
     taken: Instant,
-    /// Of the proposal.
     bytes: usize,
 }
 
@@ -149,7 +147,7 @@ impl Pending {
         count
     }
 
-    /// Takes those out of `held` for which nobody waits any more. Returns how many wait for others.
+    /// Takes those out of `held` for which no client waits any more. Returns how many wait for others.
     pub fn keep_awaited(&self, held: &mut VecDeque<Vec<Proposal>>) -> usize {
         let waiting = self.waiting.lock();
         held.iter_mut().for_each(|batch| batch.retain(|proposal| waiting.has(proposal.origin.request)));
@@ -181,7 +179,7 @@ impl Pending {
         self.waiting.lock().count
     }
 
-    /// Nobody waits.
+    /// No client waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,6 +1,6 @@
 //! How much of this node's writes may be under way to the log at once. Pure.
 //!
-//! What is under way stands in one line, at this node, at the leader and in the log: whoever comes next waits
+//! What is under way stands in one line, at this node, at the leader and in the log: a newcomer waits
 //! for all of it. So a node has no more under way than what is answered within [`AIM`], or within twice the
 //! time that an answer takes without others: far members, or slow disks, need more for the same throughput.
 //! All else waits in the fair queue, where each connection has its turn.
@@ -16,7 +16,6 @@ const AIM: Duration = Duration::from_millis(10);
 const ADJUST_EVERY: Duration = Duration::from_millis(10);
 const LEAST: usize = BATCH_MAX_COMMANDS / 4;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Window {
     commands: usize,

@@ -1,10 +1,10 @@
 //! reconfig: clients of ZooKeeper's change the membership.
 //!
-//! In the flow: a superuser's request comes from its connection through [`ReconfigDoor`] to the one task of
-//! this node that asks the leader, waits until `/zookeeper/config` shows the change here, and tells the
+//! In the flow: a superuser's request ([`Ask`]) comes from its connection to the one task of this node that
+//! asks the leader, waits until `/zookeeper/config` shows the change here, and tells the
 //! connection, which then answers with what is written there. The leader's part is `raft::reconfigure`.
 //!
-//! Must never do: let anybody but a superuser change anything.
+//! Must never do: let a client that is no superuser change anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_state::Machine;
@@ -42,26 +41,7 @@ pub struct Ask {
     pub tag: u64,
 }
 
-/// The door to the task. Clone it freely.
-#[derive(Clone)]
-pub struct ReconfigDoor {
-    queue: mpsc::Sender<Ask>,
-}
-
-impl ReconfigDoor {
-    /// A door whose questions arrive at `queue`'s other end.
-    pub fn new(queue: mpsc::Sender<Ask>) -> Self {
-        ReconfigDoor { queue }
-    }
-
-    /// Asks. False: too many wait already (`limits::RECONFIG_QUEUE_MAX`).
-    #[must_use = "a question that was not taken is never answered"]
-    pub fn ask(&self, ask: Ask) -> bool {
-        self.queue.try_send(ask).is_ok()
-    }
-}
-
-/// What somebody who is no superuser is answered: as ZooKeeper does it, mistakes are found before rights are
+/// The answer to a client that is no superuser: as ZooKeeper does it, mistakes are found before rights are
 /// missed.
 pub fn refusal(machine: &Machine, wanted: &Wanted) -> ErrorCode {
     if wanted.config_id != -1 && u64::try_from(wanted.config_id).ok() != config_version(machine) {
@@ -96,34 +76,26 @@ pub struct Reconfig {
 }
 
 impl Reconfig {
-    /// Runs until `shutdown`.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    /// Runs until the queue closes.
+    pub async fn run(mut self) {
         let mut look_at = Instant::now() + FINISH_EVERY;
         loop {
-            let ask = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                // Before the queue: whoever asks again and again must not keep a change from its end.
-                () = time::sleep_until(look_at) => {
-                    self.here.finish_interrupted().await;
-                    look_at = Instant::now() + FINISH_EVERY;
-                    continue;
-                }
-                ask = self.queue.recv() => match ask {
-                    Some(ask) => ask,
-                    None => return,
-                },
+            // Before the queue: a client that asks again and again must not keep a change from its end.
+            if Instant::now() >= look_at {
+                self.here.finish_interrupted().await;
+                look_at = Instant::now() + FINISH_EVERY;
+            }
+            let ask = match time::timeout_at(look_at, self.queue.recv()).await {
+                Ok(Some(ask)) => ask,
+                Ok(None) => return,
+                Err(_) => continue,
             };
             if ask.reply_to.is_closed() {
                 continue;
             }
-            let message = tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                carried_out = time::timeout(DEADLINE, self.carry_out(&ask.wanted)) => match carried_out {
-                    Ok(Some(result)) => Message::Reconfigured { tag: ask.tag, result },
-                    Ok(None) | Err(_) => Message::Lost,
-                },
+            let message = match time::timeout(DEADLINE, self.carry_out(&ask.wanted)).await {
+                Ok(Some(result)) => Message::Reconfigured { tag: ask.tag, result },
+                Ok(None) | Err(_) => Message::Lost,
             };
             ask.reply_to.push(message);
         }

@@ -66,10 +66,9 @@ pub(super) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
 
 /// What [`may_see`] says, remembered for as long as one report is made.
 #[derive(Default)]
-pub(super) struct Known(BTreeMap<String, bool>);
+pub(super) struct ReaderCache(BTreeMap<String, bool>);
 
-impl Known {
-    /// As [`may_see`].
+impl ReaderCache {
     pub fn may_see(&mut self, machine: &Machine, lock: &str, who: &[Id]) -> bool {
         if let Some(known) = self.0.get(lock) {
             return *known;

@@ -32,10 +32,10 @@ const UNASKED_MAX: Duration = Duration::from_secs(60);
 pub struct Backups {
     folder: PathBuf,
     cluster: String,
-    open: Arc<Mutex<BTreeMap<u64, Open>>>,
+    open: Arc<Mutex<BTreeMap<u64, OpenBackup>>>,
 }
 
-struct Open {
+struct OpenBackup {
     /// `None`: it is being written.
     file: Option<Arc<File>>,
     bytes: u64,
@@ -83,7 +83,7 @@ impl Backups {
             if open.len() >= BACKUPS_MAX {
                 return Err(Refusal::Busy);
             }
-            open.insert(backup, Open { file: None, bytes: 0, asked: now });
+            open.insert(backup, OpenBackup { file: None, bytes: 0, asked: now });
         }
         let written = self.write(frozen, backup);
         let mut open = self.open.lock();
@@ -95,7 +95,7 @@ impl Backups {
                 return Err(Refusal::NotNow(format!("the node could not write it: {error}")));
             }
         };
-        open.insert(backup, Open { file: Some(Arc::new(file)), bytes, asked: time::now() });
+        open.insert(backup, OpenBackup { file: Some(Arc::new(file)), bytes, asked: time::now() });
         let header = Header::of(frozen.machine(), &self.cluster, bytes);
         Ok(json!({ "backup": backup.to_string(), "header": header, "piece_bytes": BACKUP_PIECE_BYTES }))
     }

@@ -7,7 +7,7 @@ use rowlock_state::Frozen;
 use rowlock_state::outcome::{LockEventKind, Why};
 use rowlock_types::limits::HISTORY_READ_MAX;
 
-use super::access::Known;
+use super::access::ReaderCache;
 use super::list::List;
 use super::locks::{address, label, permits};
 use super::question::{HistoryQuestion, cursor_text};
@@ -21,7 +21,8 @@ pub(super) async fn collect(
     reader: &Reader,
 ) -> Result<(Vec<HistoryEntry>, Option<Key>), Refusal> {
     let deadline = time::now() + HISTORY_READ_MAX;
-    let (mut list, mut known, mut before) = (List::new(question.limit), Known::default(), question.before);
+    let (mut list, mut known, mut before) =
+        (List::new(question.limit), ReaderCache::default(), question.before);
     loop {
         let filter = Filter {
             lock: question.lock.clone(),
@@ -105,7 +106,8 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
     }
 }
 
-fn reason(why: Why) -> &'static str {
+/// As reports and logs have it.
+pub(crate) fn reason(why: Why) -> &'static str {
     match why {
         Why::Released => "released",
         Why::SessionClosed => "session-closed",

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 /// Items of a document.
 pub(super) struct List<T> {
-    /// So far.
     pub items: Vec<T>,
     /// There was no room for all.
     pub more: bool,

@@ -9,20 +9,25 @@ use rowlock_proto::report::{Holder, Lock, Locks, Place, Queue, Waiter};
 use rowlock_state::{ContenderView, LockView, Machine};
 
 use super::list::List;
+use super::question::LocksQuestion;
 use super::{Refusal, access};
 
-/// The most contended locks first, of those whose path begins so.
-pub(super) fn overview(machine: &Machine, prefix: &str, limit: usize, who: &[Id], now_ms: i64) -> Locks {
-    let mut locks: Vec<LockView<'_>> =
-        machine.locks().filter(|lock| lock.path().starts_with(prefix)).collect();
+/// The most contended locks first.
+pub(super) fn overview(machine: &Machine, asked: &LocksQuestion, who: &[Id], now_ms: i64) -> Locks {
+    let is_meant = |path: &str| path.starts_with(&asked.prefix) && path.contains(&asked.contains);
+    let mut locks: Vec<LockView<'_>> = machine.locks().filter(|lock| is_meant(lock.path())).collect();
     locks.sort_by_key(|lock| (Reverse(lock.waiter_count()), Reverse(lock.holder_count())));
-    let mut list = List::new(limit);
+    let mut list = List::new(asked.limit);
     for lock in locks.iter().filter(|lock| access::may_see(machine, lock.path(), who)) {
-        let oldest = lock.waiters().next().filter(|place| access::may_see_place(machine, &place.path, who));
+        let shown = |place: &ContenderView| access::may_see_place(machine, &place.path, who);
+        let oldest = lock.waiters().next().filter(shown);
+        let first = asked.holders.then(|| lock.holders().next().filter(shown)).flatten();
         let item = Lock {
             path: lock.path().to_owned(),
             holders: lock.holder_count() as u64,
             waiters: lock.waiter_count() as u64,
+            holder: first.as_ref().map(name),
+            held_ms: first.map(|holder| since(holder.granted_ms.unwrap_or(holder.requested_ms), now_ms)),
             oldest_wait_ms: oldest.map(|waiter| since(waiter.requested_ms, now_ms)),
             limit: lock.limit(),
             delayed_until_ms: lock.delayed_until_ms(),
@@ -159,6 +164,12 @@ fn place(position: u64, view: &ContenderView, is_shown: bool) -> Place {
         owner: owner.filter(|_| is_shown),
         acquired: is_shown.then_some(view.is_acquired),
     }
+}
+
+/// What people call a contender.
+fn name(view: &ContenderView) -> String {
+    let label = label(&view.label);
+    if label.is_empty() { address(&view.address).unwrap_or_else(|| view.session.to_string()) } else { label }
 }
 
 fn since(then_ms: i64, now_ms: i64) -> i64 {

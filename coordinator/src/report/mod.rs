@@ -2,7 +2,7 @@
 //! per question. The same path and query give the same document over HTTP (`GET`) and to a client
 //! (`Request::Report`).
 //!
-//! In the flow: whoever asks freezes the state, which costs nothing, and lets the lock go; the document is
+//! In the flow: the caller freezes the state, which costs nothing, and lets the lock go; the document is
 //! made of that on a thread of its own. So a report never keeps apply waiting, however long the queue.
 //!
 //! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
@@ -32,8 +32,9 @@ use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
 pub use access::Reader;
 pub use backup::Backups;
+pub(crate) use history::reason;
 pub use places::Party;
-use places::{Permit, Places};
+use places::{Permit, ReportSlots};
 use question::{HistoryQuestion, Question};
 pub(crate) use since::{Past, Span, shown};
 
@@ -86,12 +87,12 @@ pub struct Reports {
     /// By which the state says since when.
     clock: Arc<LogClock>,
     backups: Backups,
-    places: Arc<Places>,
+    places: Arc<ReportSlots>,
     tasks: TaskGroup,
 }
 
 /// A report that may be made now: one of `limits::REPORTS_MAX`.
-pub struct Place {
+pub struct ReportSlot {
     reports: Reports,
     _permit: Permit,
 }
@@ -144,13 +145,13 @@ impl Reports {
     ///
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
-    pub fn begin(&self, who: &[Id], party: Party) -> Result<Place, Refusal> {
+    pub fn begin(&self, who: &[Id], party: Party) -> Result<ReportSlot, Refusal> {
         let permit = self.places.take(party, acl::is_super(who)).ok_or(Refusal::Busy)?;
-        Ok(Place { reports: self.clone(), _permit: permit })
+        Ok(ReportSlot { reports: self.clone(), _permit: permit })
     }
 }
 
-impl Place {
+impl ReportSlot {
     /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for
     /// `reader`. Takes at most a little longer than `limits::HISTORY_READ_MAX`.
     ///
@@ -202,13 +203,10 @@ fn document(
     registry: &Registry,
     now_ms: i64,
 ) -> Result<String, Refusal> {
-    // The leader's clock may be ahead of this node's: nobody has waited for less than nothing.
+    // The leader's clock may be ahead of this node's: no wait is shorter than nothing.
     let now_ms = now_ms.max(machine.time_ms());
     match question {
-        Question::Locks { prefix, limit } => {
-            let prefix = prefix.as_deref().unwrap_or_default();
-            Ok(json_of(&locks::overview(machine, prefix, *limit, &reader.who, now_ms)))
-        }
+        Question::Locks(asked) => Ok(json_of(&locks::overview(machine, asked, &reader.who, now_ms))),
         Question::Queue { lock, token, limit } => {
             locks::queue(machine, lock, *token, *limit, &reader.who, now_ms).map(|queue| json_of(&queue))
         }
@@ -219,7 +217,6 @@ fn document(
     }
 }
 
-/// A report's text.
 fn json_of(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("Invariant: reports are structs, lists, text and numbers")
 }

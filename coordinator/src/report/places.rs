@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_env::rate;
 use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
-
-use crate::rate;
 
 /// Who asks for a report. HTTP and sessions of one host are two parties, so that neither keeps the other out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,25 +28,24 @@ impl Party {
 
 /// The places that are taken.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<Taken>);
+pub(super) struct ReportSlots(Mutex<Taken>);
 
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
     by_superusers: usize,
-    /// Invariant: no zeroes.
     of_party: BTreeMap<Party, usize>,
 }
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
-    among: Arc<Places>,
+    among: Arc<ReportSlots>,
     /// `None`: one of those for superusers.
     party: Option<Party>,
 }
 
-impl Places {
+impl ReportSlots {
     /// Takes a place. A party gets one while it has fewer than are left, so that some are left for the next
     /// party. Superusers have some of their own.
     pub(super) fn take(self: &Arc<Self>, party: Party, is_super: bool) -> Option<Permit> {
@@ -96,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_party_that_takes_all_it_can_leaves_places_to_others_and_to_superusers() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ReportSlots::default());
         let host = |last| IpAddr::from([10, 0, 0, last]);
         let all = |party| -> Vec<Permit> { std::iter::from_fn(|| places.take(party, false)).collect() };
         let greedy = all(Party::Sessions(host(1)));

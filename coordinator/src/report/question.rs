@@ -16,12 +16,7 @@ const QUESTION_MAX_BYTES: usize = 16 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// `/v1/locks`
-    Locks {
-        /// Only those whose path begins so.
-        prefix: Option<String>,
-        /// Items at most.
-        limit: usize,
-    },
+    Locks(LocksQuestion),
     /// `/v1/queue`
     Queue {
         /// Path of the lock.
@@ -96,6 +91,19 @@ impl WatchQuestion {
     }
 }
 
+/// Which locks `/v1/locks` shows, and what of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocksQuestion {
+    /// Only those whose path begins so.
+    pub prefix: String,
+    /// Only those that have this text in their path.
+    pub contains: String,
+    /// Whether each is shown with its first holder.
+    pub holders: bool,
+    /// Items at most.
+    pub limit: usize,
+}
+
 /// `/v1/history`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryQuestion {
@@ -123,7 +131,14 @@ impl Question {
         let (path, query) = what.split_once('?').unwrap_or((what, ""));
         let mut given = Parameters::parse(query)?;
         let question = match path {
-            "/v1/locks" => Question::Locks { prefix: given.prefix()?, limit: given.limit()? },
+            "/v1/locks" => Question::Locks(LocksQuestion {
+                prefix: given.prefix()?.unwrap_or_default(),
+                contains: given.take("contains").unwrap_or_default(),
+                holders: given
+                    .take_as("holders", "true or false", |text| text.parse().ok())?
+                    .unwrap_or(false),
+                limit: given.limit()?,
+            }),
             "/v1/queue" => {
                 let lock = given.lock()?;
                 let Some(lock) = lock else { return bad("say which: /v1/queue?lock=NAME".to_owned()) };
@@ -156,7 +171,7 @@ impl Question {
     /// Of which locks the report tells.
     pub fn scope(&self) -> Scope {
         match self {
-            Question::Locks { prefix: Some(prefix), .. } => Scope::Prefix(prefix.clone()),
+            Question::Locks(locks) if !locks.prefix.is_empty() => Scope::Prefix(locks.prefix.clone()),
             Question::Queue { lock, .. } | Question::History(HistoryQuestion { lock: Some(lock), .. }) => {
                 Scope::Lock(lock.clone())
             }
@@ -285,10 +300,14 @@ mod tests {
 
     #[test]
     fn questions_are_read_with_their_defaults() {
-        let locks = Question::Locks { prefix: None, limit: 100 };
+        let below = |prefix: &str| {
+            let [prefix, contains] = [prefix, ""].map(str::to_owned);
+            Question::Locks(LocksQuestion { prefix, contains, holders: false, limit: 100 })
+        };
+        let locks = below("");
         assert_eq!(Question::parse("/v1/locks"), Ok(locks.clone()));
         assert_eq!(Question::parse("/v1/locks?"), Ok(locks));
-        let below = Question::Locks { prefix: Some("/locks/a b".to_owned()), limit: 100 };
+        let below = below("/locks/a b");
         assert_eq!(below.scope(), Scope::Prefix("/locks/a b".to_owned()));
         assert_eq!(Question::parse("/v1/locks?prefix=/locks/a%20b"), Ok(below));
         let queue = Question::Queue { lock: "/a b/ä+".to_owned(), token: None, limit: 7 };
@@ -342,7 +361,7 @@ mod tests {
     fn spoilt_questions_are_refused_or_stay_within_the_bounds() {
         let mut understood = 0;
         for good in [
-            "/v1/locks?limit=5&prefix=/locks/",
+            "/v1/locks?limit=5&prefix=/locks/&contains=a%20b&holders=true",
             "/v1/queue?lock=/locks/a%20b&token=0x12&limit=7",
             "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
             "/v1/history?before=1.2.3&since_ms=-3&lock=/locks/x&session=0x5",
@@ -351,7 +370,7 @@ mod tests {
             for _ in 0..5_000 {
                 let asked = String::from_utf8_lossy(&spoiler.spoil(good.as_bytes())).into_owned();
                 let Ok(question) = Question::parse(&asked) else { continue };
-                let (Question::Locks { limit, .. }
+                let (Question::Locks(LocksQuestion { limit, .. })
                 | Question::Queue { limit, .. }
                 | Question::Sessions { limit, .. }
                 | Question::History(HistoryQuestion { limit, .. })) = question

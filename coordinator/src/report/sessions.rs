@@ -59,7 +59,7 @@ fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry
     }
 }
 
-/// So many of its znodes, within the bytes of a report.
+/// The first of its znodes, within the bytes of a report.
 fn znodes(machine: &Machine, id: SessionId, limit: usize) -> Vec<SessionZnode> {
     let mut list = List::new(limit);
     for (path, czxid, holds) in machine.session_znodes(id) {

@@ -12,10 +12,10 @@ use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::{API_WATCH_PAST_MAX, HISTORY_READ_MAX};
 
 use super::Reports;
-use super::access::Known;
+use super::access::ReaderCache;
 use super::history::item;
 use super::question::Scope;
-use crate::delivery::lock_feed::{Happened, Line};
+use crate::delivery::lock_feed::{FeedEntry, Happened};
 
 /// Entries of a page of the history.
 const PAGE: usize = 1_000;
@@ -23,7 +23,6 @@ const PAGE: usize = 1_000;
 /// Which changes are meant: those behind the first one, up to the second one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    /// Behind this one.
     pub(crate) after: Zxid,
     /// And this one is the last.
     pub(crate) last: Zxid,
@@ -55,7 +54,6 @@ impl Reports {
         Past { entries: shown.map(|(key, entry)| item(*key, entry)).collect(), missing }
     }
 
-    /// The newest first.
     async fn read_back(
         &self,
         scope: &Scope,
@@ -100,7 +98,7 @@ impl Reports {
 
 /// Which entries `who` may see, by the permissions of their time and the present ones of the locks.
 fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl FnMut(&Entry<'_>) -> bool {
-    let mut known = Known::default();
+    let mut known = ReaderCache::default();
     move |entry| {
         busy::spend(Work::Row, 1);
         match entry {
@@ -120,7 +118,7 @@ pub(crate) fn shown<'a>(
     machine: &Machine,
     scope: &Scope,
     who: &[Id],
-) -> Vec<Arc<Line>> {
+) -> Vec<Arc<FeedEntry>> {
     let mut may_see = visible(machine, scope, who);
     events.filter(|event| may_see(&event.at.1)).map(|event| event.line(item)).collect()
 }

@@ -1,18 +1,21 @@
 //! What the leader proposes, and when.
 
-use rowlock_env::task::{Task, spawn};
-use rowlock_proto::Version;
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::time;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
+use rowlock_proto::{SessionId, Version};
 use rowlock_state::Proof;
+use rowlock_state::command::{Attachment, Proposal};
 use rowlock_state::outcome::Outcome;
 
 use super::*;
-
-const ME: NodeId = NodeId(1);
+use crate::leader_duties::tests::{LEADS, Stage};
+use crate::upgrade::of_the_cluster;
 
 fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Outcome {
-    let proposal = Proposal { session, attachment: Attachment(1), command, ..removal(String::new()) };
+    let proposal = Proposal { session, attachment: Attachment(1), ..of_the_cluster(command) };
     let applied = replica.state.write().apply(time_ms, &proposal, &mut ());
     applied.result.expect("the command is right")
 }
@@ -54,71 +57,71 @@ fn paths(batch: &TermBatch) -> Vec<&str> {
     batch.proposals.iter().map(path).collect()
 }
 
-struct Stage {
-    leadership: watch::Sender<Leadership>,
-    proposed: mpsc::Receiver<TermBatch>,
-    shutdown: Shutdown,
-    task: Task<()>,
-    replica: Arc<Replica>,
-}
-
-fn stage(every: Duration) -> Stage {
-    let (publish, leadership) = watch::channel(Leadership::default());
-    let (batcher, proposed) = mpsc::channel(4);
-    let replica = replica();
-    let clock = Arc::new(LogClock::starting_now());
-    let sweep = Sweep { me: ME, leadership, replica: replica.clone(), batcher, clock, every };
-    let shutdown = Shutdown::new();
-    let task = spawn("sweep", sweep.run(shutdown.clone()));
-    Stage { leadership: publish, proposed, shutdown, task, replica }
+fn stage(replica: &Arc<Replica>, every: Duration) -> Stage {
+    let sweep = Sweep::new(replica.clone(), Arc::new(LogClock::starting_now()), every);
+    Stage::new(LEADS, None, sweep)
 }
 
 #[tokio::test]
 async fn a_new_leader_sweeps_at_once_and_again_in_its_next_term() {
-    let mut stage = stage(Duration::from_secs(3_600));
+    let mut stage = stage(&replica(), Duration::from_secs(3_600));
     for term in [2, 3] {
-        stage.leadership.send(Leadership { term, leader: Some(ME), ready: true });
-        let batch = stage.proposed.recv().await.expect("a sweep");
+        stage.leadership.send(Leadership { term, ..LEADS });
+        let batch = stage.next().await;
         assert_eq!((batch.term, paths(&batch)), (term, vec!["/left", "/over"]));
     }
-    stage.shutdown.trigger();
-    stage.task.await.expect("the task ends");
-    assert!(stage.proposed.recv().await.is_none(), "nothing but one sweep per term");
+    assert!(stage.stop().await.is_empty(), "nothing but one sweep per term");
 }
 
 #[tokio::test]
 async fn the_leader_sweeps_again_after_the_interval_and_finds_what_has_become_due() {
-    let mut stage = stage(Duration::from_millis(1));
-    stage.leadership.send(Leadership { term: 2, leader: Some(ME), ready: true });
-    let first = stage.proposed.recv().await.expect("a sweep");
+    let replica = replica();
+    let mut stage = stage(&replica, Duration::from_millis(1));
+    let first = stage.next().await;
     for path in paths(&first) {
-        apply(&stage.replica, SessionId::NONE, Command::Reap { path: path.to_owned() });
+        apply(&replica, SessionId::NONE, Command::Reap { path: path.to_owned() });
     }
-    let session = stage.replica.state.read().sessions().next().expect("a session").0;
-    create(&stage.replica, session, "/later", 5, Some(1));
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    create(&replica, session, "/later", 5, Some(1));
     // Sweeps from before may still be queued.
     loop {
-        let batch = stage.proposed.recv().await.expect("a sweep");
+        let batch = stage.next().await;
         if paths(&batch) == ["/later"] {
             break;
         }
         assert_eq!(paths(&batch), ["/left", "/over"]);
     }
-    stage.shutdown.trigger();
-    drop(stage.proposed);
-    stage.task.await.expect("the task ends");
+    stage.stop().await;
 }
 
 #[tokio::test]
-async fn who_does_not_lead_or_is_not_ready_proposes_nothing() {
-    let mut stage = stage(Duration::from_millis(1));
-    stage.leadership.send(Leadership { term: 2, leader: Some(NodeId(2)), ready: true });
-    stage.leadership.send(Leadership { term: 3, leader: Some(ME), ready: false });
-    stage.leadership.send(Leadership { term: 4, leader: Some(ME), ready: true });
-    assert_eq!(stage.proposed.recv().await.map(|batch| batch.term), Some(4));
-    stage.shutdown.trigger();
-    drop(stage.proposed);
-    stage.task.await.expect("the task ends");
+async fn many_znodes_are_proposed_a_batch_at_a_time() {
+    let replica = replica();
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    for n in 0..BATCH_MAX_COMMANDS {
+        create(&replica, session, &format!("/z{n}"), 5, Some(1));
+    }
+    // Until the last one has expired.
+    let created_ms = time::wall_ms();
+    while time::wall_ms() < created_ms + 5 {
+        rowlock_env::task::give_way().await;
+    }
+    let clock = Arc::new(LogClock::starting_now());
+    let mut sweep = Sweep::new(replica, clock, Duration::from_secs(3_600));
+    let mut sizes = Vec::new();
+    let mut now = Instant::now();
+    while sizes.len() < 2 {
+        let due = sweep.due(2, now);
+        let next = due.next.expect("there is more, or the next sweep");
+        match due.commands.len() {
+            0 => time::sleep_until(next).await,
+            size => sizes.push((size, next)),
+        }
+        now = Instant::now().max(next);
+    }
+    let [(first, then), (second, later)] = sizes[..] else { panic!("{sizes:?}") };
+    assert_eq!((first, second), (BATCH_MAX_COMMANDS, 2));
+    assert!(later - then > Duration::from_secs(3_000), "the rest at once, then the interval");
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn quotas_that_are_exceeded_are_found_and_others_are_not() {
     limits("/new", "count=1,bytes=-1");
     limits("/stays", "count=1,bytes=0");
     limits("/missing", "count=0,bytes=0");
-    let found = look_at(&replica.state.read(), 2);
+    let found = search(&replica.state.read(), 2);
     let exceeded: Vec<&str> = found.exceeded.iter().map(|quota| quota.path.as_str()).collect();
     assert_eq!((exceeded, found.exceeded_count), (vec!["/new"], 1));
 }

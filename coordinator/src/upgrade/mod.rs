@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 
 use crate::config::{Finalize, UpgradeConfig};
 use crate::replica::Replica;
-use survey::{Health, Seen, Stand, Survey};
+use survey::{Health, MemberVersions, Stand, Survey};
 
 /// A member that has acknowledged nothing for so long is not up.
 const UP_WITHIN: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ impl Upgrades {
         let seen = |node: &NodeId| {
             let is_me = *node == self.me;
             let versions = if is_me { Some(releases.ours().clone()) } else { releases.heard_of(*node) };
-            Seen { node: *node, versions, is_up: is_me || up.contains(node) }
+            MemberVersions { node: *node, versions, is_up: is_me || up.contains(node) }
         };
         let state = self.replica.state.read();
         Survey {

@@ -12,7 +12,7 @@ use crate::config::Finalize;
 
 /// One member, voter or learner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct MemberVersions {
     pub(super) node: NodeId,
     /// As it said when it was last met. `None`: it has not been met.
     pub(super) versions: Option<Versions>,
@@ -23,13 +23,12 @@ pub(super) struct Seen {
 /// What a leader knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Survey {
-    /// In force.
     pub(super) version: ClusterVersion,
     /// An operator has said that it stays.
     pub(super) is_held: bool,
     /// The membership is not just being changed.
     pub(super) is_settled: bool,
-    pub(super) members: Vec<Seen>,
+    pub(super) members: Vec<MemberVersions>,
 }
 
 /// How an upgrade stands.
@@ -52,7 +51,7 @@ impl Survey {
             let unknown = self.members.iter().find(|member| member.versions.is_none() && member.is_up);
             return unknown.map_or(Stand::Done, |member| Stand::Waits(not_met(member.node)));
         }
-        for Seen { node, versions, is_up } in &self.members {
+        for MemberVersions { node, versions, is_up } in &self.members {
             match versions {
                 _ if !is_up => return Stand::Waits(format!("node {node} does not answer")),
                 None => return Stand::Waits(not_met(*node)),
@@ -70,7 +69,6 @@ impl Survey {
         Stand::Ready(ClusterVersion { number: oldest.most, release: oldest.release.clone() })
     }
 
-    /// For operators.
     pub(super) fn document(&self, finalize: Finalize, finalizes_in: Option<Duration>) -> Value {
         let (state, to, waits_for) = match self.stand() {
             Stand::Done => ("done", None, None),
@@ -79,7 +77,7 @@ impl Survey {
         };
         let shown =
             |version: &ClusterVersion| json!({ "number": version.number, "release": version.release });
-        let members = self.members.iter().map(|Seen { node, versions, is_up }| {
+        let members = self.members.iter().map(|MemberVersions { node, versions, is_up }| {
             let of = versions.as_ref();
             json!({ "node": node.0, "up": is_up, "release": of.map(|of| &of.release),
                     "versions": of.map(|of| [of.least, of.most]) })
@@ -103,8 +101,8 @@ fn not_met(node: NodeId) -> String {
 
 /// For how long all members have been ready, as one leader has seen it.
 ///
-/// Invariant: it is measured by one leader from its own beginning, by a monotonic clock, and begins anew with
-/// each moment in which a member is not ready.
+/// Invariant: it is measured by one leader from its own beginning, by a monotonic clock, and begins again
+/// with each moment in which a member is not ready.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// In which term, for which version, since when.
@@ -138,17 +136,17 @@ mod tests {
 
     use super::*;
 
-    fn seen(node: u64, most: u16) -> Seen {
+    fn seen(node: u64, most: u16) -> MemberVersions {
         let release = if most == 1 { "0.2.0" } else { "0.3.0" };
         let versions = Versions { least: 1, most, release: release.to_owned() };
-        Seen { node: NodeId(node), versions: Some(versions), is_up: true }
+        MemberVersions { node: NodeId(node), versions: Some(versions), is_up: true }
     }
 
-    fn survey(members: Vec<Seen>) -> Survey {
+    fn survey(members: Vec<MemberVersions>) -> Survey {
         Survey { version: ClusterVersion::default(), is_held: false, is_settled: true, members }
     }
 
-    fn waits_for(members: Vec<Seen>, word: &str) {
+    fn waits_for(members: Vec<MemberVersions>, word: &str) {
         match survey(members).stand() {
             Stand::Waits(why) => assert!(why.contains(word), "{why}"),
             other => panic!("{other:?}"),
@@ -159,9 +157,18 @@ mod tests {
     fn the_version_rises_only_when_every_member_knows_the_next_one_and_is_up() {
         assert_eq!(survey(vec![seen(1, 1), seen(2, 1), seen(3, 1)]).stand(), Stand::Done);
         waits_for(vec![seen(1, 2), seen(2, 1), seen(3, 2)], "node 2 runs release 0.2.0");
-        waits_for(vec![seen(1, 2), Seen { is_up: false, ..seen(2, 2) }, seen(3, 2)], "node 2 does not");
-        waits_for(vec![seen(1, 2), Seen { versions: None, ..seen(3, 2) }], "node 3 has not been met");
-        waits_for(vec![seen(1, 1), Seen { versions: None, ..seen(3, 2) }], "node 3 has not been met");
+        waits_for(
+            vec![seen(1, 2), MemberVersions { is_up: false, ..seen(2, 2) }, seen(3, 2)],
+            "node 2 does not",
+        );
+        waits_for(
+            vec![seen(1, 2), MemberVersions { versions: None, ..seen(3, 2) }],
+            "node 3 has not been met",
+        );
+        waits_for(
+            vec![seen(1, 1), MemberVersions { versions: None, ..seen(3, 2) }],
+            "node 3 has not been met",
+        );
         let ready = ClusterVersion { number: 2, release: "0.3.0".to_owned() };
         let all = survey(vec![seen(1, 2), seen(2, 2), seen(3, 3)]);
         assert_eq!(all.stand(), Stand::Ready(ready.clone()), "what the oldest of them knows");

@@ -24,7 +24,7 @@ const TEXT: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\noperate 1\
 pub(super) struct Whereabouts<'a> {
     pub(super) status: &'a watch::Receiver<Status>,
     pub(super) config: &'a NodeConfig,
-    /// How whoever asks has come: so it gets to the leader, too.
+    /// By which listener the client has come: so it gets to the leader, too.
     pub(super) door: Door,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Whereabouts<'a> {
     /// listener of it.
     fn leader(self) -> Option<&'a str> {
         let leader = self.status.borrow().leader?;
-        let entry = self.config.members.iter().find(|member| member.id == leader)?;
+        let entry = self.config.nodes.iter().find(|member| member.id == leader)?;
         match self.door {
             Door::Plain => entry.client_addr.as_deref(),
             Door::Secure => entry.secure_client_addr.as_deref(),
@@ -57,7 +57,7 @@ pub(super) fn shown(
     Some((data, stat))
 }
 
-/// Everybody may read it, and nobody anything else.
+/// Everyone may read it, and do nothing else.
 pub(super) fn acl() -> Vec<Acl> {
     vec![Acl { perms: perms::READ, id: Id::anyone() }]
 }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_leader_is_named_while_it_is_known_and_in_the_configuration() {
         let mut config = NodeConfig::single("/data");
-        let entry = config.members[0].clone();
+        let entry = config.nodes[0].clone();
         let of = |n: u64| NodeEntry {
             api_addr: None,
             id: NodeId(n),
@@ -86,7 +86,7 @@ mod tests {
             secure_client_addr: (n == 2).then(|| "10.0.0.2:2182".to_owned()),
             ..entry.clone()
         };
-        config.members = vec![of(1), of(2)];
+        config.nodes = vec![of(1), of(2)];
         let by = |door: Door, leader: Option<u64>| {
             let (_, status) = watch::channel(Status { leader: leader.map(NodeId), ..Status::default() });
             let (data, stat) =

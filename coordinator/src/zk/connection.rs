@@ -28,7 +28,7 @@ use super::ClientContext;
 use super::conversation::Conversation;
 use super::end_reason::EndReason;
 use super::four_letter_words;
-use super::handshake::{Greeting, Handshake, Opened, Refused};
+use super::handshake::{Greeting, Handshake, OpenedSession, Refused};
 use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
@@ -39,7 +39,7 @@ use crate::proposer::{NotTaken, Submission};
 
 /// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// What a connection holds is told in steps of so many bytes: most connections never hold as much.
+/// What a connection holds is counted in steps of this many bytes: most connections never hold as much.
 const HELD_STEP_BYTES: u64 = 16 << 10;
 
 // Most connections do nothing most of the time, and a task is as large as the largest of what it may be
@@ -52,7 +52,7 @@ pub(super) fn run(
     peer: Arc<ClientConnection>,
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let place = Place::take(shared, peer);
+    let place = RegisteredConnection::take(shared, peer);
     Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn run_secured(
     peer: Arc<ClientConnection>,
     mut inbox: Inbox,
 ) {
-    let place = Place::take(shared, peer);
+    let place = RegisteredConnection::take(shared, peer);
     let deadline = place.handshake_deadline();
     let shaken = secure::shake_hands(&place.shared, &place.peer, &keeper, stream, &mut inbox, deadline);
     match Box::pin(shaken).await {
@@ -78,16 +78,16 @@ pub(super) async fn run_secured(
 
 /// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is
 /// aborted.
-struct Place {
+struct RegisteredConnection {
     shared: Arc<Shared>,
     peer: Arc<ClientConnection>,
     session: Option<SessionId>,
 }
 
-impl Place {
-    fn take(shared: Arc<Shared>, peer: Arc<ClientConnection>) -> Place {
+impl RegisteredConnection {
+    fn take(shared: Arc<Shared>, peer: Arc<ClientConnection>) -> RegisteredConnection {
         shared.context.metrics.connections.inc();
-        let place = Place { shared, peer, session: None };
+        let place = RegisteredConnection { shared, peer, session: None };
         place.shared.context.replica.memory.shift(Part::Connections, place.own_bytes() as i64);
         place
     }
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         let context = &self.shared.context;
         {
@@ -122,7 +122,7 @@ impl Drop for Place {
 }
 
 struct Connection {
-    place: Place,
+    place: RegisteredConnection,
     inbox: Inbox,
     wire: Wire,
 }
@@ -165,7 +165,7 @@ impl Connection {
     /// Does the handshake. `None`: there is no session, and the connection is done with.
     async fn greet(mut self: Box<Self>) -> Option<Box<Talk>> {
         let deadline = self.place.handshake_deadline();
-        let Place { shared, peer, .. } = &self.place;
+        let RegisteredConnection { shared, peer, .. } = &self.place;
         let mut handshake = Handshake { shared, peer, inbox: &mut self.inbox };
         let greeting = match time::timeout_at(deadline, Box::pin(handshake.run(&mut self.wire))).await {
             Ok(greeting) => greeting,
@@ -188,11 +188,11 @@ impl Connection {
         None
     }
 
-    fn begin(mut self, opened: Opened) -> Talk {
-        let Opened { attached, zxid, reply } = opened;
+    fn begin(mut self, opened: OpenedSession) -> Talk {
+        let OpenedSession { attached, zxid, reply } = opened;
         let (session, timeout) = (attached.session, Duration::from(attached.timeout));
         self.place.session = Some(session);
-        let Place { shared, peer, .. } = &self.place;
+        let RegisteredConnection { shared, peer, .. } = &self.place;
         peer.stats.opened(session, timeout);
         let proven = peer.proven.get().cloned();
         let identities = proven.unwrap_or_else(|| shared.neighbours.identities(peer.addr.ip()));
@@ -320,7 +320,7 @@ impl Talk {
     /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are
     /// closed.
     fn weigh(&self) -> Result<(), EndReason> {
-        let Connection { place: Place { shared, peer, .. }, wire, .. } = &self.connection;
+        let Connection { place: RegisteredConnection { shared, peer, .. }, wire, .. } = &self.connection;
         let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
             * HELD_STEP_BYTES;
         let memory = &shared.context.replica.memory;
@@ -347,7 +347,7 @@ impl Talk {
         {
             self.context().touch.client_disconnected(disconnect);
         }
-        let Place { shared, peer, .. } = &self.connection.place;
+        let RegisteredConnection { shared, peer, .. } = &self.connection.place;
         shared.report(peer, end);
     }
 

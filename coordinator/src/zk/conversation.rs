@@ -40,8 +40,8 @@ use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::pending::{Pending, Queue, Released, What};
 use super::pings::{AskConfirmation, Pings};
-use super::read::{Answer, Reader, Then};
-use super::write::{Form, Route};
+use super::read::{LocalReader, ReadReply, Then};
+use super::write::{ReplyForm, Route};
 use super::{read_only, sasl, write};
 use crate::audit::Note;
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
@@ -66,13 +66,11 @@ pub(super) struct Attached {
 /// What the connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Everything.
     Full,
     /// Read what this node has, without a quorum.
     ReadOnly,
 }
 
-/// See the module.
 pub(super) struct Conversation {
     shared: Arc<Shared>,
     peer: Arc<ClientConnection>,
@@ -100,7 +98,6 @@ pub(super) struct Conversation {
 
 #[derive(Debug)]
 enum Phase {
-    /// Requests are taken.
     Open,
     /// The session is attached to another connection: the next frame ends this one.
     Moved,
@@ -236,7 +233,7 @@ impl Conversation {
     fn routed(&mut self, request: Request) -> What {
         match write::route(request) {
             Route::Log(command, form) => {
-                if form == Form::Close {
+                if form == ReplyForm::Close {
                     self.phase = Phase::Finishing;
                 }
                 What::Held { command, form, identities: self.identities.clone() }
@@ -289,7 +286,6 @@ impl Conversation {
         self.attached.access == Access::Full
     }
 
-    /// The session's.
     pub(super) fn session_timeout(&self) -> SessionTimeout {
         self.attached.timeout
     }
@@ -383,7 +379,7 @@ impl Conversation {
         self.confirm(ask);
     }
 
-    /// Answers everything whose turn has come. Returns how many replies it made.
+    /// Answers all requests that are next in line. Returns the number of replies.
     pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = self.answer_settled(now);
         self.begin_reconfig();
@@ -407,11 +403,11 @@ impl Conversation {
         answered
     }
 
-    /// Carries a reconfiguration whose turn has come to the leader.
+    /// Passes a reconfiguration that is next in line to the task that asks the leader.
     fn begin_reconfig(&mut self) {
         while let Some((tag, wanted)) = self.queue.begin_reconfig() {
             let ask = Ask { wanted, reply_to: self.peer.outbox.clone(), tag };
-            if !self.shared.context.reconfig.ask(ask) {
+            if self.shared.context.reconfig.try_send(ask).is_err() {
                 self.queue.reconfigured(tag, Err(ErrorCode::ReconfigInProgress));
             }
         }
@@ -424,7 +420,7 @@ impl Conversation {
     fn answer_read(&mut self, state: &Machine, now: Instant) {
         let Some((pending, request)) = self.queue.pop_read() else { return };
         let ClientContext { replica, status, config, .. } = &self.shared.context;
-        let reader = Reader {
+        let reader = LocalReader {
             machine: state,
             watches: &replica.watches,
             metrics: &self.shared.context.metrics,
@@ -437,7 +433,7 @@ impl Conversation {
         };
         busy::spend(Work::Read, 1);
         self.note_slow_read(&pending, &request, now);
-        let Answer { events, result, then } = reader.answer(request);
+        let ReadReply { events, result, then } = reader.answer(request);
         for event in events {
             self.put_event(&event);
         }

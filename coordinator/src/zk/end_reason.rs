@@ -15,7 +15,6 @@ pub(super) enum EndReason {
     /// The client hung up.
     #[error("client hung up")]
     HungUp,
-    /// The socket failed.
     #[error("socket failed: {0}")]
     Socket(#[from] io::Error),
     /// No whole handshake in time.
@@ -48,7 +47,6 @@ pub(super) enum EndReason {
     /// The outcome of what is under way cannot be known.
     #[error("outcome of requests is unknown: leader lost")]
     Lost,
-    /// Told from outside.
     #[error("closed by the node: {0:?}")]
     Told(CloseReason),
     /// The proposer is gone: the node stops.

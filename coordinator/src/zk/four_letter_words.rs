@@ -22,6 +22,10 @@ const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).
 const DRAINED: &str = "Drained: true\n";
+/// Begins the line of srvr that says why no clients are served.
+const REASON: &str = "Reason: ";
+/// Begins the line of srvr that says for how long no sessions are opened.
+const GRACE: &str = "Grace: ";
 /// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
 /// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
 const SILENT: &str = "Silent: ";
@@ -80,11 +84,9 @@ fn answer_at_once(shared: &Shared, word: FourLetterWord) -> String {
         .to_owned(),
         W::Envi => environment(shared),
         W::Conf => configuration(shared),
-        W::Srvr if !status.serving && !read_only && shared.context.metrics.drained.get() > 0 => {
-            format!("{NOT_SERVING}{DRAINED}")
-        }
+        W::Srvr if !status.serving && !read_only => not_serving(shared, &status),
         _ if !status.serving && !read_only => NOT_SERVING.to_owned(),
-        W::Srvr => format!("Zookeeper version: {VERSION}\n{}", summary(shared, &status)),
+        W::Srvr => format!("Zookeeper version: {VERSION}\n{}{}", summary(shared, &status), grace(shared)),
         W::Stat => stat(shared, &status),
         W::Mntr => monitoring(shared, &status),
         W::Cons => connections(shared),
@@ -101,6 +103,20 @@ fn answer_at_once(shared: &Shared, word: FourLetterWord) -> String {
             "Server stats reset.\n".to_owned()
         }
         W::Dirs | W::Gtmk | W::Stmk => unreachable!("answered or refused before"),
+    }
+}
+
+fn not_serving(shared: &Shared, status: &Status) -> String {
+    let drained = if shared.context.metrics.drained.get() > 0 { DRAINED } else { "" };
+    let reason = status.not_serving.unwrap_or_default().text();
+    format!("{NOT_SERVING}{drained}{REASON}{reason}\n{}", grace(shared))
+}
+
+/// How long no sessions are opened after a restore.
+fn grace(shared: &Shared) -> String {
+    match shared.context.metrics.restore_grace_seconds.get() {
+        0 => String::new(),
+        seconds => format!("{GRACE}{seconds} s\n"),
     }
 }
 

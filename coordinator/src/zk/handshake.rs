@@ -41,11 +41,11 @@ pub(super) enum Greeting {
     /// A four-letter word: to be answered, then the connection is closed.
     Word(FourLetterWord),
     /// A session is open.
-    Session(Opened),
+    Session(OpenedSession),
 }
 
 /// The session that was opened or taken over, and the frame to send.
-pub(super) struct Opened {
+pub(super) struct OpenedSession {
     pub(super) attached: Attached,
     /// What the session has seen.
     pub(super) zxid: Zxid,
@@ -89,8 +89,8 @@ impl Handshake<'_> {
         // As of now: while this node catches up, the client may go elsewhere.
         let (asked, known) = (time::now(), self.attachment_of(request.session_id));
         match self.catch_up(request.last_zxid_seen).await {
-            // Of another cluster, or of this one before it was begun anew: no node will ever have seen so
-            // much, and only the word that its session is over ends the client's attempts.
+            // Of another cluster, or of this one before it was founded again: no node will ever have seen so
+            // much, and only the reply that its session has expired ends the client's attempts.
             Err(EndReason::Ahead) if self.is_foreign(&request) => {
                 let reply = refusal(&request);
                 return Err(Refused { end: EndReason::BadSession(request.session_id), reply });
@@ -112,7 +112,7 @@ impl Handshake<'_> {
                 let (zxid, access) = (applied.zxid, Access::Full);
                 let attached = Attached { session, attachment, timeout, access };
                 let reply = response(&request, session, timeout, &password, Access::Full);
-                Ok(Greeting::Session(Opened { attached, zxid, reply }))
+                Ok(Greeting::Session(OpenedSession { attached, zxid, reply }))
             }
             Err(ErrorCode::SessionExpired) => {
                 let reply = refusal(&request);
@@ -192,7 +192,7 @@ impl Handshake<'_> {
                 let (attachment, access) = (Attachment::default(), Access::ReadOnly);
                 let attached = Attached { session, attachment, timeout, access };
                 let reply = response(request, session, timeout, &password, Access::ReadOnly);
-                Ok(Greeting::Session(Opened { attached, zxid, reply }))
+                Ok(Greeting::Session(OpenedSession { attached, zxid, reply }))
             }
             Admission::Over => {
                 let reply = refusal(request);

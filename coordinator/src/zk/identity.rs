@@ -11,7 +11,7 @@ use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
-/// So many addresses may be remembered in any case.
+/// This many addresses may be remembered in any case.
 const UNUSED_MIN: usize = 64;
 
 /// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long

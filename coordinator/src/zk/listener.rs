@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rowlock_env::busy;
 use rowlock_env::net::{self, Stream};
+use rowlock_env::rate::{HandshakePace, LogLimiter};
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_env::turnstile::Class;
@@ -16,12 +16,10 @@ use rowlock_types::limits;
 use super::end_reason::EndReason;
 use super::identity::Neighbours;
 use super::{ClientContext, connection};
-use crate::complaints::Complaints;
 use crate::delivery::outbox::{self, CloseReason};
 use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
 use crate::guesses::{Guesses, Verdict};
-use crate::rate::Bucket;
 
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
@@ -69,13 +67,13 @@ pub(super) struct Shared {
     pub(super) stats: ListenerStats,
     pub(super) client_port: u16,
     pub(super) secure_port: u16,
-    pub(super) pace: Mutex<Bucket>,
+    pub(super) pace: HandshakePace,
     pub(super) started_ms: i64,
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
-    complaints: Mutex<Complaints>,
+    connections_log: LogLimiter,
     guesses: Guesses,
-    wrong_passwords: Mutex<Complaints>,
+    passwords_log: LogLimiter,
 }
 
 impl Listener {
@@ -86,13 +84,13 @@ impl Listener {
             stats: ListenerStats::default(),
             client_port: 0,
             secure_port: 0,
-            pace: Mutex::new(Bucket::paced(limits::TLS_HANDSHAKES_PER_SECOND)),
+            pace: HandshakePace::new(limits::TLS_HANDSHAKES_PER_SECOND, limits::HOSTS_COUNTED_MAX),
             started_ms: time::wall_ms(),
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
-            complaints: Mutex::default(),
+            connections_log: LogLimiter::default(),
             guesses: Guesses::default(),
-            wrong_passwords: Mutex::default(),
+            passwords_log: LogLimiter::default(),
         };
         Listener { shared: Arc::new(shared) }
     }
@@ -122,7 +120,6 @@ impl Listener {
         tasks.stop().await;
     }
 
-    /// Accepts until `shutdown`.
     async fn accept(&self, listener: Option<net::Listener>, shutdown: &Shutdown, accepted: impl Fn(Stream)) {
         let Some(listener) = listener else { return };
         loop {
@@ -135,7 +132,7 @@ impl Listener {
                         busy::end_turn_if_over().await;
                     }
                     Err(error) => {
-                        if let Some(suppressed) = self.shared.may_complain() {
+                        if let Some(suppressed) = self.shared.connections_log.admit() {
                             tracing::warn!(%error, suppressed, "cannot accept a client; raise the limit of open files if it is reached");
                         }
                         time::sleep(ACCEPT_ERROR_WAIT).await;
@@ -166,7 +163,7 @@ impl Listener {
             Ok(peer) => peer,
             Err(reason) => {
                 context.metrics.connections_rejected_total.inc();
-                if let Some(suppressed) = self.shared.may_complain() {
+                if let Some(suppressed) = self.shared.connections_log.admit() {
                     tracing::info!(peer = %stream.peer_addr(), %reason, suppressed, "client turned away");
                 }
                 return;
@@ -195,7 +192,7 @@ impl Shared {
             self.context.metrics.connections_overflowed_total.inc();
         }
         if end.is_fault_of_client()
-            && let Some(suppressed) = self.may_complain()
+            && let Some(suppressed) = self.connections_log.admit()
         {
             tracing::info!(peer = %addr, %session, reason = %end, suppressed, "client connection closed");
         } else {
@@ -216,17 +213,12 @@ impl Shared {
             Who::Superuser => metrics.super_passwords_wrong_total.inc(),
             Who::Sasl(_) => metrics.sasl_passwords_wrong_total.inc(),
         }
-        if let Some(suppressed) = self.wrong_passwords.lock().may_complain() {
+        if let Some(suppressed) = self.passwords_log.admit() {
             let of = if matches!(user, Who::Superuser) { "the superuser" } else { "a SASL user" };
             let often =
                 if verdict == Verdict::TooMany { "too many wrong passwords" } else { "wrong password" };
             tracing::warn!(peer = %addr, session = %peer.stats.session(), suppressed, "{often} of {of}");
         }
         verdict == Verdict::Wrong
-    }
-
-    /// Whether a line may be logged now, and how many were not since the last one.
-    fn may_complain(&self) -> Option<u64> {
-        self.complaints.lock().may_complain()
     }
 }

@@ -31,7 +31,6 @@ impl SessionTimeout {
 }
 
 impl From<Duration> for SessionTimeout {
-    /// Whole milliseconds.
     fn from(timeout: Duration) -> Self {
         SessionTimeout { ms: u32::try_from(timeout.as_millis()).expect("clamped to a bound of 32 bits") }
     }
@@ -43,7 +42,6 @@ impl From<SessionTimeout> for Duration {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct LivenessTimer {
     timeout: SessionTimeout,
@@ -56,7 +54,6 @@ pub(super) struct LivenessTimer {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Nothing yet.
     Rest,
     /// Pass a sign of life on.
     Touch,
@@ -79,7 +76,6 @@ impl LivenessTimer {
         KEPT_BACK_MAX.min(self.timeout() / KEPT_BACK_PART)
     }
 
-    /// Bytes came in.
     pub(super) fn heard(&mut self, now: Instant) -> Order {
         self.heard = now;
         self.owed = true;
@@ -91,7 +87,6 @@ impl LivenessTimer {
         self.heard = now;
     }
 
-    /// [`Self::wake_at`] has come.
     pub(super) fn tick(&mut self, now: Instant) -> Order {
         if now >= self.heard + self.timeout() { Order::Close } else { self.touch_if_due(now) }
     }

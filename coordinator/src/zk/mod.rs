@@ -36,6 +36,7 @@ use std::sync::Arc;
 use rowlock_env::sync::watch;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
+use tokio::sync::mpsc;
 
 pub use listener::{Doors, Listener, SecureDoor};
 pub use new_sessions::NewSessions;
@@ -44,9 +45,9 @@ pub(crate) use new_sessions::Opener;
 use crate::audit::Audit;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
-use crate::operations::OperationDoor;
+use crate::operations;
 use crate::proposer::Proposer;
-use crate::reconfig::ReconfigDoor;
+use crate::reconfig;
 use crate::replica::Replica;
 use crate::report::Reports;
 use crate::slow::SlowRequests;
@@ -61,9 +62,9 @@ pub struct ClientContext {
     /// Takes writes.
     pub proposer: Proposer,
     /// Takes superusers' changes of the membership.
-    pub reconfig: ReconfigDoor,
+    pub reconfig: mpsc::Sender<reconfig::Ask>,
     /// Takes what superusers want nodes to do.
-    pub operations: OperationDoor,
+    pub operations: mpsc::Sender<operations::Ask>,
     /// Whether one more session may be opened.
     pub new_sessions: Arc<NewSessions>,
     /// Makes reports.

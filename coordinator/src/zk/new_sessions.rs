@@ -8,12 +8,12 @@
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use rowlock_env::rate::{Bucket, PerHost};
 use rowlock_env::time::{self, Instant};
 use rowlock_state::{Host, Opened};
-use rowlock_types::limits::STATE_LOCKS_MAX;
+use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
 use super::ClientContext;
-use crate::rate::{Bucket, PerHost};
 
 /// Seconds of the rate that an idle node gives at once: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;
@@ -25,7 +25,6 @@ const RESERVE_MIN: u64 = 16;
 /// For whom a session is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
-    /// A client.
     Client,
     /// A superuser, or a request that only operators make. They have a reserve beyond `limits.sessions`, and
     /// need no share.
@@ -44,7 +43,7 @@ impl NewSessions {
     /// At most `per_second` a second; 0: no limit.
     pub fn new(per_second: u32) -> Self {
         let burst = per_second.saturating_mul(BURST_SECONDS).max(1);
-        let of_hosts = PerHost::new(Bucket::new(per_second, u32::MAX));
+        let of_hosts = PerHost::new(Bucket::new(per_second, u32::MAX), HOSTS_COUNTED_MAX);
         NewSessions { rate: Mutex::new(Bucket::new(per_second, burst)), of_hosts }
     }
 

@@ -19,7 +19,7 @@ use rowlock_types::limits::{
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::write::Form;
+use super::write::ReplyForm;
 use crate::audit::Note;
 use crate::delivery::outbox::Answer;
 
@@ -39,22 +39,32 @@ pub(super) struct Pending {
 /// What the request waits for.
 #[derive(Debug)]
 pub(super) enum What {
-    /// To be submitted.
-    Held { command: Command, form: Form, identities: Arc<[Id]> },
+    Held {
+        command: Command,
+        form: ReplyForm,
+        identities: Arc<[Id]>,
+    },
     /// For the answer to the submission of that tag.
-    Write { tag: u64, form: Form },
+    Write {
+        tag: u64,
+        form: ReplyForm,
+    },
     /// For its turn: everything before it is answered.
     Read(Request),
     /// For its turn to be carried to the leader.
     Reconfig(Wanted),
     /// For the answer to the question of that tag.
-    Reconfiguring { tag: u64 },
+    Reconfiguring {
+        tag: u64,
+    },
     /// For its turn to be passed on to the node that is to do it.
     Operate(Operation),
     /// For its turn to be made.
     Report(String),
     /// For the report of that tag, or for what has come of the operation of that tag.
-    Reporting { tag: u64 },
+    Reporting {
+        tag: u64,
+    },
     /// For its turn to be answered.
     Reported(String),
     /// For its turn to be refused.
@@ -63,7 +73,6 @@ pub(super) enum What {
 
 /// A write that is to be submitted.
 pub(super) struct Released {
-    /// For its answer.
     pub(super) tag: u64,
     pub(super) command: Command,
     pub(super) identities: Arc<[Id]>,
@@ -93,11 +102,10 @@ pub(super) struct Queue {
     /// By tag, in the order in which they came: mostly that of `requests`.
     answers: VecDeque<(u64, Box<Answer>)>,
     last_tag: u64,
-    /// So many requests from the front on are neither held nor behind a read.
+    /// This many requests from the front on are neither held nor behind a read.
     released: u32,
     /// Submitted and not answered.
     submitted: u32,
-    /// Of their frames.
     submitted_bytes: u32,
 }
 
@@ -191,7 +199,7 @@ impl Queue {
         Some(pending)
     }
 
-    /// The first request, if it is a reconfiguration that nobody has been asked for; with the tag for its
+    /// The first request, if it is a reconfiguration that has not been passed on yet; with the tag for its
     /// answer.
     pub(super) fn begin_reconfig(&mut self) -> Option<(u64, Wanted)> {
         match self.requests.front_mut() {
@@ -206,7 +214,7 @@ impl Queue {
         }
     }
 
-    /// The first request, if it is an operation that nobody does yet; with the tag for its answer.
+    /// The first request, if it is an operation that has not been passed on yet; with the tag for its answer.
     pub(super) fn begin_operation(&mut self) -> Option<(u64, Operation)> {
         match self.requests.front_mut() {
             Some(Pending { what: what @ What::Operate(_), .. }) => {
@@ -235,12 +243,12 @@ impl Queue {
         matches!(self.requests.front(), Some(Pending { what: What::Read(_), .. }))
     }
 
-    /// A report is first, and nobody makes it yet.
+    /// A report is first, and is not being made yet.
     pub(super) fn report_is_next(&self) -> bool {
         matches!(self.requests.front(), Some(Pending { what: What::Report(_), .. }))
     }
 
-    /// The first request, if it is a report that nobody makes yet; with the tag for its answer.
+    /// The first request, if it is a report that is not being made yet; with the tag for its answer.
     pub(super) fn begin_report(&mut self) -> Option<(u64, String)> {
         match self.requests.front_mut() {
             Some(Pending { what: what @ What::Report(_), .. }) => {
@@ -285,7 +293,6 @@ impl Queue {
         self.requests.iter_mut().filter(begun).filter_map(|pending| pending.note.take())
     }
 
-    /// Forgets what waits.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.answers.clear();

@@ -9,7 +9,6 @@
 pub(super) struct Pings {
     /// Received before the confirmation that is under way was asked for.
     covered: u32,
-    /// Received since.
     later: u32,
 }
 
@@ -28,13 +27,12 @@ impl Pings {
         Some(AskConfirmation)
     }
 
-    /// The confirmation came: so many pings may be answered, and perhaps the next one is to be asked for.
+    /// The confirmation came: this many pings may be answered, and perhaps the next one is to be asked for.
     pub(super) fn confirmed(&mut self) -> (u32, Option<AskConfirmation>) {
         let answered = std::mem::replace(&mut self.covered, std::mem::take(&mut self.later));
         (answered, (self.covered > 0).then_some(AskConfirmation))
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.covered as usize + self.later as usize
     }

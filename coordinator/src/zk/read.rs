@@ -29,7 +29,7 @@ use crate::reconfig;
 const NAME_BYTES: usize = 4;
 
 /// What a request is answered from, and for whom.
-pub(super) struct Reader<'a> {
+pub(super) struct LocalReader<'a> {
     pub(super) machine: &'a Machine,
     pub(super) watches: &'a Mutex<WatchTable>,
     pub(super) metrics: &'a Metrics,
@@ -42,10 +42,9 @@ pub(super) struct Reader<'a> {
 }
 
 /// The answer to a request.
-pub(super) struct Answer {
+pub(super) struct ReadReply {
     /// Encoded events that go out before the reply (setWatches: what was missed).
     pub(super) events: Vec<Bytes>,
-    /// The reply.
     pub(super) result: Result<Response, ErrorCode>,
     /// What becomes of the connection.
     pub(super) then: Then,
@@ -54,33 +53,31 @@ pub(super) struct Answer {
 /// What becomes of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It stays.
     Stay,
-    /// It is closed.
     Close,
 }
 
-impl From<Result<Response, ErrorCode>> for Answer {
+impl From<Result<Response, ErrorCode>> for ReadReply {
     fn from(result: Result<Response, ErrorCode>) -> Self {
-        Answer { events: Vec::new(), result, then: Then::Stay }
+        ReadReply { events: Vec::new(), result, then: Then::Stay }
     }
 }
 
-impl From<TooManyWatches> for Answer {
+impl From<TooManyWatches> for ReadReply {
     fn from(_: TooManyWatches) -> Self {
-        Answer { events: Vec::new(), result: Err(ErrorCode::SystemError), then: Then::Close }
+        ReadReply { events: Vec::new(), result: Err(ErrorCode::SystemError), then: Then::Close }
     }
 }
 
-impl Reader<'_> {
+impl LocalReader<'_> {
     /// Answers one request and sets or removes the watches that it names.
-    pub(super) fn answer(&self, request: Request) -> Answer {
-        self.try_answer(request).unwrap_or_else(Answer::from)
+    pub(super) fn answer(&self, request: Request) -> ReadReply {
+        self.try_answer(request).unwrap_or_else(ReadReply::from)
     }
 
-    fn try_answer(&self, request: Request) -> Result<Answer, TooManyWatches> {
+    fn try_answer(&self, request: Request) -> Result<ReadReply, TooManyWatches> {
         let machine = self.machine;
-        Ok(Answer::from(match request {
+        Ok(ReadReply::from(match request {
             Request::Exists(of) => self.exists(&of)?,
             Request::GetData(of) => {
                 let found = self.data(&of.path);
@@ -116,12 +113,12 @@ impl Reader<'_> {
             Request::SessionOptions(_) => Ok(Response::Empty),
             Request::Sync(path) if mutant::is(Mutant::SyncIsLocal) => Ok(Response::Path(path)),
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
-            // Of a read-only connection: its session is known to nobody else.
+            // Of a read-only connection: its session is known to no other node.
             Request::CloseSession => Ok(Response::Empty),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
                 let set = |table: &mut _| watching::set_watches(machine, table, self.connection, &watches);
                 let events = self.with_watches(set)?;
-                return Ok(Answer { events, result: Ok(Response::Empty), then: Then::Stay });
+                return Ok(ReadReply { events, result: Ok(Response::Empty), then: Then::Stay });
             }
             Request::AddWatch { .. } if self.memory.is_full() => Err(ErrorCode::QuotaExceeded),
             Request::AddWatch { path, mode } => {

@@ -6,7 +6,7 @@
 //!
 //! Must never do: change anything, grant anything, or keep a session alive. A ping that is answered here says
 //! that this node lives and nothing about the session: the quorum on the other side may have expired it and
-//! given its locks to somebody else. What is read may be older than what the cluster has, though never older
+//! given its locks to another client. What is read may be older than what the cluster has, though never older
 //! than what the client has seen.
 
 use std::sync::Arc;
@@ -46,11 +46,11 @@ impl Isolation {
 /// The session of a client of an isolated node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// This one: known here, or new and known to nobody else.
+    /// This one: known here, or new and known to no other node.
     Session(SessionId, [u8; 16]),
     /// It was of an isolated node: it counts for nothing, and the client is to ask for another.
     Over,
-    /// Nobody here can tell whether the session lives: the client is to ask elsewhere.
+    /// This node cannot tell whether the session lives: the client is to ask elsewhere.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! SASL DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper's clients speak: challenge, response, proof of
 //! the server. Pure: the nonce comes in.
 //!
-//! It shows a password to nobody who listens, and no more: MD5 is weak, and the passwords are in
+//! It hides a password from eavesdroppers, and no more: MD5 is weak, and the passwords are in
 //! cluster.toml. ZooKeeper has no stronger mechanism but Kerberos.
 //!
 //! Must never do: tell an unknown user from a wrong password.
@@ -33,11 +33,13 @@ pub(super) enum Negotiation {
 
 /// How it goes on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Send this challenge.
+pub(super) enum SaslStep {
     Challenge(String),
     /// The user is who it says; send this proof that the server knows the password, too.
-    Proven { user: String, token: String },
+    Proven {
+        user: String,
+        token: String,
+    },
 }
 
 /// The client has not proven anything, or does not speak DIGEST-MD5 as we do.
@@ -52,14 +54,14 @@ impl Negotiation {
         token: &[u8],
         users: &BTreeMap<String, String>,
         nonce: impl FnOnce() -> String,
-    ) -> Result<Step, Failed> {
+    ) -> Result<SaslStep, Failed> {
         match std::mem::replace(self, Negotiation::Over) {
             Negotiation::Begin if token.is_empty() => {
                 let nonce = nonce();
                 let challenge =
                     format!("realm=\"{REALM}\",nonce=\"{nonce}\",charset=utf-8,algorithm=md5-sess");
                 *self = Negotiation::Challenged(nonce);
-                Ok(Step::Challenge(challenge))
+                Ok(SaslStep::Challenge(challenge))
             }
             Negotiation::Challenged(nonce) if token.len() <= TOKEN_MAX_BYTES => {
                 let token = std::str::from_utf8(token).map_err(|_| Failed)?;
@@ -72,7 +74,7 @@ impl Negotiation {
 
 type Directives = BTreeMap<String, String>;
 
-fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> Result<Step, Failed> {
+fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> Result<SaslStep, Failed> {
     let of = |key: &str| given.get(key).map(String::as_str);
     let user = of("username").ok_or(Failed)?;
     let fits = of("realm").unwrap_or_default() == REALM
@@ -90,7 +92,7 @@ fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> R
     match password {
         Some(password) if matches => {
             let token = format!("rspauth={}", answer(given, user, password, ""));
-            Ok(Step::Proven { user: user.to_owned(), token })
+            Ok(SaslStep::Proven { user: user.to_owned(), token })
         }
         _ => Err(Failed),
     }
@@ -181,7 +183,7 @@ pub(super) mod tests {
     fn begun(nonce: &str) -> Negotiation {
         let mut negotiation = Negotiation::default();
         let challenge = format!("realm=\"zk-sasl-md5\",nonce=\"{nonce}\",charset=utf-8,algorithm=md5-sess");
-        assert_eq!(negotiation.step(b"", &users(), || nonce.to_owned()), Ok(Step::Challenge(challenge)));
+        assert_eq!(negotiation.step(b"", &users(), || nonce.to_owned()), Ok(SaslStep::Challenge(challenge)));
         negotiation
     }
 
@@ -211,7 +213,7 @@ pub(super) mod tests {
         for (user, password) in [("chris", "secret"), ("jürgen", "пароль")] {
             let mut negotiation = begun("n");
             match negotiation.step(token(user, password, "n").as_bytes(), &users(), String::new) {
-                Ok(Step::Proven { user: proven, token }) => {
+                Ok(SaslStep::Proven { user: proven, token }) => {
                     assert_eq!(proven, user);
                     assert!(token.starts_with("rspauth=") && token.len() == 40, "{token}");
                 }

@@ -37,7 +37,7 @@ pub(super) async fn shake_hands(
         tokio::select! {
             biased;
             told = told => told,
-            shaken = accept(shared, keeper, stream, deadline) => shaken,
+            shaken = accept(shared, peer, keeper, stream, deadline) => shaken,
         }
     };
     let shaken = match time::timeout_at(deadline, steps).await {
@@ -63,6 +63,7 @@ pub(super) async fn shake_hands(
 
 async fn accept(
     shared: &Shared,
+    peer: &ClientConnection,
     keeper: &Keeper,
     stream: Stream,
     deadline: Instant,
@@ -83,7 +84,7 @@ async fn accept(
         Err(error) => return Err(EndReason::NoTls(error.to_string())),
     };
     let now = time::now();
-    let wait = shared.pace.lock().take_within(now, deadline.saturating_since(now));
+    let wait = shared.pace.reserve(peer.addr.ip(), now, deadline.saturating_since(now));
     let Some(wait) = wait else {
         return Err(EndReason::NoTls("too many TLS handshakes at a time".to_owned()));
     };

@@ -79,7 +79,6 @@ pub(super) fn add_watch(
     Ok(Ok(Response::Number(0)))
 }
 
-/// checkWatches: only asks.
 pub(super) fn check_watches(
     table: &WatchTable,
     connection: ConnectionId,
@@ -90,7 +89,6 @@ pub(super) fn check_watches(
     answer(table.kinds(connection, path).intersects(kinds))
 }
 
-/// removeWatches.
 pub(super) fn remove_watches(
     table: &mut WatchTable,
     connection: ConnectionId,

@@ -29,7 +29,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read and thrown away while lingering.
 const LINGER_MAX_BYTES: usize = 1 << 20;
 
-/// See the module.
 pub(super) struct Wire {
     stream: Stream,
     /// Read and not yet taken.

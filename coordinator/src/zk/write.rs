@@ -8,20 +8,16 @@ use rowlock_state::outcome::Outcome;
 
 /// How the reply to a write looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// No body.
+pub(super) enum ReplyForm {
     Empty,
-    /// The path created.
     Path,
     /// Path and Stat created.
     PathStat,
-    /// The new Stat.
     Stat,
     /// One result per operation.
     Multi,
     /// Where each place stands.
     PlaceStates,
-    /// What was held.
     Held,
     /// The path of the request, as it came.
     Sync(String),
@@ -31,11 +27,9 @@ pub(super) enum Form {
 
 /// Where a request is answered from.
 pub(super) enum Route {
-    /// Through the log.
-    Log(Command, Form),
+    Log(Command, ReplyForm),
     /// From the local state.
     Local(Request),
-    /// By this error.
     Refused(ErrorCode),
 }
 
@@ -45,29 +39,29 @@ pub(super) enum Route {
 /// before it has been applied here.
 pub(super) fn route(request: Request) -> Route {
     let (command, form) = match request {
-        Request::Create(create) => (Command::Create { create, ttl_ms: None }, Form::Path),
+        Request::Create(create) => (Command::Create { create, ttl_ms: None }, ReplyForm::Path),
         Request::Create2(create) | Request::CreateContainer(create) => {
-            (Command::Create { create, ttl_ms: None }, Form::PathStat)
+            (Command::Create { create, ttl_ms: None }, ReplyForm::PathStat)
         }
         Request::CreateTtl(create, ttl_ms) => {
-            (Command::Create { create, ttl_ms: Some(ttl_ms) }, Form::PathStat)
+            (Command::Create { create, ttl_ms: Some(ttl_ms) }, ReplyForm::PathStat)
         }
-        Request::Delete { path, version } => (Command::Delete { path, version }, Form::Empty),
-        Request::SetData(set) => (Command::SetData(set), Form::Stat),
-        Request::SetAcl(set) => (Command::SetAcl(set), Form::Stat),
-        Request::Multi(ops) => (Command::Multi(ops), Form::Multi),
-        Request::Sync(path) if !mutant::is(Mutant::SyncIsLocal) => (Command::Noop, Form::Sync(path)),
-        Request::CloseSession => (Command::CloseSession, Form::Close),
-        Request::Acquire(all) => (Command::Acquire(all), Form::PlaceStates),
+        Request::Delete { path, version } => (Command::Delete { path, version }, ReplyForm::Empty),
+        Request::SetData(set) => (Command::SetData(set), ReplyForm::Stat),
+        Request::SetAcl(set) => (Command::SetAcl(set), ReplyForm::Stat),
+        Request::Multi(ops) => (Command::Multi(ops), ReplyForm::Multi),
+        Request::Sync(path) if !mutant::is(Mutant::SyncIsLocal) => (Command::Noop, ReplyForm::Sync(path)),
+        Request::CloseSession => (Command::CloseSession, ReplyForm::Close),
+        Request::Acquire(all) => (Command::Acquire(all), ReplyForm::PlaceStates),
         Request::Convert { claim, mode, prefix } => {
-            (Command::Convert { claim, mode, prefix }, Form::PlaceStates)
+            (Command::Convert { claim, mode, prefix }, ReplyForm::PlaceStates)
         }
-        Request::Release(claims) => (Command::Release(claims), Form::Held),
-        Request::Verify(claims) => (Command::Verify(claims), Form::Held),
-        Request::ForceRelease(claim) => (Command::ForceRelease(claim), Form::Held),
-        Request::Abandon(attempts) => (Command::Abandon(attempts), Form::Empty),
+        Request::Release(claims) => (Command::Release(claims), ReplyForm::Held),
+        Request::Verify(claims) => (Command::Verify(claims), ReplyForm::Held),
+        Request::ForceRelease(claim) => (Command::ForceRelease(claim), ReplyForm::Held),
+        Request::Abandon(attempts) => (Command::Abandon(attempts), ReplyForm::Empty),
         Request::Tagged { id, acked, request } => match route(*request) {
-            Route::Log(Command::Tagged { .. }, _) | Route::Log(_, Form::Close) | Route::Local(_) => {
+            Route::Log(Command::Tagged { .. }, _) | Route::Log(_, ReplyForm::Close) | Route::Local(_) => {
                 return Route::Refused(ErrorCode::MarshallingError);
             }
             Route::Log(command, form) if mutant::is(Mutant::RunAgain) => (command, form),
@@ -80,18 +74,18 @@ pub(super) fn route(request: Request) -> Route {
 }
 
 /// The body of the reply.
-pub(super) fn response(form: Form, outcome: Outcome) -> Response {
+pub(super) fn response(form: ReplyForm, outcome: Outcome) -> Response {
     match (form, outcome) {
-        (Form::Empty | Form::Close, Outcome::Done) => Response::Empty,
-        (Form::Path, Outcome::Created { path, .. }) => Response::Path(path),
-        (Form::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
-        (Form::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
-        (Form::Multi, Outcome::Multi(results)) => Response::Multi(results),
-        (Form::PlaceStates, Outcome::PlaceStates(place_states)) => {
+        (ReplyForm::Empty | ReplyForm::Close, Outcome::Done) => Response::Empty,
+        (ReplyForm::Path, Outcome::Created { path, .. }) => Response::Path(path),
+        (ReplyForm::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
+        (ReplyForm::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
+        (ReplyForm::Multi, Outcome::Multi(results)) => Response::Multi(results),
+        (ReplyForm::PlaceStates, Outcome::PlaceStates(place_states)) => {
             Response::PlaceStates(place_states.into_vec())
         }
-        (Form::Held, Outcome::Held(held)) => Response::Held(held.into_vec()),
-        (Form::Sync(path), Outcome::Done) => Response::Path(path),
+        (ReplyForm::Held, Outcome::Held(held)) => Response::Held(held.into_vec()),
+        (ReplyForm::Sync(path), Outcome::Done) => Response::Path(path),
         (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
     }
 }

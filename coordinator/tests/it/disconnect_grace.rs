@@ -2,40 +2,21 @@
 
 use std::time::Duration;
 
-use crate::support::{SOON, cluster, in_time, session};
-use bytes::{Bytes, BytesMut};
+use crate::support::{cluster, in_time};
 use rowlock_coordinator::{Instant, Node};
-use rowlock_env::net::Stream;
 use rowlock_env::time;
+use rowlock_frames::raw::RawClient;
+use rowlock_proto::Request;
 use rowlock_proto::lock::SessionOptions;
-use rowlock_proto::{Request, RequestFrame, SessionId, Xid, decode, encode, frame};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The next frame that the node sends.
-async fn next(stream: &mut Stream, input: &mut BytesMut) -> Bytes {
-    loop {
-        if let Some(frame) = frame::split(input, 1 << 20).expect("a frame") {
-            return frame;
-        }
-        assert!(stream.read_buf(input).await.expect("it goes on") > 0, "the node hung up");
-    }
-}
-
 /// A connection with a session of 30 s that has asked for the grace, and has been answered.
-async fn connect(node: &Node) -> Stream {
-    let mut stream = Stream::connect(&node.addresses().client.to_string(), SOON).await.expect("it listens");
-    let mut out = session::connect_request();
+async fn connect(node: &Node) -> RawClient {
+    let mut client = RawClient::attach(node.addresses().client.to_string(), 30_000).await;
     let options = SessionOptions { disconnect_grace_ms: GRACE.as_millis() as u32 };
-    encode::request(&RequestFrame { xid: Xid(1), request: Request::SessionOptions(options) }, &mut out);
-    stream.write_all(&out).await.expect("sent");
-    let mut input = BytesMut::new();
-    let opened = decode::connect_response(next(&mut stream, &mut input).await).expect("an answer");
-    assert_ne!(opened.session_id, SessionId::NONE);
-    let header = decode::reply_header(&mut next(&mut stream, &mut input).await).expect("an answer");
-    assert_eq!((header.xid, header.err), (Xid(1), None));
-    stream
+    client.call(Request::SessionOptions(options)).await.expect("the grace is granted");
+    client
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

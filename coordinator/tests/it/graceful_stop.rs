@@ -13,7 +13,7 @@ use rowlock_env::time;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 
-/// Writes one after another until the word; gives how many, and how long the slowest took. None is lost.
+/// Writes one after another until `stop`. Returns how many, and how long the slowest took. None is lost.
 async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
     let (reply_to, mut inbox) = outbox::channel();
     let (mut tag, mut slowest) = (0, Duration::ZERO);

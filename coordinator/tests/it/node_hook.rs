@@ -6,20 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use rowlock_client::{Acl, Client, CreateMode};
 use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeHook, NodeId, Position, SessionId};
-use rowlock_env::net::Stream;
 use rowlock_env::time;
-use rowlock_proto::request::ConnectRequest;
-use rowlock_proto::{Zxid, decode, encode, frame};
+use rowlock_frames::raw::RawClient;
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// What was told.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Opened(Option<Ballot>, Option<Position>),
@@ -107,28 +102,6 @@ async fn client(node: &Node) -> Client {
     Client::builder().endpoints(&endpoint).connect_timeout(SOON).connect().await.unwrap()
 }
 
-/// A session whose client never says anything more.
-async fn open_session(node: &Node, timeout_ms: i32) -> (SessionId, Stream) {
-    let mut stream = Stream::connect(&node.addresses().client.to_string(), SOON).await.unwrap();
-    let handshake = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    };
-    let (mut out, mut input) = (BytesMut::new(), BytesMut::new());
-    encode::connect_request(&handshake, &mut out);
-    stream.write_all(&out).await.unwrap();
-    loop {
-        if let Some(answer) = frame::split(&mut input, 1 << 20).unwrap() {
-            return (decode::connect_response(answer).unwrap().session_id, stream);
-        }
-        assert!(stream.read_buf(&mut input).await.unwrap() > 0, "the node hung up");
-    }
-}
-
 fn creates(payload: &[u8]) -> Vec<String> {
     let command = |command: Command| match command {
         Command::Create { create, .. } => Some(create.path),
@@ -209,7 +182,8 @@ async fn a_hook_is_told_whose_time_has_passed_before_the_session_ends() {
     let diary = Arc::new(Diary::default());
     let node = Node::start_hooked(config, diary.clone()).await.unwrap();
     node.serving(Instant::now() + SOON).await.unwrap();
-    let (session, _silent) = open_session(&node, 100).await;
+    let silent = RawClient::attach(node.addresses().client.to_string(), 100).await;
+    let session = silent.session();
     let ended = || {
         let of = |payload: &[u8]| Batch::decode(payload).unwrap().proposals.into_iter();
         let applied = diary.applied();

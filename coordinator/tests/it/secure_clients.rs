@@ -2,21 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use crate::support::session;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use rowlock_coordinator::config::{ClientAuth, TlsFiles};
 use rowlock_coordinator::{Instant, Node, NodeConfig};
 use rowlock_env::disk::Dir;
 use rowlock_env::net::Stream;
 use rowlock_env::time;
+use rowlock_frames::raw::RawClient;
+use rowlock_frames::wire::{Wire, connect_request};
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::request::{Create, PathWatch, SetAcl};
-use rowlock_proto::{
-    CreateMode, ErrorCode, Request, RequestFrame, Response, Version, Xid, decode, encode, frame,
-};
+use rowlock_proto::request::{Create, SetAcl};
+use rowlock_proto::{CreateMode, ErrorCode, Request, Response, Version};
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientKeeper, ClientTls, Connector, Pem};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -80,7 +78,9 @@ impl World {
         let plain = Stream::connect(&address, SOON).await.unwrap();
         let open = async {
             let stream = connector.connect(plain, "127.0.0.1").await.map_err(|error| error.to_string())?;
-            Session::open(stream).await.map_err(|error| error.to_string())
+            let mut wire = Wire::over(stream);
+            let opened = wire.open(&connect_request(30_000)).await.map_err(|error| error.to_string())?;
+            Ok(Session(RawClient::over(wire, opened)))
         };
         time::timeout(SOON, open).await.expect("an answer in time")
     }
@@ -97,59 +97,20 @@ fn write(path: PathBuf, text: &str) -> PathBuf {
 }
 
 /// A client's session, in raw frames.
-struct Session {
-    stream: Stream,
-    input: BytesMut,
-    xid: i32,
-}
+struct Session(RawClient);
 
 impl Session {
-    async fn open(stream: Stream) -> std::io::Result<Session> {
-        let mut session = Session { stream, input: BytesMut::new(), xid: 0 };
-        session.stream.write_all(&session::connect_request()).await?;
-        decode::connect_response(session.frame().await?).unwrap();
-        Ok(session)
-    }
-
-    async fn frame(&mut self) -> std::io::Result<Bytes> {
-        loop {
-            if let Some(frame) = frame::split(&mut self.input, 1 << 20).unwrap() {
-                return Ok(frame);
-            }
-            if self.stream.read_buf(&mut self.input).await? == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
-
-    async fn ask(&mut self, request: Request) -> Result<Option<Response>, ErrorCode> {
-        self.xid += 1;
-        let (xid, opcode) = (Xid(self.xid), request.opcode());
-        let mut out = BytesMut::new();
-        encode::request(&RequestFrame { xid, request }, &mut out);
-        self.stream.write_all(&out).await.unwrap();
-        let mut frame = time::timeout(SOON, self.frame()).await.expect("in time").unwrap();
-        let header = decode::reply_header(&mut frame).unwrap();
-        assert_eq!(header.xid, xid);
-        match header.err {
-            Some(error) => Err(error),
-            None => Ok(decode::response(&mut frame, opcode).ok()),
-        }
+    async fn ask(&mut self, request: Request) -> Result<Response, ErrorCode> {
+        self.0.call(request).await
     }
 
     async fn create(&mut self, path: &str, scheme: &str, id: &str) -> Result<(), ErrorCode> {
-        let acl = acl(scheme, id).into();
-        let create = Create {
-            path: path.to_owned(),
-            data: None,
-            acl: Some(acl),
-            flags: CreateMode::Persistent.flags(),
-        };
-        self.ask(Request::Create(create)).await.map(drop)
+        let (acl, flags) = (Some(acl(scheme, id).into()), CreateMode::Persistent.flags());
+        self.ask(Request::Create(Create { path: path.to_owned(), data: None, acl, flags })).await.map(drop)
     }
 
     async fn read(&mut self, path: &str) -> Result<(), ErrorCode> {
-        self.ask(Request::GetData(PathWatch { path: path.to_owned(), watch: false })).await.map(drop)
+        self.0.data(path, false).await.map(drop)
     }
 }
 
@@ -167,7 +128,7 @@ async fn a_certificate_names_its_owner_in_acls_and_makes_superusers_of_those_who
     let mut alice = world.connect(&world.named("alice")).await.unwrap();
     let mut bob = world.connect(&world.named("bob")).await.unwrap();
     let mut admin = world.connect(&world.named("admin")).await.unwrap();
-    let Ok(Some(Response::WhoAmI(who))) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+    let Ok(Response::WhoAmI(who)) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
     let who: Vec<(&str, &str)> = who.iter().map(|id| (id.scheme.as_str(), id.id.as_str())).collect();
     assert_eq!(who, [("ip", "127.0.0.1"), ("x509", "CN=alice")]);
     alice.create("/hers", "auth", "").await.unwrap();
@@ -227,7 +188,7 @@ async fn a_client_that_comes_back_resumes_and_is_still_known() {
     for resumed in [0, 1, 2] {
         let mut alice = world.connect(&connector).await.unwrap();
         assert_eq!(world.node.metrics().client_tls_resumed_total.get(), resumed);
-        let Ok(Some(Response::WhoAmI(who))) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+        let Ok(Response::WhoAmI(who)) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
         assert_eq!(who[1].id, "CN=alice");
     }
     world.node.shutdown().await;

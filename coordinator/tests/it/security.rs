@@ -67,7 +67,9 @@ async fn a_certificate_of_another_node_or_cluster_is_refused_at_the_start() {
             format!("is the certificate of {whose}; node 1 needs one for the URI rowlock://rowlock/node/1");
         assert!(said.ends_with(&wanted), "{said}");
     }
-    let said = refusal(NodeConfig { tls: None, ..secured(folder.path()) }).await;
+    let mut without = secured(folder.path());
+    without.tls = None;
+    let said = refusal(without).await;
     assert_eq!(said, "[tls]: the nodes' port needs certificates");
 }
 

@@ -40,7 +40,6 @@ pub(super) struct Connection<C> {
     /// Read and not begun.
     backlog: VecDeque<Frame>,
     backlog_bytes: usize,
-    /// Of the backlog.
     held: Share,
     /// Begun and not answered.
     running: Running,

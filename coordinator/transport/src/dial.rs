@@ -1,16 +1,14 @@
 //! Dialing another node: connect, shake hands, and not too often when it fails.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use rowlock_env::rng;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::backoff::Backoff;
+use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{
-    PEER_BACKOFF_MAX, PEER_BACKOFF_MIN, PEER_BACKOFF_REFUSED, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES,
-};
+use rowlock_types::limits::{PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
 use rowlock_types::memory::Tally;
+use rowlock_types::pacing::{DIAL_PAUSES, DIAL_REFUSED_PAUSES};
 
 use super::error::PeerError;
 use super::frame::RequestId;
@@ -61,7 +59,6 @@ pub(super) struct Dialer {
     pub(super) is_guess: bool,
     pub(super) lane: Lane,
     pub(super) address: Address,
-    /// What connections hold.
     pub(super) tally: Tally,
     /// Shared by all who dial this lane, so that they share the pauses.
     pub(super) backoff: Arc<Mutex<Backoff>>,
@@ -73,7 +70,7 @@ impl Dialer {
     pub(super) async fn dial(&self) -> Result<(Inbox, Outbox), PeerError> {
         let (not_before, failures) = {
             let backoff = self.backoff.lock();
-            (backoff.not_before, backoff.failures)
+            (backoff.not_before(), backoff.failures())
         };
         if let Some(not_before) = not_before {
             time::sleep_until(not_before).await;
@@ -83,17 +80,17 @@ impl Dialer {
         let mut backoff = self.backoff.lock();
         match &dialed {
             Ok(_) => {
-                if backoff.succeeded() > 0 {
-                    tracing::info!(node = %self.to, lane = %self.lane, address, "node is reachable again");
+                // Each lane notices it: one of them says so.
+                if backoff.succeeded() > 0 && self.lane == Lane::Heartbeat {
+                    tracing::info!(node = %self.to, address, "node reachable again");
                 }
             }
             Err(error) => {
-                // A refusal stays until a person has changed something; asking often only fills the other
-                // side's log.
                 let refused = is_newest && matches!(error, PeerError::Refused { .. });
-                let longest = if refused { PEER_BACKOFF_REFUSED } else { PEER_BACKOFF_MAX };
-                if backoff.failed(time::now(), longest) == 1 && !self.is_guess {
-                    tracing::warn!(node = %self.to, lane = %self.lane, address, %error, "node is not reachable, trying on");
+                backoff.failed(time::now(), if refused { &DIAL_REFUSED_PAUSES } else { &DIAL_PAUSES });
+                let is_first = backoff.failures() == 1;
+                if is_first && !self.is_guess && (self.lane == Lane::Heartbeat || refused) {
+                    tracing::warn!(node = %self.to, address, %error, "node not reachable: still trying");
                 }
             }
         }
@@ -136,31 +133,6 @@ impl Dialer {
     }
 }
 
-/// When the next attempt may be made.
-#[derive(Debug, Default)]
-pub(super) struct Backoff {
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
-impl Backoff {
-    /// Forgets the failures; says how many there were.
-    fn succeeded(&mut self) -> u32 {
-        self.not_before = None;
-        std::mem::take(&mut self.failures)
-    }
-
-    /// Notes a failure; says how many there were in a row.
-    fn failed(&mut self, now: Instant, longest: Duration) -> u32 {
-        let full = PEER_BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(longest);
-        // Half fixed, half random: nodes that lost the same other node do not come back at the same moment.
-        let half = u64::try_from(full.as_micros() / 2).unwrap_or(u64::MAX);
-        self.not_before = Some(now + Duration::from_micros(half + rng::below(half + 1)));
-        self.failures = self.failures.saturating_add(1);
-        self.failures
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,19 +147,5 @@ mod tests {
         assert_eq!(places.after(0), ("b:1".to_owned(), true));
         assert_eq!(places.after(1), ("a:1".to_owned(), false));
         assert_eq!(places.after(2), ("b:1".to_owned(), true));
-    }
-
-    #[test]
-    fn pauses_grow_to_a_bound_and_end_with_a_success() {
-        let now = time::now();
-        let mut backoff = Backoff::default();
-        for failures in 1..100 {
-            assert_eq!(backoff.failed(now, PEER_BACKOFF_MAX), failures);
-            let pause = backoff.not_before.expect("set") - now;
-            assert!(pause >= PEER_BACKOFF_MIN / 2 && pause <= PEER_BACKOFF_MAX, "{pause:?}");
-        }
-        assert!(backoff.not_before.expect("set") - now >= PEER_BACKOFF_MAX / 2);
-        assert_eq!(backoff.succeeded(), 99);
-        assert_eq!(backoff.not_before, None);
     }
 }

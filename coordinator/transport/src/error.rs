@@ -7,16 +7,12 @@ use super::handshake::HandshakeRefusal;
 /// A call to another node gave no answer. An answer that refuses is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// Nobody has told the node's address.
+    /// The node's address is unknown.
     #[error("the address of node {node} is not known")]
-    UnknownNode {
-        /// Which.
-        node: NodeId,
-    },
+    UnknownNode { node: NodeId },
     /// There is no connection; the request was not sent.
     #[error("node {node} cannot be reached: {reason}")]
     Unreachable {
-        /// Which.
         node: NodeId,
         /// What dialing it gave.
         reason: String,
@@ -24,48 +20,29 @@ pub enum PeerError {
     /// The other side does not want to talk to us; a person must look at it. The request was not sent.
     #[error("node {node} refuses our connections: {refusal}")]
     Refused {
-        /// Which.
         node: NodeId,
         /// In its own words.
         refusal: HandshakeRefusal,
     },
     /// Too many requests wait for this connection; the request was not sent.
     #[error("too many requests wait for node {node}")]
-    Overloaded {
-        /// Which.
-        node: NodeId,
-    },
+    Overloaded { node: NodeId },
     /// The request does not fit a frame; it was not sent.
     #[error("a request to node {node} of {len} bytes is too large")]
-    TooLarge {
-        /// Which.
-        node: NodeId,
-        /// Encoded.
-        len: usize,
-    },
+    TooLarge { node: NodeId, len: usize },
     /// The connection broke after the request had been sent, or while: it may have been carried out.
     #[error("the connection to node {node} broke: {reason}")]
-    Lost {
-        /// Which.
-        node: NodeId,
-        /// How.
-        reason: String,
-    },
+    Lost { node: NodeId, reason: String },
     /// No answer within the deadline: it may have been carried out.
     #[error("node {node} did not answer in time")]
-    Timeout {
-        /// Which.
-        node: NodeId,
-    },
+    Timeout { node: NodeId },
     /// The answer makes no sense: it may have been carried out.
     #[error("node {node} gave an answer that cannot be understood: {reason}")]
     Garbled {
-        /// Which.
         node: NodeId,
         /// What is wrong with it.
         reason: String,
     },
-    /// This node stops.
     #[error("this node is shutting down")]
     Stopping,
 }

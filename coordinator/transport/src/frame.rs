@@ -33,7 +33,6 @@ impl RequestId {
 pub struct Frame {
     /// Which request it is, or answers.
     pub id: RequestId,
-    /// Encoded.
     pub body: Bytes,
 }
 
@@ -42,26 +41,17 @@ pub struct Frame {
 pub enum FrameError {
     /// Longer than accepted here.
     #[error("a frame of {len} bytes; at most {max} are accepted")]
-    TooLarge {
-        /// Announced.
-        len: usize,
-        /// Accepted.
-        max: usize,
-    },
+    TooLarge { len: usize, max: usize },
     /// Too short to hold its own header.
     #[error("a frame of {len} bytes cannot be")]
-    TooSmall {
-        /// Announced.
-        len: usize,
-    },
-    /// The checksum differs.
+    TooSmall { len: usize },
     #[error("a frame's checksum does not match")]
     Corrupt,
 }
 
 /// Puts a frame behind what waits to be written.
 ///
-/// The body must not be longer than `limits::PEER_FRAME_MAX_BYTES`; whoever encodes it checks that.
+/// The body must not be longer than `limits::PEER_FRAME_MAX_BYTES`; the encoder checks that.
 pub fn push(out: &mut BytesMut, id: RequestId, body: &[u8]) {
     let len = body.len() + COUNTED_HEADER_BYTES;
     let mut crc = crc32fast::Hasher::new();
@@ -84,7 +74,7 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// Accepts bodies of at most so many bytes.
+    /// Accepts bodies of at most this number of bytes.
     pub fn new(body_max_bytes: usize) -> Self {
         FrameReader { buf: BytesMut::new(), body_max_bytes }
     }

@@ -27,7 +27,6 @@ const PREFIX_BYTES: usize = MAGIC.len() + 2;
 pub struct Identity {
     /// The cluster's name, from `cluster.toml`.
     pub cluster: String,
-    /// The node's number.
     pub node: NodeId,
 }
 
@@ -77,11 +76,9 @@ impl fmt::Display for Lane {
 /// The dialer's first frame, after magic and layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The dialer.
     pub from: Identity,
     /// Whom it believes to have dialed.
     pub to: NodeId,
-    /// What for.
     pub lane: Lane,
     /// Of the dialer's data folder.
     pub incarnation: Incarnation,
@@ -101,7 +98,7 @@ pub struct Welcome {
 }
 
 /// Why a listener does not talk to a dialer. It repeats what the dialer has said, and names nothing of the
-/// listener: whoever asks may be a stranger.
+/// listener: the peer may be a stranger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum HandshakeRefusal {
     /// Another program, or noise.
@@ -114,20 +111,11 @@ pub enum HandshakeRefusal {
     #[error(
         "{theirs} and {ours} have no version in common: run the newer release on both nodes. A cluster is upgraded by one          release at a time"
     )]
-    Version {
-        /// The listener's.
-        ours: Versions,
-        /// The dialer's.
-        theirs: Versions,
-    },
-    /// Another cluster.
+    Version { ours: Versions, theirs: Versions },
     #[error(
         "this node does not belong to cluster {theirs:?}: check the addresses and the name in cluster.toml"
     )]
-    Cluster {
-        /// The dialer's.
-        theirs: String,
-    },
+    Cluster { theirs: String },
     /// A cluster of the same name with another id.
     #[error(
         "this node belongs to another cluster of the same name: one of the two was restored from a backup, or formed \
@@ -151,10 +139,7 @@ pub enum HandshakeRefusal {
         "node {node} comes with another data folder than the one it had before: it may have lost its data, or two nodes \
          run under one number"
     )]
-    OtherFolder {
-        /// Which.
-        node: NodeId,
-    },
+    OtherFolder { node: NodeId },
     /// No room for another connection.
     #[error("this node has as many connections of other nodes as it takes")]
     Full,

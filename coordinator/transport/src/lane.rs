@@ -22,9 +22,7 @@ use super::wire::{self, Inbox, Outbox, WireError};
 
 /// A request on its way to the connection.
 pub(super) struct Call {
-    /// Encoded.
     pub(super) body: Vec<u8>,
-    /// Of it.
     pub(super) _held: Share,
     /// Who waits; gone when its deadline has passed.
     pub(super) reply: oneshot::Sender<Result<Bytes, PeerError>>,
@@ -38,7 +36,6 @@ pub(super) enum Health {
     /// Not connected, and nothing wrong about it.
     #[default]
     Idle,
-    /// A connection stands.
     Connected,
     /// The last attempt to dial failed like this.
     Failing(PeerError),
@@ -64,7 +61,6 @@ impl Stage {
         self.leave(Self::GIVEN_UP)
     }
 
-    /// It has left.
     pub(super) fn is_sent(&self) -> bool {
         self.0.load(Ordering::Acquire) == Self::SENT
     }
@@ -90,7 +86,7 @@ pub(super) async fn run(
                     let ended = Connection::new(inbox, outbox, first, trips.clone()).run(&mut queue).await;
                     *health.lock() = Health::Idle;
                     let Some((error, waiting)) = ended else { return };
-                    tracing::info!(node = %dialer.to, lane = %dialer.lane, %error, "connection to node ended");
+                    tracing::debug!(node = %dialer.to, lane = %dialer.lane, %error, "connection to node ended");
                     let lost = PeerError::Lost { node: dialer.to, reason: error.to_string() };
                     fail(waiting.into_values().map(|(reply, _)| reply), &lost);
                 }

@@ -6,7 +6,7 @@
 //! other, except on the lanes where order matters.
 //!
 //! ```text
-//! Peer::call ──> queue ──> lane task ──frames──> connection task ──> Conversation   (whoever is above)
+//! Peer::call ──> queue ──> lane task ──frames──> connection task ──> Conversation   (the layer above)
 //! Stream, in its owner's task ────────frames──>         "         ──>      "
 //! ```
 //!
@@ -33,7 +33,7 @@
 //! No message: what a request says, and how an answer is read, is known above ([`Conversation`], [`Judge`]).
 //! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: which
 //! nodes are known is kept above. The versions that a node knows
-//! ([`rowlock_types::versions`]) count for all that is carried: whoever changes a message adds one.
+//! ([`rowlock_types::versions`]) count for all that is carried: a changed message needs another version.
 
 mod connection;
 mod dial;

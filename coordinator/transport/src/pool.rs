@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::backoff::Backoff;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -16,7 +17,7 @@ use rowlock_types::limits::PEER_QUEUE_MAX;
 use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
-use super::dial::{Address, Backoff, Dialer};
+use super::dial::{Address, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
 use super::known_incarnations::KnownIncarnations;
@@ -94,7 +95,6 @@ impl Pool {
         self.peers.lock().remove(&node);
     }
 
-    /// All known nodes.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.peers.lock().keys().copied().collect()
     }
@@ -145,7 +145,6 @@ impl Peer {
         Peer { inner: Arc::new(inner) }
     }
 
-    /// Which node.
     pub fn node(&self) -> NodeId {
         self.inner.node
     }
@@ -222,7 +221,7 @@ impl Peer {
         handle
     }
 
-    fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
+    pub(super) fn dialer(&self, lane: Lane, backoff: Arc<Mutex<Backoff>>) -> Dialer {
         let Inner { node, is_guess, us, known, security, address, tally, .. } = &*self.inner;
         let (us, known, security) = (us.clone(), known.clone(), security.clone());
         let (address, tally) = (address.clone(), tally.clone());

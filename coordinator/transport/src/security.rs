@@ -17,7 +17,7 @@ use super::handshake::Identity;
 /// How a node knows the others.
 #[derive(Clone, Default)]
 pub enum Security {
-    /// By their word: whoever reaches the port is believed.
+    /// By their claim: any process that reaches the port is believed.
     #[default]
     None,
     /// By their certificates where they speak TLS, and by their word where they do not: for the time in which

@@ -3,13 +3,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rowlock_env::net::{Listener, Stream};
+use rowlock_env::rate::LogLimiter;
 use rowlock_env::task::TaskGroup;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{PEER_CONNECTIONS_MAX, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
 use rowlock_types::memory::Tally;
@@ -26,9 +26,6 @@ use super::wire::{self, Inbox, Outbox, WireError};
 
 /// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// At most one line per so long about connections that are refused.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The listener for other nodes.
 pub struct Server<S> {
@@ -51,8 +48,7 @@ pub type RefusalListener = Arc<dyn Fn(SocketAddr, &str) + Send + Sync>;
 struct Refusals {
     metrics: Arc<Metrics>,
     listener: Option<RefusalListener>,
-    last: Mutex<Option<Instant>>,
-    untold: AtomicU64,
+    log: LogLimiter,
 }
 
 impl Refusals {
@@ -61,18 +57,8 @@ impl Refusals {
         if let Some(listener) = &self.listener {
             listener(address, reason);
         }
-        let now = time::now();
-        let is_told = {
-            let mut last = self.last.lock();
-            let is_due = last.is_none_or(|last| now >= last + COMPLAINT_INTERVAL);
-            *last = if is_due { Some(now) } else { *last };
-            is_due
-        };
-        if is_told {
-            let suppressed = self.untold.swap(0, Ordering::Relaxed);
+        if let Some(suppressed) = self.log.admit() {
             tracing::warn!(%address, reason, suppressed, "refused a connection to the nodes' port");
-        } else {
-            self.untold.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

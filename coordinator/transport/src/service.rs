@@ -1,5 +1,4 @@
-//! What whoever listens does with what the other nodes send: implemented above, where it is known what the
-//! bytes mean.
+//! Handler for requests from peers. Implemented by the layer above, which decodes the payload.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -9,7 +8,6 @@ use super::handshake::Lane;
 
 /// What a node does for the others.
 pub trait Service: Send + Sync + 'static {
-    /// One connection.
     type Conversation: Conversation;
 
     /// A node has connected, for this lane.

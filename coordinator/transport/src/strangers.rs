@@ -25,7 +25,6 @@ pub(super) struct Strangers(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     all: usize,
-    /// Invariant: no zeroes.
     of_address: BTreeMap<IpAddr, usize>,
     /// Refused handshakes since `since`.
     refused: BTreeMap<IpAddr, u32>,

@@ -35,7 +35,6 @@ pub enum Verdict<R> {
     Garbled(String),
 }
 
-/// Reads an answer.
 pub type Judge<R> = fn(&[u8]) -> Verdict<R>;
 
 /// What became of the batches of a stream. `Refused` and `Lost` are the last event of it, and give back the
@@ -48,7 +47,6 @@ pub enum StreamEvent<T, R> {
     Refused {
         /// All that was not acknowledged.
         untaken: Vec<T>,
-        /// Why.
         refusal: R,
     },
     /// There is no connection any more, or never was.
@@ -57,7 +55,6 @@ pub enum StreamEvent<T, R> {
         unknown: Vec<T>,
         /// Never left: these may be sent elsewhere. They come after those of `unknown`.
         unsent: Vec<T>,
-        /// How it came.
         error: PeerError,
     },
 }
@@ -118,7 +115,6 @@ enum Moved {
     Heard,
 }
 
-/// How it ends.
 enum End<R> {
     Refused(R),
     Failed(PeerError),
@@ -132,7 +128,6 @@ pub(super) fn open<T, R>(dialer: Dialer, judge: Judge<R>) -> Stream<T, R> {
 }
 
 impl<T, R> Stream<T, R> {
-    /// To which node.
     pub fn to(&self) -> NodeId {
         self.to
     }
@@ -244,7 +239,8 @@ impl<T, R> Stream<T, R> {
         let unsent: Vec<T> = copies.collect();
         self.bytes = 0;
         self.held.hold(0);
-        tracing::info!(
+        // While a node is away, its link is tried and ends several times a second.
+        tracing::debug!(
             node = %self.to,
             acked = self.acked,
             unacknowledged = unknown.len(),

@@ -6,11 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use rowlock_env::backoff::Backoff;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
+use rowlock_types::pacing::DIAL_PAUSES;
 use rowlock_types::versions::Versions;
 
 use super::*;
@@ -95,6 +98,19 @@ async fn bytes_come_back_as_they_went_and_what_is_not_understood_ends_the_connec
     assert_eq!(ask(b"\x00\xff anything").await.expect("is answered"), &b"\x00\xff anything"[..]);
     assert!(matches!(ask(b"?").await, Err(PeerError::Lost { .. })));
     assert_eq!(ask(b"again").await.expect("over another connection"), "again");
+    tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_ends_the_pauses_between_attempts() {
+    let (peer, tasks) = echo().await;
+    let backoff: Arc<Mutex<Backoff>> = Arc::default();
+    for _ in 0..5 {
+        backoff.lock().failed(time::now(), &DIAL_PAUSES);
+    }
+    peer.dialer(Lane::Control, backoff.clone()).dial().await.expect("it listens");
+    assert_eq!(backoff.lock().failures(), 0);
+    assert_eq!(backoff.lock().not_before(), None);
     tasks.stop().await;
 }
 

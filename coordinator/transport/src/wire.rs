@@ -30,11 +30,9 @@ pub(super) enum WireError {
     Protocol(String),
 }
 
-/// The reading side.
 pub(super) struct Inbox {
     half: ReadHalf,
     frames: FrameReader,
-    /// Of `frames`.
     held: Share,
     /// When bytes last came in.
     last_heard: Instant,
@@ -42,11 +40,9 @@ pub(super) struct Inbox {
     asked: Option<Instant>,
 }
 
-/// The writing side.
 pub(super) struct Outbox {
     half: WriteHalf,
     buf: BytesMut,
-    /// Of `buf`.
     held: Share,
     /// It has held an unusually large frame, and gives its memory back once that is written.
     outgrown: bool,
@@ -112,7 +108,6 @@ impl Inbox {
 }
 
 impl Outbox {
-    /// Queues a frame.
     pub(super) fn push(&mut self, id: RequestId, body: &[u8]) {
         if self.buf.is_empty() {
             self.last_moved = time::now();

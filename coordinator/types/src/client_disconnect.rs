@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 /// The connection of a session was closed by its client, which may come back within a grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientDisconnect {
-    /// Which session.
     pub session: SessionId,
     /// Of the connection that was closed: a newer one is not concerned.
     pub attachment: Attachment,
@@ -18,7 +17,6 @@ pub struct ClientDisconnect {
 }
 
 impl ClientDisconnect {
-    /// See `grace_ms`.
     pub fn grace(&self) -> Duration {
         Duration::from_millis(u64::from(self.grace_ms))
     }

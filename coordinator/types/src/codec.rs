@@ -14,24 +14,15 @@ use serde::de::DeserializeOwned;
 pub enum CodecError {
     /// More bytes than the caller accepts.
     #[error("{len} bytes are more than the {max} that are accepted here")]
-    TooLarge {
-        /// Given.
-        len: usize,
-        /// Accepted.
-        max: usize,
-    },
+    TooLarge { len: usize, max: usize },
     /// A complete value, and something behind it.
     #[error("{extra} bytes follow the encoded value")]
-    TrailingBytes {
-        /// How many.
-        extra: usize,
-    },
+    TrailingBytes { extra: usize },
     /// Not an encoding of the wanted type.
     #[error("malformed: {0}")]
     Malformed(String),
 }
 
-/// Encodes a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let mut out = Vec::new();
     encode_into(value, &mut out);

@@ -12,12 +12,13 @@
 //! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
 //! | [`status`] | what a node is: role, term, leader, end of its log | the node, to people and its tasks |
 //! | [`node_hook`] | what a node's log and state go through | log, state machine and sessions, to a hook |
-//! | [`member`] | where a member is found | the membership, to whoever dials |
+//! | [`member`] | where a member is found | the membership, to dialing nodes |
 //! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
 //! | [`operation`] | what an operator has a node do | clients, to the node that it is meant for |
 //! | [`client_disconnect`] | a client has hung up | its node, to the leader |
 //! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
 //! | [`versions`] | which versions of all forms a node knows | each node, to the others |
+//! | [`duration`] | durations as people write them | `cluster.toml`, to its readers |
 //! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
 //!
 //! # What it promises
@@ -39,6 +40,7 @@
 
 pub mod client_disconnect;
 pub mod codec;
+pub mod duration;
 pub mod incarnation;
 pub mod limits;
 pub mod member;

@@ -47,7 +47,7 @@ pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
 /// Bytes of one connection's watches, each of 256 and its path. Beyond: the request is answered with a system
 /// error and the connection closed.
 pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
-/// From so many bytes of all connections' watches on, each connection may have [`WATCH_BYTES_SMALL`].
+/// From this number of bytes of all connections' watches on, each connection may have [`WATCH_BYTES_SMALL`].
 pub const WATCH_BYTES_ALL: usize = 256 << 20;
 /// Bytes of one connection's watches while all of them have much. Beyond: as with more of them.
 pub const WATCH_BYTES_SMALL: usize = 16 << 10;
@@ -83,7 +83,7 @@ pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
 /// refused, since a term can never be taken back, and after the last one there is no leader.
 pub const TERM_AHEAD_MAX: u64 = 1 << 32;
 /// HTTP connections at once. Beyond: the oldest without a request gives way at once, else the oldest after
-/// `HTTP_YIELD_AFTER`; until then new ones are closed. So many, that a probe has time to send its request
+/// `HTTP_YIELD_AFTER`; until then new ones are closed. Enough that a probe has time to send its request
 /// while thousands come in a second.
 pub const HTTP_CONNECTIONS_MAX: usize = 256;
 /// HTTP connections of one address, but loopback. Beyond: closed at once.
@@ -209,20 +209,13 @@ pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The dialer asks for a sign of life when it has heard nothing for so long.
 pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
 /// No byte of the other side for so long after it was asked: the dialer gives the connection up and dials
-/// anew.
+/// again.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// No byte of the dialer for so long although it pings: the listener closes the connection.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
-/// Pause after the first failed attempt to dial; doubles with each further one, up to the maximum, with
-/// jitter.
-pub const PEER_BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// Longest pause between two attempts to dial.
-pub const PEER_BACKOFF_MAX: Duration = Duration::from_millis(250);
-/// Longest pause between two attempts to dial a node that refuses the handshake.
-pub const PEER_BACKOFF_REFUSED: Duration = Duration::from_secs(5);
 /// What a follower gets to check and install a snapshot, for each MiB of it, beyond the time for one chunk.
 pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
-/// Replication to a follower that gives no answer at all for so long is broken off and begun anew.
+/// Replication to a follower that gives no answer at all for this time is broken off and begun again.
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
 pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
@@ -267,11 +260,6 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
 /// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a
 /// snapshot is written at 128 MB per second at most.
 pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
-/// Pause before a snapshot that could not be written is tried again; doubles with each further one, up to the
-/// maximum.
-pub const SNAPSHOT_RETRY_MIN: Duration = Duration::from_secs(5);
-/// Longest pause between two such attempts.
-pub const SNAPSHOT_RETRY_MAX: Duration = Duration::from_secs(300);
 /// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file
 /// system, which takes the longer the more room it gets back.
 pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
@@ -282,9 +270,10 @@ pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
 /// Bytes of them. Beyond: likewise. One log entry may go beyond both.
 pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
-/// With so many bytes of them the history's thread sets to work at once. Below: when it has let them collect.
+/// From this number of bytes on the history's thread sets to work at once. Below: when it has let them
+/// collect.
 pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
-/// With so many of them, likewise.
+/// From this number of events on, likewise.
 pub const HISTORY_PRESSING_RECORDS: usize = HISTORY_QUEUE_MAX_RECORDS / 4;
 /// How long the history's thread lets events collect.
 pub const HISTORY_DELAY_MAX: Duration = Duration::from_millis(100);

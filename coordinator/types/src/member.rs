@@ -11,12 +11,10 @@ pub struct Member {
     /// a second port behind it (`host:port:election`), which we never dial and only repeat in
     /// /zookeeper/config.
     pub peer_addr: String,
-    /// `host:port` for clients.
     pub client_addr: String,
 }
 
 impl Member {
-    /// `host:port` to dial.
     pub fn dial_addr(&self) -> String {
         let (host, port, _) = self.parts();
         format!("{host}:{port}")

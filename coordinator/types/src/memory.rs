@@ -31,12 +31,10 @@ const CONNECTIONS_PART: u64 = 4;
 /// Of the limit, what the log may have.
 const LOG_PART: u64 = 4;
 
-/// What holds memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Znodes, their ACLs, and locks.
     State,
-    /// Open sessions.
     Sessions,
     /// Outcomes of writes that may come again.
     Outcomes,
@@ -46,7 +44,7 @@ pub enum Part {
     Connections,
     /// What other nodes have sent and is not begun, and what is to be written to them.
     Peers,
-    /// The log, as far as it is in memory.
+    /// The part of the log in memory.
     Log,
 }
 
@@ -68,7 +66,6 @@ impl Part {
 pub struct Tally(Arc<AtomicU64>);
 
 impl Tally {
-    /// What all hold.
     pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -96,7 +93,6 @@ impl Share {
         }
     }
 
-    /// See [`Share::hold`].
     pub const STEP: usize = 4 << 10;
 
     /// Another one of the same kind.
@@ -111,13 +107,11 @@ impl Drop for Share {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Memory {
     parts: [AtomicU64; Part::ALL.len()],
     /// [`Part::Peers`], which counts itself.
     pub peers: Tally,
-    /// 0: none.
     limit: AtomicU64,
 }
 
@@ -159,7 +153,6 @@ impl Memory {
         self.set(Part::Outcomes, machine.outcome_bytes() as u64);
     }
 
-    /// All parts.
     pub fn total(&self) -> u64 {
         Part::ALL.iter().map(|(part, _)| self.get(*part)).fold(0, u64::saturating_add)
     }

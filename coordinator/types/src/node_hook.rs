@@ -15,7 +15,6 @@ use rowlock_state::Machine;
 pub struct Position {
     /// Raft term of the leader that made the entry.
     pub term: u64,
-    /// That leader.
     pub leader: NodeId,
     /// Counts the entries of the log.
     pub index: u64,
@@ -25,7 +24,6 @@ pub struct Position {
 /// restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
-    /// Raft term.
     pub term: u64,
     /// Who is to lead in it.
     pub candidate: NodeId,
@@ -53,7 +51,7 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = (vote, purged, last);
     }
 
-    /// The node's vote is on disk: nobody is told of it before.
+    /// The node's vote is on disk; it is not sent before.
     fn voted(&self, vote: Ballot) {
         let _ = vote;
     }
@@ -81,7 +79,7 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = upto;
     }
 
-    // The state. Told under its lock: nobody reads it between the change and the call.
+    // The state. Called under its lock: no task reads it between the change and the call.
 
     /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps
     /// from the last one or from the last [`installed`](NodeHook::installed).
@@ -102,13 +100,13 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = term;
     }
 
-    /// This node does not lead `term`, whoever does.
+    /// This node does not lead `term`.
     fn follows(&self, term: u64, leader: Option<NodeId>) {
         let _ = (term, leader);
     }
 
     /// This leader of `term` confirms that sessions live: as far as it knows, a quorum has acknowledged a
-    /// request that it sent `age` ago, or later. So nobody may have been elected in a later term before.
+    /// request that it sent `age` ago, or later. So no node may have been elected in a later term before.
     fn confirms(&self, term: u64, age: Duration) {
         let _ = (term, age);
     }
@@ -124,7 +122,6 @@ pub trait NodeHook: Send + Sync + 'static {
 pub struct Hook(Option<Arc<dyn NodeHook>>);
 
 impl Hook {
-    /// By this one.
     pub fn by(hook: Arc<dyn NodeHook>) -> Self {
         Hook(Some(hook))
     }

@@ -14,35 +14,21 @@ pub enum Operation {
         /// This one. `None`: the one that has most of the log.
         to: Option<NodeId>,
     },
-    /// `/v1/drain`: the node leads nobody and serves no clients any more, until it is undone or the node
+    /// `/v1/drain`: the node neither leads nor serves clients any more, until it is undone or the node
     /// restarts.
     Drain {
-        /// Which one.
         node: NodeId,
         /// False: it is undone.
         on: bool,
     },
     /// `/v1/rebalance`: the node closes a share of its clients' connections, so that they go elsewhere.
-    Rebalance {
-        /// Which one.
-        node: NodeId,
-        /// 1 to 100.
-        percent: u8,
-    },
+    Rebalance { node: NodeId, percent: u8 },
     /// `/v1/end-session`: a session ends, whatever its client does.
-    EndSession {
-        /// Which one.
-        session: SessionId,
-    },
+    EndSession { session: SessionId },
     /// `/v1/upgrade`: about the version that the cluster writes.
     Upgrade(UpgradeStep),
     /// `/v1/log-level`: what the node writes into its log.
-    LogLevel {
-        /// Which one.
-        node: NodeId,
-        /// What is wished.
-        wish: LogWish,
-    },
+    LogLevel { node: NodeId, wish: LogWish },
 }
 
 /// What a node does about its log.
@@ -148,7 +134,7 @@ fn node(text: &str) -> Option<NodeId> {
     text.parse().ok().map(NodeId)
 }
 
-/// Whether the filter means something is known to whoever logs.
+/// Only the logger knows whether the filter is valid.
 fn log_filter(filter: &str, for_ms: Option<&str>) -> Option<LogWish> {
     let for_ms = match for_ms {
         Some(text) => Some(text.parse().ok().filter(|ms| (1..=LOG_LEVEL_MAX_MS).contains(ms))?),

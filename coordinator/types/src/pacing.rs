@@ -12,6 +12,16 @@
 //! | [`LAZY_FLUSH_DELAY_MAX`] | a flush that no quorum needs | more entries | `raft/lazy_flush.rs` |
 //! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
 
+//! And the pauses before work that has failed is tried again: the first, doubled up to the last
+//! (`env/src/backoff.rs`).
+//!
+//! | pauses | after a failed | where |
+//! |---|---|---|
+//! | [`DIAL_PAUSES`] | attempt to reach another node | `transport/src/dial.rs` |
+//! | [`DIAL_REFUSED_PAUSES`] | handshake that another node refuses | `transport/src/dial.rs` |
+//! | [`SNAPSHOT_PAUSES`] | attempt to write a snapshot | `raft/compaction.rs` |
+
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The next entry waits for the one in flight at most this long. Members may be far away, or a disk slow.
@@ -32,6 +42,13 @@ pub const LAZY_FLUSH_DELAY_MAX: Duration = Duration::from_millis(5);
 /// A log to which nothing was written for so long gets the record that says that its last flush is done.
 /// Longer than the time between commits under load, so that it costs them nothing.
 pub const FLUSH_MARK_DELAY: Duration = Duration::from_millis(20);
+
+/// A node that comes back is reached soon.
+pub const DIAL_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(250);
+/// A refusal stays until a person has changed something; frequent attempts only fill the other node's log.
+pub const DIAL_REFUSED_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
+/// A disk that fails has time to recover.
+pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 
 // The mark is written when the log is at rest, so after a lazy flush.
 const _: () = assert!(LAZY_FLUSH_DELAY_MAX.as_millis() < FLUSH_MARK_DELAY.as_millis());

@@ -29,7 +29,6 @@ pub struct Wanted {
 /// Who is a member, and who votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// All members.
     pub nodes: BTreeMap<NodeId, Member>,
     /// Those who vote: each is in `nodes`.
     pub voters: BTreeSet<NodeId>,
@@ -45,7 +44,6 @@ pub enum Change {
         /// Members that are none any more.
         leaving: Vec<NodeId>,
     },
-    /// Exactly these.
     Replace(Vec<Server>),
 }
 
@@ -82,7 +80,7 @@ impl Wanted {
 }
 
 impl Change {
-    /// The membership after the change. `BadArguments`: nobody would vote, two servers would share an
+    /// The membership after the change. `BadArguments`: no server would vote, two servers would share an
     /// address, or a number is none that a node can have.
     pub fn apply(self, current: &Members) -> Result<Members, ErrorCode> {
         let (mut target, joining) = match self {
@@ -126,7 +124,6 @@ fn same_place(one: &Member, other: &Member) -> bool {
 }
 
 impl Server {
-    /// From `server.N=host:peer:election[:role];[host:]client`.
     fn parse(text: &str) -> Result<Server, ErrorCode> {
         let (key, spec) = text.split_once('=').ok_or(ErrorCode::BadArguments)?;
         let id = number(key.rsplit_once('.').map_or(key, |(_, id)| id))?;

@@ -6,30 +6,79 @@ use serde::{Deserialize, Serialize};
 /// Role in the Raft group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Replicates and votes.
     #[default]
     Follower,
-    /// Asks for votes.
     Candidate,
-    /// Orders the log.
     Leader,
     /// Replicates without a vote.
     Learner,
 }
 
+impl Role {
+    /// As in metrics, documents and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Follower => "follower",
+            Role::Candidate => "candidate",
+            Role::Leader => "leader",
+            Role::Learner => "learner",
+        }
+    }
+}
+
+/// Why a node serves no clients. The first one that applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotServing {
+    /// Nothing is known yet.
+    #[default]
+    Starts,
+    Stops,
+    /// An operator has sent its clients away.
+    Drained,
+    /// A write of the log does not end, and the others commit without this node.
+    DiskHangs,
+    /// The log waits for room on the disk, and the others commit without this node.
+    NoRoom,
+    /// A majority of the voters does not answer.
+    NoQuorum,
+    /// It has not applied all that was committed when it regained contact.
+    CatchesUp,
+}
+
+impl NotServing {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            NotServing::Starts => "the node is starting",
+            NotServing::Stops => "the node is stopping",
+            NotServing::Drained => {
+                "an operator has drained this node; rowlock drain --undo ends it, and so does a restart"
+            }
+            NotServing::DiskHangs => "the disk does not answer, and the cluster goes on without this node",
+            NotServing::NoRoom => {
+                "the log waits for room on the disk, and the cluster goes on without this node"
+            }
+            NotServing::NoQuorum => "no contact to a quorum: a majority of the voters does not answer",
+            NotServing::CatchesUp => "the node is catching up with the leader",
+        }
+    }
+}
+
 /// A snapshot of this node's state, published by the node's status task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// This node.
     pub node: NodeId,
-    /// Its role.
     pub role: Role,
-    /// Raft term.
     pub term: u64,
     /// The leader, if known.
     pub leader: Option<NodeId>,
+    /// Since when no leader with a quorum is known, ms since 1970 by this node's clock; `None` while one is.
+    pub leaderless_since_ms: Option<i64>,
     /// In contact with a quorum, caught up after start: clients may be served.
     pub serving: bool,
+    /// Why not, as far as this node itself is asked: it is not sent to other nodes. `None`: it serves.
+    #[serde(skip)]
+    pub not_serving: Option<NotServing>,
     /// Last log index applied here.
     pub applied_index: u64,
     /// Last log index known committed here.
@@ -46,6 +95,8 @@ pub struct Status {
     pub learners: Vec<NodeId>,
     /// On the leader: up to which log index each other member has stored the log.
     pub replicated: Vec<(NodeId, u64)>,
+    /// Only in the leader's answers to other nodes: for how many ms each other member has not answered it.
+    pub silent: Vec<(NodeId, u64)>,
     /// This node takes no part before these nodes have said that it has forgotten nothing.
     pub waits_for: Vec<NodeId>,
 }

@@ -32,7 +32,6 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Of this release.
     pub fn of_this_release() -> Versions {
         Versions { least: LEAST, most: MOST, release: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -90,9 +89,7 @@ impl Default for Versions {
 /// The cluster writes in a version that this node does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OtherRelease {
-    /// The cluster's.
     pub cluster: ClusterVersion,
-    /// This node's.
     pub ours: Versions,
 }
 

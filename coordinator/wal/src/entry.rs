@@ -1,6 +1,6 @@
 //! What Raft must not forget, in the log's own words: positions, votes, entries, members. Pure.
 //!
-//! Terms and nodes are numbers here, and commands are bytes: whoever is above says what they mean. The serde
+//! Terms and nodes are numbers here, and commands are bytes: the layer above interprets them. The serde
 //! form of these types is the format of the disk (`docs/protocol.md`): a change of one is a change of that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 /// A term, and who led or wants to lead in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaderId {
-    /// Raft term.
     pub term: u64,
-    /// The node.
     pub node_id: u64,
 }
 
@@ -46,18 +44,14 @@ pub struct Vote {
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Where it stands.
     pub log_id: LogId,
-    /// What it says.
     pub payload: Payload,
 }
 
 /// What an entry says. The order of the variants is the format.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
-    /// Nothing.
     Blank,
-    /// Commands, encoded.
     Normal(Bytes),
     /// Who is a member from here on.
     Membership(Membership),
@@ -97,7 +91,6 @@ pub struct Membership {
 pub struct StoredMembership {
     /// `None`: in no entry.
     pub log_id: Option<LogId>,
-    /// See there.
     pub membership: Membership,
 }
 

@@ -30,26 +30,14 @@ const FAILED_WRITE_ADVICE: &str = "After a failed write or flush nobody knows wh
 pub enum StorageError {
     /// The operating system said no.
     #[error("{action} {} failed: {source}. {}", path.display(), advice(source.kind()).unwrap_or(LOOK_ADVICE))]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// Others may read it, and that cannot be changed.
     #[error(
         "other users of this machine have rights on the data folder {}, and they cannot be taken away: {source}. Run the \
          node as the owner of the folder (chown), on a file system that keeps rights, or name a folder below this one.",
         path.display()
     )]
-    Exposed {
-        /// The folder.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Exposed { path: PathBuf, source: io::Error },
     /// Another process has it.
     #[error(
         "the data folder {} is in use by another process. Stop that process, or give this node a folder of its own.",
@@ -62,7 +50,6 @@ pub enum StorageError {
         path.display()
     )]
     OtherCluster {
-        /// The folder.
         path: PathBuf,
         /// As the folder says.
         known: ClusterId,
@@ -83,20 +70,13 @@ pub enum StorageError {
         .0.display()
     )]
     HalfRestored(PathBuf),
-    /// It belongs to somebody else.
+    /// It belongs to another node or cluster.
     #[error(
         "the data folder {} belongs to {found}, but this is {expected}. Nothing was changed. Correct the node id, the \
          cluster name or the data folder in the configuration.",
         path.display()
     )]
-    NotOurs {
-        /// The folder.
-        path: PathBuf,
-        /// Whose it is.
-        found: Identity,
-        /// Who asked.
-        expected: Identity,
-    },
+    NotOurs { path: PathBuf, found: Identity, expected: Identity },
     /// The cluster has gone over to a version that this release does not know, or is not there yet.
     #[error("{0}")]
     OtherRelease(OtherRelease),
@@ -106,14 +86,7 @@ pub enum StorageError {
          changed. Run the version of Rowlock that wrote it.",
         path.display()
     )]
-    FormatVersion {
-        /// The folder.
-        path: PathBuf,
-        /// Of the folder.
-        found: u32,
-        /// Of this program.
-        expected: u32,
-    },
+    FormatVersion { path: PathBuf, found: u32, expected: u32 },
     /// Written before the first release.
     #[error(
         "the data folder {} was written by an unreleased version of Rowlock, and this version does not read it. \
@@ -129,25 +102,16 @@ pub enum StorageError {
         path.display()
     )]
     NoIdentity {
-        /// The folder.
         path: PathBuf,
         /// What is wrong with the file.
         why: String,
     },
     /// The list of the nodes that this one knows cannot be read.
     #[error("the file {} is damaged. It says which nodes this one knows. {REJOIN_ADVICE}", path.display())]
-    KnownNodes {
-        /// The file.
-        path: PathBuf,
-    },
+    KnownNodes { path: PathBuf },
     /// The beginning of a segment cannot be read.
     #[error("the log segment {} cannot be used: {why}. {REJOIN_ADVICE}", path.display())]
-    SegmentHeader {
-        /// The segment.
-        path: PathBuf,
-        /// What is wrong.
-        why: HeaderError,
-    },
+    SegmentHeader { path: PathBuf, why: HeaderError },
     /// A segment is not of this log.
     #[error(
         "the log segment {} is segment {} of node {node}, but it lies in the folder of {expected} under another name. \
@@ -155,7 +119,6 @@ pub enum StorageError {
         path.display(), seq.0
     )]
     ForeignSegment {
-        /// The segment.
         path: PathBuf,
         /// Which one it says it is.
         seq: SegmentSeq,
@@ -171,7 +134,6 @@ pub enum StorageError {
         path.display()
     )]
     Damaged {
-        /// The segment.
         path: PathBuf,
         /// Where the unreadable record is.
         offset: u64,
@@ -183,7 +145,6 @@ pub enum StorageError {
     Incomplete {
         /// The folder of the log.
         path: PathBuf,
-        /// What is missing.
         why: String,
     },
     /// No snapshot can be used, and the log does not reach back to the beginning.
@@ -191,13 +152,11 @@ pub enum StorageError {
     NoSnapshot {
         /// The folder of the snapshots.
         path: PathBuf,
-        /// What was found.
         why: String,
     },
     /// A snapshot from elsewhere is not what it claims to be.
     #[error("the snapshot {} is refused: {why}", path.display())]
     BadSnapshot {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -225,13 +184,9 @@ impl From<StorageError> for io::Error {
 /// The disk failed under a running node: nothing is acknowledged any more, the node must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFailure {
-    /// What was tried.
     pub action: &'static str,
-    /// On what.
     pub path: PathBuf,
-    /// The system's error.
     pub kind: io::ErrorKind,
-    /// Its text.
     pub text: String,
 }
 
@@ -285,7 +240,6 @@ impl Unwritten {
         Unwritten::Failed(DiskFailure::new(action, path, error))
     }
 
-    /// What went wrong.
     pub fn failure(self) -> DiskFailure {
         match self {
             Unwritten::NoRoom(failure) | Unwritten::Failed(failure) => failure,

@@ -28,7 +28,6 @@ const UNRELEASED: &[u8] = b"rowlock data folder ";
 pub struct Identity {
     /// Name of the cluster.
     pub cluster: String,
-    /// The member.
     pub node: NodeId,
 }
 
@@ -91,11 +90,8 @@ impl FolderState {
 /// What the file says besides whose folder it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Of the log.
     pub log: LogState,
-    /// Of the folder.
     pub incarnation: Incarnation,
-    /// Of its node.
     pub state: FolderState,
     /// Unset until the node has heard of it.
     pub cluster: Option<ClusterId>,
@@ -145,7 +141,6 @@ pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
     })
 }
 
-/// Replaces the file.
 pub fn write(dir: &Dir, identity: &Identity, claim: &Claim) -> Result<(), StorageError> {
     let path = dir.path().join(FILE);
     dir.write_atomic(FILE, text(identity, claim).as_bytes()).map_err(StorageError::io("writing", &path))

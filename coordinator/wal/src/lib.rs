@@ -18,12 +18,12 @@
 //!
 //! # What it promises
 //!
-//! - Whoever was told "done" finds it again, after any crash and any loss of power: nobody is told before
+//! - What was reported as done is there after any crash and any loss of power: nothing is reported before
 //!   the flush ([`Log::append`], [`Log::save_vote`]). What was never flushed may be there or not.
 //! - What is found is a beginning of what was asked for, in that order, and nothing else. An unfinished
 //!   write at the end is cut off and said so; a record that had been flushed and cannot be read is damage,
 //!   and the folder is refused.
-//! - After a failed write or flush nothing is acknowledged any more: whoever opened the folder hears of it
+//! - After a failed write or flush nothing is acknowledged any more: the opener of the folder hears of it
 //!   once ([`DiskFailure`]) and stops the node. Nothing is tried again but a write that finds no room before
 //!   anything was flushed: it waits, with all that comes behind it.
 //! - A snapshot is complete, checked and on disk before it gets its name, and its state has been read from

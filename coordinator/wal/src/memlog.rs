@@ -29,7 +29,6 @@ pub struct Gap {
 }
 
 impl MemLog {
-    /// Vote and marks.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -53,7 +52,6 @@ impl MemLog {
         })
     }
 
-    /// Replaces the vote.
     pub fn set_vote(&mut self, vote: Vote) {
         self.checkpoint.vote = Some(vote);
     }

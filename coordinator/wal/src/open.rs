@@ -46,7 +46,6 @@ pub struct Opened {
     pub folder: Folder,
     /// The room that is kept for the log.
     pub reserve: Reserve,
-    /// What was found.
     pub report: RecoveryReport,
 }
 
@@ -55,15 +54,12 @@ pub struct Opened {
 pub struct RecoveryReport {
     /// Segments of the log.
     pub segments: usize,
-    /// Records in them.
     pub records: u64,
     /// Remains of an unfinished write were cut off the log.
     pub torn: bool,
     /// Other users of the machine had rights on the folder; they were taken away.
     pub exposed: bool,
-    /// The vote.
     pub vote: Option<Vote>,
-    /// Known committed.
     pub committed: Option<LogId>,
     /// The log begins behind it.
     pub purged: Option<LogId>,
@@ -147,7 +143,6 @@ pub fn check_release(path: &Path, versions: &Versions) -> Result<(), StorageErro
 pub struct Stopped {
     /// Whose folder it is.
     pub identity: Identity,
-    /// The log.
     pub log: MemLog,
     /// The newest snapshot whose state can be read.
     pub snapshot: Option<SnapshotFile>,

@@ -1,5 +1,5 @@
 //! A file that takes up room on the disk for as long as there is plenty, and is removed when there is none:
-//! the log goes on in its place while somebody frees space.
+//! the log goes on in its place while space is being freed.
 
 use std::io;
 

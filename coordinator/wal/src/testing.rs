@@ -28,7 +28,6 @@ pub fn membership_entry(term: u64, index: u64) -> Entry {
     Entry { log_id: log_id(term, index), payload: Payload::Membership(membership()) }
 }
 
-/// A committed vote.
 pub fn vote(term: u64, node: u64) -> Vote {
     Vote { leader_id: LeaderId { term, node_id: node }, committed: true }
 }

@@ -1,4 +1,4 @@
-//! A node's storage, as it is in production, on a simulated disk: the power goes, or the process is killed,
+//! A node's production storage on a simulated disk: the power goes, or the process is killed,
 //! at any operation, again and again. What was acknowledged is there; what is there is a beginning of what
 //! was asked for.
 
@@ -47,7 +47,7 @@ struct Asked {
     steps: Vec<Held>,
     acknowledged: usize,
     term: u64,
-    /// So many of the log are committed, since a snapshot was taken of them: no leader has them cut off.
+    /// This number of entries is committed, since a snapshot was taken of them: no leader has them cut off.
     committed: u64,
 }
 
@@ -244,7 +244,7 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
     assert!(failures > 1_000, "{failures}");
 }
 
-/// Fills the disk up and makes room again, for as long as it is polled.
+/// Fills the disk up and makes room again, while it is polled.
 async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
     loop {
         time::sleep(Duration::from_millis(rng.below(60) as u64)).await;

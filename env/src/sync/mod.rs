@@ -1,3 +1,3 @@
-//! Synchronisation that wakes in a fixed order, so that a seed fixes a run.
+//! Synchronization that wakes in a fixed order, so that a seed fixes a run.
 
 pub mod watch;

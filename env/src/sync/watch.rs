@@ -59,7 +59,6 @@ impl<T> Deref for Ref<'_, T> {
     }
 }
 
-/// Sets the value.
 pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -128,7 +127,6 @@ impl<T> Sender<T> {
         true
     }
 
-    /// The current value.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref { guard: self.shared.value.read() }
     }
@@ -146,7 +144,6 @@ impl<T> Clone for Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The current value.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref { guard: self.shared.value.read() }
     }

@@ -25,8 +25,9 @@ pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
     })
 }
 
-/// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; two times.
-const ACQUIRE_BYTES: usize = 4 * 4 + 8 + 4 + 1 + 12 + 2 * 4;
+/// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; three times, and
+/// whether the last one lapses.
+const ACQUIRE_BYTES: usize = 4 * 4 + 8 + 4 + 1 + 12 + 3 * 4 + 1;
 /// The length of a path; the token.
 const CLAIM_BYTES: usize = 4 + 8;
 /// The lengths of two strings.
@@ -49,6 +50,8 @@ pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Few<Acquire>> {
             owner: owner(r)?,
             max_hold_ms: number(r)?,
             lock_delay_ms: number(r)?,
+            min_hold_ms: number(r)?,
+            min_hold_lapses: r.boolean()?,
         })
     })
 }

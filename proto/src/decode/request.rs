@@ -18,19 +18,19 @@ pub enum BadRequest {
     /// Reply Unimplemented, then close.
     #[error("request {xid} has the unknown opcode {opcode}")]
     UnknownOpcode {
-        /// Its header's.
+        /// The xid of the frame's header.
         xid: Xid,
-        /// Its header's.
+        /// The opcode of the frame's header.
         opcode: i32,
     },
     /// Reply MarshallingError; the connection stays, since the next frame is whole again.
     #[error("request {xid} is not a {opcode}")]
     Body {
-        /// Its header's.
+        /// The xid of the frame's header.
         xid: Xid,
-        /// Its header's.
+        /// The opcode of the frame's header.
         opcode: OpCode,
-        /// What is wrong.
+        /// Why the body cannot be read.
         source: DecodeError,
     },
 }

@@ -50,6 +50,8 @@ pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {
         out.long(number as i64);
         out.int(acquire.max_hold_ms as i32);
         out.int(acquire.lock_delay_ms as i32);
+        out.int(acquire.min_hold_ms as i32);
+        out.boolean(acquire.min_hold_lapses);
     }
 }
 

@@ -35,7 +35,7 @@ pub fn reply(header: ReplyHeader, body: Option<&Response>, out: &mut BytesMut) {
 /// Bytes of a reply's header.
 pub(super) const HEADER_BYTES: usize = 4 + 8 + 4;
 
-/// A watch event.
+/// Encodes a watch event with its header.
 pub fn event(event: &WatchedEvent, out: &mut BytesMut) {
     let start = out.len();
     put_frame(out, |out| {

@@ -13,7 +13,6 @@ use crate::zk::core::{Core, Reply, Request};
 /// What the runs say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is so.
     Confirmed,
     /// It is so only within limits.
     Partly,
@@ -22,7 +21,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Confirmed => "confirmed",
@@ -35,11 +33,8 @@ impl Verdict {
 /// A run that shows something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The design.
     pub design: &'static str,
-    /// In this scenario.
     pub scenario: Scenario,
-    /// With this seed.
     pub seed: u64,
 }
 
@@ -54,13 +49,10 @@ impl Shown {
 /// A claim and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Its id.
     pub id: &'static str,
-    /// What it says.
     pub claim: &'static str,
     /// What the runs say.
     pub verdict: Verdict,
-    /// The figures.
     pub evidence: String,
     /// A run that shows it.
     pub shown: Option<Shown>,
@@ -202,7 +194,7 @@ static CLAIMS: &[Claim] = &[
     Claim("S1-4, S2-3, S3-1", "a crash between SETNX and EXPIRE leaves the lock taken for ever", |t| {
         stuck(t, "setnx-expire", S::CrashBetween)
     }),
-    Claim("S1-5", "expiry by the clients' clocks needs them synchronised", |t| {
+    Claim("S1-5", "expiry by the clients' clocks needs them synchronized", |t| {
         two_holders(t, "client-timestamps", S::ClockJump)
     }),
     Claim(

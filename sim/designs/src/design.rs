@@ -22,19 +22,15 @@ pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Whose wall clocks decide when a lock expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoseClock {
-    /// The servers'.
     Servers,
-    /// The clients'.
     Clients,
 }
 
-/// A lock design.
 pub trait Design {
     /// Its name on the command line.
     fn id(&self) -> &'static str;
     /// Its name for people.
     fn name(&self) -> &'static str;
-    /// Who publishes it.
     fn source(&self) -> &'static str;
     /// The claims about it, by their ids in [`crate::claims`].
     fn claims(&self) -> &'static [&'static str];
@@ -91,14 +87,10 @@ pub trait Servers {
     }
 }
 
-/// A client's process.
 #[derive(Clone)]
 pub struct Contender {
-    /// Which one.
     pub id: ClientId,
-    /// Where it runs.
     pub host: HostId,
-    /// Who watches.
     pub view: OutsideView,
 }
 
@@ -120,7 +112,6 @@ pub trait Locker: Send + Sync {
         let _ = grant;
         Box::pin(std::future::pending())
     }
-    /// Gives it back.
     fn unlock(&mut self, grant: Grant) -> Doing<'_, Released>;
 }
 

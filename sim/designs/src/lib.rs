@@ -33,7 +33,7 @@ pub mod zk;
 
 /// The time to live of every lock and the timeout of every session, of all designs, so that times can be
 /// compared. The notes use 30 s; a third of it keeps runs short and every ratio (a watchdog renews at a
-/// third) as it is.
+/// third) unchanged.
 pub const TTL: Duration = Duration::from_secs(10);
 
 /// What the lock is called.

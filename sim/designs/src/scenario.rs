@@ -7,7 +7,6 @@ use crate::TTL;
 /// A script of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
-    /// Nothing.
     Calm,
     /// The holder's process dies at work.
     HolderCrash,
@@ -35,7 +34,6 @@ pub enum Scenario {
     WaiterDies,
     /// Two clients with very short jobs: much of what can go wrong does so at the moment of a hand-over.
     TwoClients,
-    /// A hundred clients.
     HundredWaiters,
 }
 

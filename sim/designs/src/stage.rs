@@ -33,7 +33,6 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 pub struct Outcome {
     /// By the outside view.
     pub measured: Measured,
-    /// By the stores.
     pub losses: Losses,
     /// The fault of the scenario has happened.
     pub had_fault: bool,

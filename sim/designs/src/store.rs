@@ -69,7 +69,6 @@ pub struct Losses {
 }
 
 impl Stores {
-    /// Reads both.
     pub fn read(&self, token: Option<u64>) -> Seen {
         let [plain, fenced] = &mut *self.0.lock();
         Seen { plain: plain.read(None), fenced: fenced.read(token) }
@@ -86,7 +85,6 @@ impl Stores {
         }
     }
 
-    /// What was lost.
     pub fn losses(&self) -> Losses {
         let [plain, fenced] = &*self.0.lock();
         Losses {

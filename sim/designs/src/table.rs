@@ -12,11 +12,9 @@ use crate::stage::{self, Outcome};
 /// What several runs of one design in one scenario came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Runs.
     pub runs: u64,
     /// Runs in which the fault found its occasion.
     pub faults: u64,
-    /// Grants.
     pub grants: u64,
     /// Times with two holders.
     pub windows: u64,
@@ -38,7 +36,6 @@ pub struct Summary {
     pub wait_p50: Duration,
     /// All but one in a hundred.
     pub wait_p99: Duration,
-    /// Messages.
     pub messages: u64,
     /// Requests and wake-ups that brought no lock.
     pub denied: u64,
@@ -70,7 +67,7 @@ impl Summary {
         self.messages as f64 / self.grants.max(1) as f64
     }
 
-    /// Requests and wake-ups in vain per grant.
+    /// Requests and wake-ups without success, per grant.
     pub fn wasted_per_release(&self) -> f64 {
         self.denied as f64 / self.grants.max(1) as f64
     }
@@ -120,25 +117,20 @@ impl Summary {
 pub enum Cell {
     /// It means nothing, and why.
     NotApplicable(&'static str),
-    /// What was measured.
     Measured(Box<Summary>),
     /// The world came to a halt: a bug of the model, or of the servers that the design uses.
     Halted {
-        /// With this seed.
         seed: u64,
-        /// Why.
         why: Halt,
     },
 }
 
-/// One design.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its name on the command line.
     pub id: &'static str,
     /// Its name for people.
     pub name: &'static str,
-    /// Who publishes it.
     pub source: &'static str,
     /// The claims about it.
     pub claims: &'static [&'static str],
@@ -170,12 +162,10 @@ impl Row {
     }
 }
 
-/// All designs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// In the order given.
     pub rows: Vec<Row>,
-    /// The scenarios.
     pub scenarios: Vec<Scenario>,
     /// Each run with this many seeds, from 1.
     pub seeds: u64,
@@ -191,13 +181,10 @@ impl Table {
 /// How far a comparison is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Runs done.
     pub done: u64,
-    /// Runs in all.
     pub all: u64,
     /// The design that runs.
     pub design: &'static str,
-    /// In this scenario.
     pub scenario: Scenario,
 }
 

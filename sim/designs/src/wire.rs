@@ -29,7 +29,6 @@ const PUSHES_MAX: usize = 4_096;
 
 /// What two sides say to each other.
 pub trait Protocol: Send + Sync + 'static {
-    /// From the client.
     type Request: Serialize + DeserializeOwned + Send + 'static;
     /// From the server, one per request.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
@@ -42,7 +41,6 @@ pub trait Protocol: Send + Sync + 'static {
 pub struct Meter(Option<Arc<AtomicU64>>);
 
 impl Meter {
-    /// One that counts.
     pub fn counting() -> Self {
         Meter(Some(Arc::default()))
     }
@@ -52,14 +50,12 @@ impl Meter {
         Meter(None)
     }
 
-    /// One more message.
     pub fn count(&self) {
         if let Some(n) = &self.0 {
             n.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Messages so far.
     pub fn total(&self) -> u64 {
         self.0.as_ref().map_or(0, |n| n.load(Ordering::Relaxed))
     }
@@ -68,7 +64,6 @@ impl Meter {
 /// Why there is no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// Nothing was sent.
     NoConnection,
     /// It may have happened.
     Unanswered,
@@ -139,7 +134,6 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// It has ended.
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().replies.is_none()
     }
@@ -175,7 +169,6 @@ pub struct PeerId(pub u64);
 
 /// The server's side of a connection.
 pub struct Peer<P: Protocol> {
-    /// Its name.
     pub id: PeerId,
     outgoing: mpsc::Sender<Vec<u8>>,
     of: std::marker::PhantomData<fn() -> P>,
@@ -196,7 +189,6 @@ impl<P: Protocol> Peer<P> {
 
 /// A server: answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// What it speaks.
     type Protocol: Protocol;
     /// Answers one request. The next one of the same connection waits until this is done.
     fn handle(

@@ -1,4 +1,4 @@
-//! A case as text: settings, one per line, then the word `faults` and the script.
+//! A case as text: settings, one per line, then `faults` and the script.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rowlock_env::disk::Dir;
 use rowlock_sim::cluster::Scenario;
 use rowlock_sim::fault::Script;
 
-use super::case::{Case, Level, Mistake};
+use super::case::{Case, mistake_named};
 use crate::exit::{Failure, IO, USAGE};
 
 /// Between the settings and the script.
@@ -32,7 +32,6 @@ pub fn read(text: &str) -> Result<Case, String> {
     let mut case = Case {
         seed: 0,
         seconds: super::options::SECONDS,
-        level: Level::Cluster,
         scenario: Scenario::default(),
         script: None,
         mistake: None,
@@ -69,7 +68,7 @@ fn set(case: &mut Case, name: &str, value: &str) -> Result<(), String> {
         "seed" => case.seed = number()?,
         "seconds" => case.seconds = number()?,
         "scenario" => case.scenario = value.parse()?,
-        "mutant" => case.mistake = Some(Mistake::named(value, Level::Cluster)?),
+        "mutant" => case.mistake = Some(mistake_named(value)?),
         _ => {
             return Err(format!(
                 "`{name}` is no setting; there are seed, seconds, scenario, mutant, {FAULTS}"
@@ -127,14 +126,7 @@ mod tests {
     #[test]
     fn a_case_is_read_as_it_was_written() {
         let script: Script = "1s disconnect client1\n2s kill leader for 3s\n".parse().unwrap();
-        let case = Case {
-            seed: 99,
-            seconds: 12,
-            level: Level::Cluster,
-            scenario: Scenario::Machines,
-            script: None,
-            mistake: None,
-        };
+        let case = Case { seed: 99, seconds: 12, scenario: Scenario::Machines, script: None, mistake: None };
         let text = write(&case, &script, Some("fifo: a came\nbefore b"));
         let read = read(&text).unwrap();
         assert_eq!((read.seed, read.seconds, read.scenario), (99, 12, Scenario::Machines));

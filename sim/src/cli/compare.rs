@@ -33,25 +33,25 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Rowlock
 #[derive(clap::Args)]
 pub struct Compare {
-    /// Seeds of each design in each scenario
+    /// Number of seeds for each design and scenario
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Only this design
+    /// Run only the design with this ID
     #[arg(long, value_name = "ID")]
     design: Option<String>,
-    /// Only this scenario
+    /// Run only the scenario with this ID
     #[arg(long, value_name = "ID")]
     scenario: Option<String>,
-    /// Tell one run: needs --design and --scenario
+    /// Show the run of this seed (with --design and --scenario)
     #[arg(long, value_name = "N", requires = "design", requires = "scenario")]
     seed: Option<u64>,
     /// Print the table as Markdown
     #[arg(long, conflicts_with_all = ["html", "seed"])]
     markdown: bool,
-    /// Write the table, or the space-time diagram of the one run, into this file
+    /// Write the table, or the diagram of the run of --seed, to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Threads [default: one per processor]
+    /// Number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 }

@@ -10,7 +10,6 @@ use rowlock_sim::fault::Kind;
 /// What many runs came to.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// The sum.
     pub stats: Stats,
     /// Seeds whose runs broke a promise, with which and how.
     pub broken: Vec<(u64, String)>,
@@ -30,12 +29,10 @@ impl Figures {
         }
     }
 
-    /// Runs done.
     pub fn runs(&self) -> u64 {
         self.stats.runs
     }
 
-    /// Simulated hours.
     pub fn hours(&self) -> f64 {
         self.stats.simulated.0 as f64 / 3.6e12
     }
@@ -84,7 +81,6 @@ impl Figures {
     }
 }
 
-/// `1234567` as `1,234,567`.
 pub fn counted(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();

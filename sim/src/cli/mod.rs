@@ -44,7 +44,6 @@ enum Command {
 }
 
 impl Sim {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Run(run) => run.run().await,

@@ -7,9 +7,8 @@ use std::time::Duration;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_sim::cluster::{Outcome, Scenario};
-use rowlock_sim::state;
 
-use super::case::{Case, Level, Mistake, NO_MUTANTS};
+use super::case::{Case, NO_MUTANTS};
 use super::options::Common;
 use super::pool::{Pool, threads};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
@@ -26,16 +25,16 @@ const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]
 pub struct Mutants {
-    /// At most this many seeds for each
+    /// Try at most this many seeds for each mutant
     #[arg(long, value_name = "N", default_value_t = 500)]
     seeds: u64,
     /// Print a table for docs/simulation.md
     #[arg(long)]
     markdown: bool,
-    /// Only say which there are
+    /// List the mutants and exit
     #[arg(long)]
     list: bool,
-    /// Threads [default: one per processor]
+    /// Number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     #[command(flatten)]
@@ -44,7 +43,7 @@ pub struct Mutants {
 
 /// How it went for one mistake.
 struct Row {
-    mistake: Mistake,
+    mistake: Mutant,
     scenario: Scenario,
     /// The first seed that noticed, counted from 1, and the promise.
     caught: Option<(u64, &'static str)>,
@@ -55,21 +54,15 @@ impl Mutants {
     /// Runs them. Exit code 1: one was not noticed.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let example = self.common.case(0)?;
-        let chosen: Vec<Mistake> = match (example.mistake, example.level) {
-            (Some(one), _) => vec![one],
-            (None, Level::Cluster) => {
-                let in_runs = Mutant::ALL.iter().copied().filter(|mutant| !BESIDE_RUNS.contains(mutant));
-                in_runs.map(Mistake::Cluster).collect()
-            }
-            (None, Level::State) => state::MUTANTS.into_iter().map(Mistake::State).collect(),
-        };
+        let in_runs = || Mutant::ALL.iter().copied().filter(|mutant| !BESIDE_RUNS.contains(mutant));
+        let chosen = example.mistake.map_or_else(|| in_runs().collect(), |one| vec![one]);
         if self.list {
-            let lines: String =
-                chosen.iter().map(|mistake| format!("{mistake:<28} {}\n", what(*mistake))).collect();
+            let line = |mutant: &Mutant| format!("{:<28} {}\n", mutant.name(), mutant.what());
+            let lines: String = chosen.iter().map(line).collect();
             print(lines.as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
-        if example.level == Level::Cluster && !mutant::AVAILABLE {
+        if !mutant::AVAILABLE {
             return Err(Failure::new(UNAVAILABLE, NO_MUTANTS));
         }
         let mut stop = Stop::listen()?;
@@ -93,13 +86,9 @@ impl Mutants {
     }
 
     /// Runs seeds with this mistake until one is noticed. The lowest seed counts, whichever thread was first.
-    async fn hunt(&self, example: &Case, mistake: Mistake) -> Row {
+    async fn hunt(&self, example: &Case, mistake: Mutant) -> Row {
         let started = time::now();
-        let soonest = match mistake {
-            Mistake::Cluster(mutant) => Scenario::that_shows(mutant),
-            Mistake::State(_) => example.scenario,
-        };
-        let scenario = self.common.scenario().unwrap_or(soonest);
+        let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
         let case = Case { mistake: Some(mistake), scenario, ..example.clone() };
         let threads = threads(self.jobs);
         let mut pool = Pool::start(0..=self.seeds.saturating_sub(1), threads, move |seed| {
@@ -141,7 +130,7 @@ impl Mutants {
             for (row, [name, seeds, scenario, by, _]) in rows.iter().zip(&cells) {
                 text.push_str(&format!(
                     "| `{name}` | {} | {seeds} | {scenario} | {by} |\n",
-                    what(row.mistake)
+                    row.mistake.what()
                 ));
             }
             text
@@ -165,11 +154,4 @@ fn notices(case: &Case) -> Outcome {
         outcome.violation = None;
     }
     outcome
-}
-
-fn what(mistake: Mistake) -> &'static str {
-    match mistake {
-        Mistake::Cluster(mutant) => mutant.what(),
-        Mistake::State(_) => "",
-    }
 }

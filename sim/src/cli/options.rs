@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use rowlock_env::mutant::Mutant;
 use rowlock_sim::cluster::Scenario;
 
-use super::case::{Case, Level, Mistake};
+use super::case::{Case, NO_MUTANTS, mistake_named};
 use super::case_file;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 
@@ -17,14 +18,11 @@ pub struct Common {
     /// Simulated seconds under load and faults; healing and the audit come on top
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
-    /// What goes wrong: all, network, isolation, machines, power, clients, pauses, stalls, wiped, restored,
-    /// life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one that
-    /// shows each soonest]
+    /// Faults to draw from: all, network, isolation, machines, power, clients, pauses, stalls, wiped,
+    /// restored, life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one
+    /// that shows each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
-    /// How much is real
-    #[arg(long, value_enum, default_value_t)]
-    level: Level,
     /// Run with a deliberate mistake, which the run should find; `rowlock sim mutants --list` names them
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
@@ -33,9 +31,8 @@ pub struct Common {
 impl Common {
     /// The case of a seed.
     pub fn case(&self, seed: u64) -> Result<Case, Failure> {
-        let Common { seconds, level, .. } = *self;
-        let scenario = self.scenario.unwrap_or_default();
-        Ok(Case { seed, seconds, level, scenario, script: None, mistake: self.mistake()? })
+        let (seconds, scenario) = (self.seconds, self.scenario.unwrap_or_default());
+        Ok(Case { seed, seconds, scenario, script: None, mistake: self.mistake()? })
     }
 
     /// The scenario, if one was asked for.
@@ -43,10 +40,10 @@ impl Common {
         self.scenario
     }
 
-    fn mistake(&self) -> Result<Option<Mistake>, Failure> {
+    fn mistake(&self) -> Result<Option<Mutant>, Failure> {
         let named = |name: &String| {
-            Mistake::named(name, self.level).map_err(|e| {
-                let code = if e == super::case::NO_MUTANTS { UNAVAILABLE } else { USAGE };
+            mistake_named(name).map_err(|e| {
+                let code = if e == NO_MUTANTS { UNAVAILABLE } else { USAGE };
                 Failure::new(code, e)
             })
         };
@@ -65,10 +62,10 @@ pub struct Data {
 /// A run by its seed, or a file.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// A file that a failing run has written
+    /// File written by a failing run
     #[arg(value_name = "FILE", required_unless_present = "seed", conflicts_with = "seed")]
     file: Option<PathBuf>,
-    /// Or the seed
+    /// The seed to run, instead of a file
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
@@ -76,7 +73,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// The case.
+    /// Reads the case from the file, or makes it from the seed.
     pub fn case(&self) -> Result<Case, Failure> {
         match (&self.file, self.seed) {
             (Some(file), _) => case_file::load(file),

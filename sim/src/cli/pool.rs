@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 /// Outcomes that wait to be counted; a thread that is ahead waits with its next.
 const WAITING_MAX: usize = 64;
 
-/// Threads at work.
 pub struct Pool {
     outcomes: mpsc::Receiver<(u64, Outcome)>,
     stop: Arc<AtomicBool>,

@@ -7,7 +7,7 @@ use rowlock_sim::cluster::Outcome;
 use rowlock_sim::report::story::{self, Line, Tone};
 use rowlock_sim::report::{Heading, Verdict, html};
 
-use super::case::{Case, Level};
+use super::case::Case;
 use super::case_file;
 use super::figures::{counted, faults};
 use crate::exit::Failure;
@@ -19,12 +19,10 @@ pub fn story(case: &Case, outcome: &Outcome, took: Duration) -> Result<(), Failu
     let paint = Paint::stdout();
     let mut text = String::new();
     text.push_str(&paint.bold(&format!("{}\n", title(case))));
-    if case.level == Level::Cluster {
-        let mut lines = story::told(&outcome.record, outcome.end, &verdict(outcome));
-        // The verdict comes below, with the figures.
-        lines.pop();
-        lines.iter().for_each(|line| text.push_str(&format!("{}\n", painted(paint, line))));
-    }
+    let mut lines = story::told(&outcome.record, outcome.end, &verdict(outcome));
+    // The verdict comes below, with the figures.
+    lines.pop();
+    lines.iter().for_each(|line| text.push_str(&format!("{}\n", painted(paint, line))));
     text.push('\n');
     for (name, value) in facts(case, outcome) {
         text.push_str(&format!("{name:>16}  {value}\n"));
@@ -48,14 +46,8 @@ fn painted(paint: Paint, line: &Line) -> String {
     }
 }
 
-/// What is run.
 pub fn title(case: &Case) -> String {
-    match case.level {
-        Level::Cluster => {
-            format!("Seed {}: {} simulated seconds, scenario {}", case.seed, case.seconds, case.scenario)
-        }
-        Level::State => format!("Seed {}: the replicated state alone", case.seed),
-    }
+    format!("Seed {}: {} simulated seconds, scenario {}", case.seed, case.seconds, case.scenario)
 }
 
 fn verdict(outcome: &Outcome) -> Verdict {
@@ -67,14 +59,14 @@ fn verdict(outcome: &Outcome) -> Verdict {
 
 fn facts(case: &Case, outcome: &Outcome) -> Vec<(String, String)> {
     let stats = &outcome.stats;
-    let mut facts = vec![("locks granted".to_owned(), counted(stats.grants))];
-    if case.level == Level::Cluster {
-        facts.push(("calls answered".to_owned(), counted(stats.acknowledged)));
-        facts.push(("simulated".to_owned(), format!("{:.1} s", outcome.end.0 as f64 / 1e9)));
-        facts.push(("faults".to_owned(), faults(&stats.faults)));
-        if !stats.longest_wait.is_zero() {
-            facts.push(("longest wait".to_owned(), format!("{:.1?}, of a quiet client", stats.longest_wait)));
-        }
+    let mut facts = vec![
+        ("locks granted".to_owned(), counted(stats.grants)),
+        ("calls answered".to_owned(), counted(stats.acknowledged)),
+        ("simulated".to_owned(), format!("{:.1} s", outcome.end.0 as f64 / 1e9)),
+        ("faults".to_owned(), faults(&stats.faults)),
+    ];
+    if !stats.longest_wait.is_zero() {
+        facts.push(("longest wait".to_owned(), format!("{:.1?}, of a quiet client", stats.longest_wait)));
     }
     if let Some(mistake) = &case.mistake {
         facts.push(("mutant".to_owned(), mistake.to_string()));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rowlock_env::{time, worker};
 
-use super::case::{Case, Level};
+use super::case::Case;
 use super::options::{Common, Data};
 use super::{case_file, log, print_run, save_run};
 use crate::exit::{Failure, REFUSED, USAGE};
@@ -14,12 +14,12 @@ use crate::print::print;
 /// Run one seed: print what happened and whether every promise held
 #[derive(clap::Args)]
 pub struct Run {
-    /// Everything follows from it
+    /// Seed that determines the run
     #[arg(long, value_name = "N")]
     seed: u64,
     #[command(flatten)]
     common: Common,
-    /// These faults instead of those that follow from the seed; one per line, like `3s kill leader for 2s`
+    /// Take the faults from this file, one per line, like `3s kill leader for 2s`
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub struct Run {
 /// What is to be shown of a run.
 #[derive(clap::Args)]
 pub struct Output {
-    /// Draw the run as a space-time diagram into this file
+    /// Write a space-time diagram of the run to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Print only the fingerprint of everything that happened
+    /// Print only the fingerprint of the run
     #[arg(long, conflicts_with = "html")]
     fingerprint: bool,
-    /// Write to stderr what the nodes and clients log, with simulated time: a level, or directives such as
+    /// Print the logs of nodes and clients to stderr, with simulated time: a level, or directives such as
     /// info,rowlock_consensus::raft=debug
     #[arg(long, value_name = "FILTER", conflicts_with = "fingerprint")]
     log: Option<String>,
@@ -56,11 +56,6 @@ impl Run {
 
 /// Runs a case and shows it. `again`: the command that does the same.
 pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode, Failure> {
-    if case.level == Level::State && (output.html.is_some() || case.script.is_some()) {
-        let what =
-            "the state alone has no messages to draw and no faults to choose; leave out --html and --script";
-        return Err(Failure::new(USAGE, what));
-    }
     if let Some(why) = case.plan(false).refusal() {
         return Err(Failure::new(USAGE, why));
     }
@@ -77,7 +72,7 @@ pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode,
     }
     print_run::story(&case, &outcome, started.elapsed())?;
     let kept = match outcome.violation {
-        Some(_) => save_run::save(&case, &outcome, &output.data.data)?,
+        Some(_) => Some(save_run::save(&case, &outcome, &output.data.data)?),
         None => None,
     };
     if outcome.violation.is_some() {

@@ -4,31 +4,25 @@ use std::path::{Path, PathBuf};
 
 use rowlock_sim::cluster::Outcome;
 
-use super::case::{Case, Level};
+use super::case::Case;
 use super::{case_file, print_run};
 use crate::exit::Failure;
 
 /// Where the two are.
 pub struct Kept {
-    /// The case.
     pub case: PathBuf,
-    /// The page.
     pub page: PathBuf,
 }
 
-/// Keeps a failing run in `folder`. `outcome` must have its record. Runs of the state alone need no files:
-/// their seed says everything.
-pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Option<Kept>, Failure> {
-    if case.level == Level::State {
-        return Ok(None);
-    }
+/// Writes a failing run into `folder`. `outcome` must have its record.
+pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Kept, Failure> {
     let mutant = case.mistake.as_ref().map(|mistake| format!("-{mistake}")).unwrap_or_default();
     let stem = format!("seed-{}{mutant}", case.seed);
     let kept = Kept { case: folder.join(format!("{stem}.txt")), page: folder.join(format!("{stem}.html")) };
     let found = outcome.violation.as_ref().map(ToString::to_string);
     case_file::save(&kept.case, case_file::write(case, &outcome.script, found.as_deref()).as_bytes())?;
     print_run::page(case, outcome, format!("rowlock sim replay {}", kept.case.display()), &kept.page)?;
-    Ok(Some(kept))
+    Ok(kept)
 }
 
 /// Says what to do with a run that failed.

@@ -9,10 +9,10 @@ use rowlock_sim::fault::Script;
 use rowlock_sim::shrink::shrink;
 use tokio::sync::mpsc;
 
-use super::case::{Case, Level};
+use super::case::Case;
 use super::options::{Data, Which};
 use super::{case_file, print_run, save_run};
-use crate::exit::{Failure, REFUSED, USAGE};
+use crate::exit::{Failure, REFUSED};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
 
@@ -21,10 +21,10 @@ use crate::print::print;
 pub struct Shrink {
     #[command(flatten)]
     which: Which,
-    /// Where the small case goes [default: beside the files of failing runs]
+    /// File for the smallest case [default: beside the files of failing runs]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// At most this many runs
+    /// Stop after this many runs
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     budget: usize,
     #[command(flatten)]
@@ -35,15 +35,8 @@ pub struct Shrink {
 type Word = (usize, usize);
 
 impl Shrink {
-    /// Runs it.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let case = self.which.case()?;
-        if case.level == Level::State {
-            return Err(Failure::new(
-                USAGE,
-                "the state alone has no script of faults; shrink a run of a cluster",
-            ));
-        }
         let job = case.clone();
         let first = worker::run_blocking("simulation", move || job.run(false)).await;
         let Some(violation) = first.violation.clone() else {
@@ -78,20 +71,14 @@ impl Shrink {
         let text = case_file::write(&case, &small, found.as_deref());
         let folder = self.data.data.join("small");
         let kept = save_run::save(&case, &outcome, &folder)?;
-        let file = match (&self.output, &kept) {
-            (Some(file), _) => {
-                case_file::save(file, text.as_bytes())?;
-                file.clone()
-            }
-            (None, Some(kept)) => kept.case.clone(),
-            (None, None) => return Err(Failure::new(USAGE, "there is no file to write; give one with -o")),
-        };
+        if let Some(file) = &self.output {
+            case_file::save(file, text.as_bytes())?;
+        }
+        let file = self.output.as_ref().unwrap_or(&kept.case);
         let faults = small.steps().len();
         let mut said = format!("{faults} faults are enough ({took}):\n\n{small}\n");
         said.push_str(&format!("replay:    rowlock sim replay {}\n", file.display()));
-        if let Some(kept) = kept {
-            said.push_str(&format!("look:      {}\n", kept.page.display()));
-        }
+        said.push_str(&format!("look:      {}\n", kept.page.display()));
         print(said.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }

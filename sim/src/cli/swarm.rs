@@ -30,22 +30,22 @@ const BAR: usize = 24;
 /// Run many seeds, each with faults of its own, until one breaks a promise
 #[derive(clap::Args)]
 pub struct Swarm {
-    /// How many [default: 200, or as many as fit into --time]
+    /// Number of seeds [default: 200, or as many as fit into --time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// The first one
+    /// The first seed to run
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
     /// Stop after this time, like 10m
     #[arg(long, value_name = "TIME", value_parser = read_span)]
     time: Option<Duration>,
-    /// Threads [default: one per processor]
+    /// Number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Go on after a broken promise
+    /// Continue after a broken promise
     #[arg(long)]
     keep_going: bool,
-    /// Print the fingerprint of each seed, and nothing else
+    /// Print only the fingerprint of each seed
     #[arg(long)]
     fingerprints: bool,
     #[command(flatten)]
@@ -140,7 +140,7 @@ impl Swarm {
                 let again = case.clone();
                 let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
                 let kept = save_run::save(&case, &outcome, &self.data.data)?;
-                print(save_run::advice(&case, kept.as_ref()).as_bytes())?;
+                print(save_run::advice(&case, Some(&kept)).as_bytes())?;
             } else {
                 print(save_run::advice(&case, None).as_bytes())?;
             }

@@ -130,7 +130,6 @@ impl Servers for Cluster {
     }
 }
 
-/// A client's process.
 struct Holder {
     endpoints: String,
     grace: Option<Duration>,

@@ -48,7 +48,6 @@ impl Distrusts {
         }
     }
 
-    /// One less.
     pub fn end(&mut self, network: &Network, links: &[Link]) {
         for (from, to) in links.iter().copied() {
             if self.0.take((from, to)) {
@@ -72,7 +71,6 @@ impl Cuts {
         }
     }
 
-    /// One less.
     pub fn join(&mut self, network: &Network, links: &[Link]) {
         for link in links {
             if self.0.take(*link) {

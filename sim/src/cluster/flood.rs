@@ -1,6 +1,7 @@
 //! Floods: what a client sends that knows no measure, from a host of its own to one node. It lasts until its
 //! host is killed, or until it has sent as much as a run has time for.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,13 +10,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::net::{ReadHalf, WriteHalf};
 use rowlock_env::{task, time};
-use rowlock_proto::request::{ConnectRequest, Create, PathWatch, SetData};
-use rowlock_proto::{Acl, CreateMode, Request, SessionId, Version, Xid, Zxid, decode, encode};
+use rowlock_frames::wire::{Wire, connect_request};
+use rowlock_proto::request::{Create, PathWatch, SetData};
+use rowlock_proto::{Acl, CreateMode, Request, SessionId, Version, Xid, encode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::node::address;
 use super::rest_door::{self, frame};
-use super::workload::wire::{Broken, Wire};
 use crate::fault::Torrent;
 
 /// As much of one direction of its connections may be under way: reading and sending go on while a node
@@ -31,7 +32,6 @@ const CHUNK: u64 = 512;
 /// Data of a large write.
 const LARGE_BYTES: usize = 900 << 10;
 const SMALL_BYTES: usize = 100;
-/// Of its sessions.
 const TIMEOUT_MS: i32 = 4_000;
 const DIAL: Duration = Duration::from_millis(500);
 /// Between two connections that broke.
@@ -86,30 +86,32 @@ impl Source {
         }
     }
 
-    /// So many requests may still be sent; fewer if not all of them may.
+    /// Grants up to `many` further requests; fewer if the bound is reached.
     fn take(&self, many: u64) -> u64 {
         let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(many)));
         before.unwrap_or(0).min(many)
     }
 
-    async fn open(&self) -> Result<Wire, Broken> {
-        let mut wire = Wire::dial(&format!("{}:2181", address(self.place)), DIAL).await?;
-        wire.send(&hello()).await?;
-        let answer = decode::connect_response(wire.frame().await?).map_err(|_| Broken)?;
-        if answer.session_id == SessionId::NONE { Err(Broken) } else { Ok(wire) }
+    async fn open(&self) -> io::Result<Wire> {
+        let mut wire = Wire::connect(&format!("{}:2181", address(self.place)), DIAL).await?;
+        let opened = wire.open(&connect_request(TIMEOUT_MS)).await?;
+        if opened.session_id == SessionId::NONE {
+            Err(io::ErrorKind::PermissionDenied.into())
+        } else {
+            Ok(wire)
+        }
     }
 
     /// Sends one request and waits for its answer.
-    async fn once(wire: &mut Wire, request: &Request) -> Result<(), Broken> {
-        let mut out = BytesMut::new();
-        encode::request_of(Xid(1), request, &mut out);
-        wire.send(&out).await?;
+    async fn once(wire: &mut Wire, request: &Request) -> io::Result<()> {
+        wire.put_request(Xid(1), request);
+        wire.flush().await?;
         wire.frame().await.map(drop)
     }
 
     /// Sends `request` again and again, and throws the answers away.
-    async fn pipeline(&self, wire: Wire, request: &Request, chunk: u64) -> Result<(), Broken> {
-        let (read, mut write) = wire.into_halves();
+    async fn pipeline(&self, wire: Wire, request: &Request, chunk: u64) -> io::Result<()> {
+        let (read, mut write) = wire.into_stream().into_split();
         let reading = task::spawn("flood", discard(read));
         let mut one = BytesMut::new();
         encode::request_of(Xid(2), request, &mut one);
@@ -121,29 +123,24 @@ impl Source {
         sent
     }
 
-    async fn send_again_and_again(
-        &self,
-        write: &mut WriteHalf,
-        one: &[u8],
-        chunk: u64,
-    ) -> Result<(), Broken> {
+    async fn send_again_and_again(&self, write: &mut WriteHalf, one: &[u8], chunk: u64) -> io::Result<()> {
         loop {
             let many = self.take(chunk);
             if many == 0 {
                 return Ok(());
             }
             let bytes = one.repeat(usize::try_from(many).expect("a chunk is small"));
-            write.write_all(&bytes).await.map_err(|_| Broken)?;
+            write.write_all(&bytes).await?;
         }
     }
 
-    async fn read(&self) -> Result<(), Broken> {
+    async fn read(&self) -> io::Result<()> {
         let wire = self.open().await?;
         let request = Request::GetData(PathWatch { path: WATCHED.to_owned(), watch: false });
         self.pipeline(wire, &request, CHUNK).await
     }
 
-    async fn write(&self, below: &str, bytes: usize) -> Result<(), Broken> {
+    async fn write(&self, below: &str, bytes: usize) -> io::Result<()> {
         let mut wire = self.open().await?;
         let path = if self.torrent == Torrent::Events {
             below.to_owned()
@@ -158,7 +155,7 @@ impl Source {
         self.pipeline(wire, &set, if bytes > SMALL_BYTES { 1 } else { 64 }).await
     }
 
-    async fn watch(&self) -> Result<(), Broken> {
+    async fn watch(&self) -> io::Result<()> {
         let mut wire = self.open().await?;
         let watch = Request::AddWatch { path: WATCHED.to_owned(), mode: 0 };
         Self::once(&mut wire, &watch).await?;
@@ -167,40 +164,25 @@ impl Source {
         }
     }
 
-    async fn connect(&self) -> Result<(), Broken> {
+    async fn connect(&self) -> io::Result<()> {
         self.take(1);
-        Wire::dial(&format!("{}:2181", address(self.place)), DIAL).await.map(drop)
+        Wire::connect(&format!("{}:2181", address(self.place)), DIAL).await.map(drop)
     }
 
-    async fn shake_hands(&self) -> Result<(), Broken> {
+    async fn shake_hands(&self) -> io::Result<()> {
         self.take(1);
         self.open().await.map(drop)
     }
 
-    /// By HTTP.
-    async fn ask(&self, request: &str) -> Result<(), Broken> {
+    async fn ask(&self, request: &str) -> io::Result<()> {
         let door = format!("{}:{}", address(self.place), rest_door::PORT);
-        let mut wire = Wire::dial(&door, DIAL).await?;
+        let mut wire = Wire::connect(&door, DIAL).await?;
         while self.take(1) > 0 {
             wire.send(&frame(request)).await?;
             wire.frame().await?;
         }
         Ok(())
     }
-}
-
-fn hello() -> BytesMut {
-    let hello = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: Zxid(0),
-        timeout_ms: TIMEOUT_MS,
-        session_id: SessionId::NONE,
-        password: Bytes::from_static(&[0; 16]),
-        read_only: Some(false),
-    };
-    let mut out = BytesMut::new();
-    encode::connect_request(&hello, &mut out);
-    out
 }
 
 async fn discard(mut read: ReadHalf) {

@@ -39,7 +39,6 @@ pub struct Patients {
     pub nodes: Vec<HostId>,
     /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
-    /// The operator's host.
     pub operator: HostId,
     /// Hosts that floods come from.
     pub flooders: Vec<HostId>,
@@ -88,7 +87,7 @@ enum End {
     PutBack(usize, DiskCopy),
     /// The leader that no node hears is regaining its leadership.
     Regain(Regain),
-    /// All nodes are killed, and begin anew with this backup after so long.
+    /// All nodes are killed, and begin again from this backup after this time.
     StopAll(Shelf, Duration),
     /// The data folders of a new cluster are made.
     Rebuild(Rebirth),

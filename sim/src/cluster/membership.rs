@@ -30,7 +30,6 @@ pub enum Part {
     Voter,
     /// A member that does not.
     Learner,
-    /// No member.
     Stranger,
     /// The operator gave up a request about it, which may have been carried out or not.
     Unknown,

@@ -41,13 +41,13 @@ pub fn config(
     let own = entry(place);
     let mut config = NodeConfig::single(own.data_dir.clone());
     config.id = node_id(place);
-    config.cluster = CLUSTER.to_owned();
+    config.name = CLUSTER.to_owned();
     (config.client_addr, config.peer_addr, config.http_addr) =
         (own.client_addr, own.peer_addr, own.http_addr);
     // A world of one's own needs no certificates.
     config.peer.security = Some(PeerSecurity::None);
     config.learner = own.learner;
-    config.members = members;
+    config.nodes = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());
     config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: MAX_TIMEOUT_MS };
     config.raft = RaftConfig {
@@ -72,19 +72,8 @@ pub fn config(
 
 fn entry(place: usize, learner: bool) -> NodeEntry {
     let ip = address(place);
-    NodeEntry {
-        id: node_id(place),
-        client_addr: Some(format!("{ip}:2181")),
-        secure_client_addr: None,
-        peer_addr: format!("{ip}:2281"),
-        http_addr: format!("{ip}:2381"),
-        api_addr: None,
-        client_listen: None,
-        secure_client_listen: None,
-        peer_listen: None,
-        data_dir: PathBuf::from(DATA_DIR),
-        learner,
-    }
+    let addresses = [2181, 2281, 2381].map(|port| format!("{ip}:{port}"));
+    NodeEntry { learner, ..NodeEntry::new(node_id(place), addresses, PathBuf::from(DATA_DIR)) }
 }
 
 /// The process, from its start to its end.

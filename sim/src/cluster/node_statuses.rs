@@ -12,7 +12,6 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 pub enum Process {
     /// It does not run, because the simulation stopped it.
     Down,
-    /// It runs.
     Up,
     /// It ended by itself: it did not start, its disk failed, it may not take part.
     Failed {
@@ -30,7 +29,6 @@ pub enum Process {
 /// What an operator asks of a running node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Stop in order.
     Stop,
     /// Stop in order, and start again with the `cluster.toml` of that moment.
     Restart,

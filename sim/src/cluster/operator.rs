@@ -31,7 +31,6 @@ use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 
 /// What nodes are told about the superuser: the digest of `super:test`.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
-/// The superuser's password.
 pub const SECRET: &[u8] = b"super:test";
 const CONFIG: &str = "/zookeeper/config";
 
@@ -40,11 +39,9 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long one request may take: the nodes give up after 40 s.
 const REQUEST: Duration = Duration::from_secs(50);
-/// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 /// No node has served for so long while one is looked for at its old place: the others are restarted.
 const LEADERLESS: Duration = Duration::from_secs(6);
-/// Between two restarts.
 const NEXT_RESTART: Duration = Duration::from_secs(3);
 
 /// A task for the operator. Machines are named by their places.
@@ -60,7 +57,6 @@ pub enum Job {
     Address(usize),
     /// The new node has caught up: it becomes a voter and the lost one goes, in one change.
     Replace {
-        /// The lost one.
         old: usize,
         /// The one that takes its place.
         new: usize,
@@ -132,7 +128,6 @@ impl Desk {
 pub struct Operator {
     /// The world, for the record.
     pub sim: Simulation,
-    /// The operator's host.
     pub host: HostId,
     /// What is known about the nodes.
     pub membership: Membership,
@@ -144,7 +139,6 @@ pub struct Operator {
 
 /// Why a job is not done yet.
 enum NotYet {
-    /// Try again.
     Because(String),
     /// It can never be done.
     Never(&'static str),
@@ -326,10 +320,8 @@ fn line(place: usize, port: u16, part: Part) -> String {
     format!("server.{node}={ip}:{port}:{port}:{role};{ip}:2181")
 }
 
-/// What `/zookeeper/config` says.
 struct Members {
     parts: BTreeMap<NodeId, Part>,
-    /// Role and addresses.
     specs: BTreeMap<NodeId, String>,
     version: i64,
 }

@@ -98,16 +98,12 @@ pub enum Source {
     Survivor,
 }
 
-/// The new cluster.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of what.
     pub source: Source,
-    /// Its id.
     pub id: ClusterId,
     /// When it is made, by the operator's clock: milliseconds since 1970.
     pub at_ms: i64,
-    /// Its voters.
     pub voters: BTreeMap<NodeId, Member>,
 }
 

@@ -134,7 +134,6 @@ impl Record {
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// True time.
     pub fn now(&self) -> Nanos {
         self.sim.now()
     }

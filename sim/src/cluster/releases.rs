@@ -1,6 +1,6 @@
 //! Which release a node runs. In some runs there are two: nodes go to the new one and back to the old one as
-//! they are started anew, until a moment from which on all that start are of the new one. Then the leader may
-//! raise the version of the cluster.
+//! they are started again, until a moment from which on all that start are of the new one. Then the leader
+//! may raise the version of the cluster.
 //!
 //! The new release is this code with one version more. Its runs are drawn from a random stream of their own,
 //! so the faults and the work of a seed are the same without it.

@@ -11,8 +11,7 @@ use rowlock_env::busy;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
-
-use super::workload::wire::{Broken, Wire};
+use rowlock_frames::wire::Wire;
 
 /// Where it listens, at the address of its node.
 pub const PORT: u16 = 2481;
@@ -55,7 +54,7 @@ async fn serve(listener: Listener, api: Direct) {
         let answers = api.clone();
         let visit = async move {
             let mut wire = Wire::over(stream);
-            while answer_next(&mut wire, &answers, address).await.is_ok() {
+            while answer_next(&mut wire, &answers, address).await.is_some() {
                 busy::end_turn_if_over().await;
             }
         };
@@ -63,19 +62,19 @@ async fn serve(listener: Listener, api: Direct) {
     }
 }
 
-async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr) -> Result<(), Broken> {
-    let request = time::timeout(IDLE_MAX, wire.frame()).await.map_err(|_| Broken)??;
-    let text = std::str::from_utf8(&request).map_err(|_| Broken)?;
-    let (head, body) = text.split_once('\n').ok_or(Broken)?;
-    let (method, path) = head.split_once(' ').ok_or(Broken)?;
+async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr) -> Option<()> {
+    let request = time::timeout(IDLE_MAX, wire.frame()).await.ok()?.ok()?;
+    let text = std::str::from_utf8(&request).ok()?;
+    let (head, body) = text.split_once('\n')?;
+    let (method, path) = head.split_once(' ')?;
     let answer = tokio::select! {
         biased;
         // One request at a time: whatever comes now is the end of the connection.
-        _ = wire.frame() => return Err(Broken),
+        _ = wire.frame() => return None,
         answer = api.ask(address, "10.0.0.1", (method, path, body.to_owned())) => answer,
     };
-    let (status, body) = answer.ok_or(Broken)?;
-    wire.send(&frame(&format!("{status}\n{body}"))).await
+    let (status, body) = answer?;
+    wire.send(&frame(&format!("{status}\n{body}"))).await.ok()
 }
 
 /// A text behind its length.

@@ -15,7 +15,6 @@ pub struct Revenant {
 }
 
 impl Revenant {
-    /// Of this node.
     pub fn new(node: NodeId, record: Record) -> Self {
         Revenant { node, record, is_told: Mutex::new(false) }
     }

@@ -43,7 +43,6 @@ pub struct Plan {
     pub seed: u64,
     /// Simulated seconds under load and faults; the end of the run takes more.
     pub seconds: u64,
-    /// What goes wrong.
     pub scenario: Scenario,
     /// The faults; none: made from the seed and the scenario.
     pub script: Option<Script>,
@@ -58,7 +57,6 @@ pub struct Plan {
 pub struct Outcome {
     /// The first broken promise.
     pub violation: Option<Violation>,
-    /// Figures.
     pub stats: Stats,
     /// The fingerprint of everything that happened.
     pub fingerprint: u64,
@@ -66,7 +64,6 @@ pub struct Outcome {
     pub script: Script,
     /// The record, on request.
     pub record: Vec<Happening>,
-    /// When it ended.
     pub end: Nanos,
 }
 
@@ -108,7 +105,6 @@ pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
 }
 
-/// Runs a plan.
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
     let _before = Counts::take();
@@ -254,7 +250,6 @@ impl Run {
         }
     }
 
-    /// The whole run.
     fn all(&mut self) -> Result<(), Halt> {
         match self.phases() {
             Ok(()) | Err(Stop::Broken) => Ok(()),
@@ -416,7 +411,7 @@ impl Run {
         known.sort_unstable();
         let mut config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
         config.peer_addr = self.membership.peer_addr(place);
-        for (member, place) in config.members.iter_mut().zip(&known) {
+        for (member, place) in config.nodes.iter_mut().zip(&known) {
             member.peer_addr = self.membership.peer_addr(*place);
         }
         if let Some(text) = self.releases.choose(self.sim.now(), &mut config) {
@@ -431,7 +426,7 @@ impl Run {
         );
     }
 
-    /// With its old disk and its old file; nobody asks for its status.
+    /// With its old disk and its old file; its status is not asked for.
     fn start_revenant(&self, place: usize) {
         let (sim, host) = (self.sim.clone(), self.nodes[place]);
         sim.boot(host);

@@ -10,13 +10,11 @@ use rowlock_world::time::Nanos;
 use super::shape::Shape;
 use crate::fault::{Ground, Mix, Script, generate, generate_cuts};
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     /// Everything that the promises allow for; each seed chooses some of it.
     #[default]
     All,
-    /// The network only.
     Network,
     /// Single nodes are cut off for long.
     Isolation,
@@ -26,7 +24,6 @@ pub enum Scenario {
     Power,
     /// Clients lose their connections, are paused and die, at a high rate.
     Clients,
-    /// Clients are paused.
     Pauses,
     /// Nodes are paused, often until another one leads.
     Stalls,
@@ -44,7 +41,6 @@ pub enum Scenario {
     Cuts,
     /// Clients without measure, and processors that are slow.
     Floods,
-    /// Nothing.
     Calm,
     /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
     OverBudget,
@@ -56,7 +52,6 @@ const BEGIN: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
-    /// All of them.
     pub const ALL: [Scenario; 17] = [
         Scenario::All,
         Scenario::Network,

@@ -12,7 +12,6 @@ pub struct Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Nothing to do.
     pub fn new() -> Self {
         Schedule { entries: BTreeMap::new(), serial: 0 }
     }

@@ -7,7 +7,6 @@ use super::scenario::Scenario;
 /// What all nodes of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Nodes that vote.
     pub voters: usize,
     /// Nodes beyond the voters, which only replicate.
     pub learners: usize,
@@ -55,7 +54,6 @@ impl Shape {
         Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits }
     }
 
-    /// All nodes.
     pub fn nodes(&self) -> usize {
         self.voters + self.learners
     }

@@ -12,11 +12,8 @@ use crate::fault::Kind;
 /// Figures of one run or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Runs.
     pub runs: u64,
-    /// Simulated time.
     pub simulated: Nanos,
-    /// Polls of tasks.
     pub polls: u64,
     /// Facts that the checkers have seen.
     pub facts: u64,
@@ -26,7 +23,6 @@ pub struct Stats {
     pub grants: u64,
     /// The longest time that a quiet client beside floods has waited for an answer.
     pub longest_wait: Duration,
-    /// Faults by kind.
     pub faults: BTreeMap<Kind, u64>,
     /// Rare branches of the code that were taken.
     pub rare: Counts,

@@ -57,7 +57,7 @@ fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
     }
 }
 
-/// A change of voters that its leader began and gave up is ended, also while somebody asks for it twice a
+/// A change of voters that its leader began and gave up is ended, also while an operator asks for it twice a
 /// second: the node that answers has other things to do, too (seed 501,269).
 #[test]
 fn a_change_of_voters_is_ended_while_somebody_asks_for_it_again_and_again() {
@@ -107,7 +107,7 @@ fn a_last_node_may_lack_what_it_had_applied() {
 }
 
 /// Two nodes of five have lost their data. The first one that is back may vote only when every voter answers
-/// it, and the second one answers nobody before it was taken out, too: it was, but a minute later (seed
+/// it, and the second one answers no client before it was removed, too: it was, but a minute later (seed
 /// 22,532).
 #[test]
 fn two_nodes_of_five_that_lost_their_data_are_back_soon() {

@@ -15,13 +15,9 @@ use crate::history::node::{NodeFact, Position, payload_hash};
 
 /// The observer of one life of one node.
 pub struct Witness {
-    /// The world.
     pub sim: Simulation,
-    /// The node's host.
     pub host: HostId,
-    /// The node.
     pub node: NodeId,
-    /// Where facts go.
     pub record: Record,
 }
 

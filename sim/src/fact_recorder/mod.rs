@@ -1,9 +1,8 @@
-//! Records what the log does to a reference machine, and turns it into facts. Serves both levels of the
-//! simulation.
+//! Records what the log does to a reference machine, and turns it into facts.
 //!
-//! A proposal is applied to the reference machine with a [`Recorder`] as its sink. Then
-//! [`FactRecorder::answered`] makes the facts about its answer, and [`FactRecorder::facts`] those about each
-//! item in the recorder. In a cluster [`Reference`] does all of it.
+//! [`Reference`] applies a proposal to its machine with a [`Recorder`] as the sink. Then
+//! [`FactRecorder::answered`] makes the facts about the answer, and [`FactRecorder::facts`] those about each
+//! item in the recorder.
 
 mod data;
 mod reference;
@@ -29,23 +28,39 @@ pub use reference::Reference;
 const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
 
 /// One thing that a command did.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug)]
 pub enum Recorded {
-    /// A znode changed.
-    Changed { zxid: Zxid, path: String, kind: ChangeKind },
+    Changed {
+        zxid: Zxid,
+        path: String,
+        kind: ChangeKind,
+    },
     /// A session was opened.
     Opened(SessionId, Attachment, u32),
     /// A session moved to another connection.
     Attached(SessionId, Attachment, u32),
-    /// A session ended.
     Ended(SessionId, SessionEnd),
     /// The lock at this path was granted.
-    Granted { zxid: Zxid, lock: String, token: FencingToken, session: SessionId },
+    Granted {
+        zxid: Zxid,
+        lock: String,
+        token: FencingToken,
+        session: SessionId,
+    },
     /// A holder of the lock at this path goes on holding in another mode.
-    Converted { lock: String, token: FencingToken, mode: Mode },
+    Converted {
+        lock: String,
+        token: FencingToken,
+        mode: Mode,
+    },
     /// A place in the queue of the lock at this path is gone. `held`: it held the lock.
-    Gone { lock: String, token: FencingToken, session: SessionId, held: bool, why: Why },
+    Gone {
+        lock: String,
+        token: FencingToken,
+        session: SessionId,
+        held: bool,
+        why: Why,
+    },
 }
 
 /// What one command did, in order.
@@ -94,6 +109,21 @@ struct Wish {
     mode: Mode,
     owner: Option<Owner>,
     lock_delay_ms: u32,
+    min_hold_ms: u32,
+    min_hold_lapses: bool,
+    /// When the place was granted its lock.
+    granted: Option<Millis>,
+}
+
+impl Wish {
+    /// Until when the lock is granted to no other place, if this one is lost at `at`.
+    fn kept_until(&self, loss: Why, at: Millis) -> Millis {
+        let lock_delay_ms = if loss == Why::SessionExpired { self.lock_delay_ms } else { 0 };
+        let has_lapsed = self.min_hold_lapses && loss != Why::Released;
+        let min_hold_ms = if loss == Why::Forced || has_lapsed { 0 } else { self.min_hold_ms };
+        let granted = self.granted.unwrap_or(at);
+        Millis((at.0 + i64::from(lock_delay_ms)).max(granted.0 + i64::from(min_hold_ms)))
+    }
 }
 
 /// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any
@@ -150,7 +180,7 @@ impl FactRecorder {
             facts.push(Fact::Once { session, id, acked, changed, reply });
         }
         if let Command::Convert { claim, mode, prefix } = command {
-            self.note_convert(claim, *mode, prefix);
+            self.note_convert(claim, *mode, prefix, &applied.result);
         }
         // A repeated answer was told the first time.
         if let (true, Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) =
@@ -178,6 +208,7 @@ impl FactRecorder {
             Recorded::Granted { zxid, lock: path, token, session } => {
                 let Some(lock) = self.locks.find(&path) else { return Vec::new() };
                 let limit = limit_of(machine, &path);
+                self.places.entry((lock, token)).and_modify(|wish| wish.granted = Some(at));
                 vec![Fact::Entitled { lock, token, session, limit, zxid, at }]
             }
             Recorded::Converted { lock, token, mode } => {
@@ -185,7 +216,10 @@ impl FactRecorder {
                 lock.map(|lock| Fact::Converted { lock, token, mode }).into_iter().collect()
             }
             Recorded::Gone { lock, token, session, held, why } => match self.locks.find(&lock) {
-                Some(lock) => self.gone((lock, token), session, held.then_some(why), why, at),
+                Some(lock) => {
+                    let is_there = machine.stat(self.locks.path(lock)).is_some();
+                    self.gone((lock, token, is_there), session, held.then_some(why), why, at)
+                }
                 None => Vec::new(),
             },
             Recorded::Changed { zxid, path, kind } => self.changed(machine, zxid, path, kind, at),
@@ -220,19 +254,19 @@ impl FactRecorder {
         }
     }
 
-    /// A place is gone. `loss`: why its lock was lost, if it held it.
+    /// A place is gone. `loss`: why its lock was lost, if it held it. `is_there`: the lock's znode is.
     fn gone(
         &mut self,
-        (lock, token): (Lock, FencingToken),
+        (lock, token, is_there): (Lock, FencingToken, bool),
         session: SessionId,
         loss: Option<Why>,
         why: Why,
         at: Millis,
     ) -> Vec<Fact> {
-        let delay_ms = self.places.remove(&(lock, token)).map_or(0, |wish| wish.lock_delay_ms);
+        let wish = self.places.remove(&(lock, token));
         let mut facts = Vec::new();
-        if loss == Some(Why::SessionExpired) && delay_ms > 0 {
-            let until = Millis(at.0 + i64::from(delay_ms));
+        let until = wish.zip(loss).map_or(at, |(wish, loss)| wish.kept_until(loss, at));
+        if is_there && until > at {
             let known = self.delays.entry(lock).or_insert(until);
             *known = until.max(*known);
             facts.push(Fact::Delayed { lock, until });
@@ -246,19 +280,24 @@ impl FactRecorder {
 
     /// Remembers what a command asks for, before its effects are told.
     fn note(&mut self, all: &[Acquire], proposal: &Proposal) {
-        for Acquire { lock, prefix, mode, owner, lock_delay_ms, .. } in all {
-            let owner = self.owner_in(*owner, proposal);
-            let wish = Wish { mode: *mode, owner, lock_delay_ms: *lock_delay_ms };
-            self.wishes.insert(join(lock, prefix), wish);
+        for acquire in all {
+            let owner = self.owner_in(acquire.owner, proposal);
+            let Acquire { mode, lock_delay_ms, min_hold_ms, min_hold_lapses, .. } = *acquire;
+            let wish = Wish { mode, owner, lock_delay_ms, min_hold_ms, min_hold_lapses, granted: None };
+            self.wishes.insert(join(&acquire.lock, &acquire.prefix), wish);
         }
     }
 
-    /// A convert may make a new place, for whom the old one was.
-    fn note_convert(&mut self, claim: &Claim, mode: Mode, prefix: &str) {
-        if let Some((lock, _)) = self.members.get(&claim.path)
-            && let Some(old) = self.places.get(&(*lock, claim.token))
+    /// A convert may make a new place, for whom the old one was. The minimum hold goes on in that one.
+    fn note_convert(&mut self, claim: &Claim, mode: Mode, prefix: &str, result: &Result<Outcome, ErrorCode>) {
+        let Some((lock, _)) = self.members.get(&claim.path) else { return };
+        let Some(old) = self.places.get_mut(&(*lock, claim.token)) else { return };
+        self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, granted: None, ..*old });
+        let is_new = |state: &PlaceState| matches!(state, PlaceState::Held(new) if new.token != claim.token);
+        if let Ok(Outcome::PlaceStates(states)) = result
+            && states.iter().any(is_new)
         {
-            self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, ..*old });
+            old.min_hold_ms = 0;
         }
     }
 
@@ -273,7 +312,15 @@ impl FactRecorder {
             (false, true) => Mode::Permits(1),
             (false, false) => Mode::Exclusive,
         };
-        asked.map_or(Wish { mode, owner: None, lock_delay_ms: 0 }, |(_, wish)| *wish)
+        let plain = Wish {
+            mode,
+            owner: None,
+            lock_delay_ms: 0,
+            min_hold_ms: 0,
+            min_hold_lapses: false,
+            granted: None,
+        };
+        asked.map_or(plain, |(_, wish)| *wish)
     }
 
     /// A znode that the same command deleted again tells nothing.
@@ -363,7 +410,7 @@ fn limit_of(machine: &Machine, lock: &str) -> Option<u32> {
 }
 
 /// Number and acknowledgement of a numbered write, and the write itself.
-pub fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
+fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
     match command {
         Command::Tagged { id, acked, command } => (Some((*id, *acked)), command),
         command => (None, command),
@@ -371,7 +418,7 @@ pub fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
 }
 
 /// It was not run because its session has ended or has moved to another connection.
-pub fn is_stale(applied: &Applied) -> bool {
+fn is_stale(applied: &Applied) -> bool {
     matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
 }
 

@@ -86,8 +86,8 @@ impl Budget {
         allowed
     }
 
-    /// Removes a node for good that is not chosen yet. As it is unknown which one, the membership stays as it
-    /// is.
+    /// Removes a node for good that is not chosen yet. Since it is unknown which one, the membership stays
+    /// what it is.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;
         let left = |all: &BTreeSet<usize>| keeps_a_majority(all, &self.gone, self.gone_by_role + 1);

@@ -31,7 +31,6 @@ pub struct Ground {
     pub nodes: usize,
     /// Learners at the beginning, numbered after the voters.
     pub learners: usize,
-    /// Clients.
     pub clients: usize,
     /// No fault begins before, but those of a cluster that forms.
     pub begin: Nanos,
@@ -109,7 +108,7 @@ fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
 }
 
 /// New clusters, one after another, each with time to open sessions before the next one and before the quiet.
-/// Later nothing is lost for good: nobody counts what the new clusters have.
+/// Later nothing is lost for good: no budget counts what the new clusters have.
 fn rebirths(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     let ways: Vec<Kind> =
         kinds.iter().copied().filter(|kind| matches!(kind, Kind::RestoreBackup | Kind::Recover)).collect();

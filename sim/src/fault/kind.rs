@@ -2,7 +2,6 @@
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each is described at the fault of its name")]
 pub enum Kind {
     Partition,
     OneWay,
@@ -85,7 +84,7 @@ impl Kind {
         Kind::SlowProcessor,
     ];
 
-    /// The word that stands for it in a script.
+    /// The name of the kind in a script.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Partition => "partition",

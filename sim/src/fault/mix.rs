@@ -93,7 +93,7 @@ impl Mix {
     /// them at once hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
     pub fn all() -> Self {
         // What is put back may only be found out while nothing else goes wrong, and a new cluster serves
-        // nobody for so long that little else would be seen.
+        // no client for so long that little else would be seen.
         let is_apart = |kind: &Kind| matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover);
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
         let odds = Odds { lasting: 10, ..Odds::USUAL };
@@ -251,7 +251,6 @@ impl Mix {
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nothing goes wrong.
     pub fn calm() -> Self {
         Mix::only(&[])
     }
@@ -270,7 +269,6 @@ impl Mix {
         self
     }
 
-    /// At this pace.
     #[must_use]
     pub fn at_pace(mut self, pace: Pace) -> Self {
         self.pace = pace;

@@ -17,7 +17,6 @@ const PPM_MAX: i64 = 100_000;
 /// Text that is no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
-    /// Counted from 1.
     pub line: usize,
     /// What is wrong with it and what to write instead.
     pub message: String,

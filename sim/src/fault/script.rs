@@ -25,9 +25,7 @@ pub enum Target {
     Follower(usize),
     /// The client with this number.
     Client(usize),
-    /// Every node.
     AllNodes,
-    /// Every client.
     AllClients,
 }
 
@@ -64,10 +62,9 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// All of them.
     pub const ALL: [Moment; 4] = [Moment::DiskOperation, Moment::Flush, Moment::Rename, Moment::Message];
 
-    /// The word that stands before the number.
+    /// The keyword before the number.
     pub(super) fn word(self) -> &'static str {
         match self {
             Moment::DiskOperation => "at-operation",
@@ -80,7 +77,6 @@ impl Moment {
 
 /// One thing that goes wrong, or that an operator does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the sentence of each fault names its fields")]
 pub enum Fault {
     /// Nothing gets from one group to another. A host in no group talks with all.
     Partition { groups: Vec<Vec<Target>>, lasts: Duration },
@@ -96,7 +92,7 @@ pub enum Fault {
     /// repeats them.
     Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
     /// The hosts of the two sides do not believe each other, as with a certificate that has run out: their
-    /// connections are reset, and new ones open and break in the handshake, whoever begins it.
+    /// connections are reset, and new ones open and break in the handshake, whichever side begins it.
     Distrust { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
     /// All connections between the two are reset.
     Reset { from: Vec<Target>, to: Vec<Target> },
@@ -116,7 +112,7 @@ pub enum Fault {
     /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes
     /// back after `down`.
     SyncFailure { target: Target, down: Down },
-    /// There is room for so many KiB on the disk, and no more.
+    /// The disk has room for this number of KiB, and no more.
     DiskFull { target: Target, leaves_kib: u32, lasts: Duration },
     /// This many bits of the data on the disk flip.
     BitRot { target: Target, bits: u32 },
@@ -170,7 +166,7 @@ pub enum Fault {
     EndRuntime { client: usize },
     /// The client's program returns from `main`, whatever it is at.
     ReturnFromMain { client: usize, down: Down },
-    /// A client without measure sends this to each node that is meant, on so many connections.
+    /// A client floods each target node with this, on this number of connections.
     Flood { target: Target, torrent: Torrent, connections: u16, lasts: Duration },
     /// The processor is this many times slower, down to a tenth of the usual speed.
     SlowProcessor { target: Target, times: u32, lasts: Duration },
@@ -220,7 +216,6 @@ impl Fault {
         }
     }
 
-    /// Whom it concerns.
     pub fn targets(&self) -> Vec<Target> {
         match self {
             Fault::Partition { groups, .. } => groups.concat(),
@@ -314,9 +309,7 @@ impl Fault {
 /// A fault and when it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// True time.
     pub at: Nanos,
-    /// What then begins.
     pub fault: Fault,
 }
 

@@ -22,7 +22,6 @@ pub enum Torrent {
 }
 
 impl Torrent {
-    /// All of them.
     pub const ALL: [Torrent; 8] = [
         Torrent::Reads,
         Torrent::Writes,
@@ -34,7 +33,7 @@ impl Torrent {
         Torrent::Streams,
     ];
 
-    /// The word for it in a script.
+    /// Its keyword in a script.
     pub fn word(self) -> &'static str {
         match self {
             Torrent::Reads => "reads",
@@ -58,7 +57,7 @@ impl Torrent {
         match self {
             Torrent::Reads => &[1, 1, 8, 60],
             Torrent::Writes => &[1, 8, 30],
-            Torrent::LargeWrites => &[2, 8],
+            Torrent::LargeWrites => &[8, 60, 60],
             Torrent::Connections | Torrent::Handshakes | Torrent::Documents => &[20, 50],
             Torrent::Events => &[20, 60],
             Torrent::Streams => &[40, 100],

@@ -20,7 +20,6 @@ impl<'a> Words<'a> {
         self.rest.next().ok_or_else(|| format!("the line ends where {what} should stand"))
     }
 
-    /// Exactly this word.
     pub(super) fn expect(&mut self, word: &str) -> Result<(), String> {
         let found = self.next(&format!("`{word}`"))?;
         if found == word { Ok(()) } else { Err(format!("`{found}` stands where `{word}` should")) }
@@ -71,13 +70,11 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// `after 4s`
     pub(super) fn after(&mut self) -> Result<Duration, String> {
         self.expect("after")?;
         span::read(self.next("a length of time")?)
     }
 
-    /// `for 4s`
     pub(super) fn lasts(&mut self) -> Result<Duration, String> {
         self.expect("for")?;
         span::read(self.next("a length of time")?)
@@ -92,7 +89,6 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// `100ms..400ms`
     pub(super) fn range(&mut self) -> Result<(Duration, Duration), String> {
         let word = self.next("a range of times")?;
         let (least, most) = word
@@ -119,7 +115,6 @@ impl<'a> Words<'a> {
             .ok_or_else(|| format!("`{word}` stands where a number like {example} should"))
     }
 
-    /// Nothing is left.
     pub(super) fn end(mut self) -> Result<(), String> {
         match self.rest.next() {
             None => Ok(()),

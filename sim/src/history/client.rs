@@ -37,62 +37,78 @@ pub struct WatchId(pub u64);
 /// What a read is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadKind {
-    /// getData.
     Data,
-    /// exists.
     Exists,
-    /// getChildren.
     Children,
 }
-
-/// What was asked.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `path`: as asked, without the number of a sequential znode.
-    Create { path: String, data: Option<Bytes>, mode: CreateMode },
+    Create {
+        path: String,
+        data: Option<Bytes>,
+        mode: CreateMode,
+    },
     /// setData; [`Version::ANY`]: whatever the version is.
-    Set { path: String, data: Option<Bytes>, version: Version },
-    /// delete.
-    Delete { path: String, version: Version },
+    Set {
+        path: String,
+        data: Option<Bytes>,
+        version: Version,
+    },
+    Delete {
+        path: String,
+        version: Version,
+    },
     /// Only in a multi.
-    Check { path: String, version: Version },
+    Check {
+        path: String,
+        version: Version,
+    },
     /// All of them or none.
     Multi(Vec<Op>),
     /// A read. `synced`: after a sync of the same call, so that it sees everything that was answered before
     /// the call.
-    Read { kind: ReadKind, path: String, watch: Option<WatchId>, synced: bool },
-    /// sync alone.
+    Read {
+        kind: ReadKind,
+        path: String,
+        watch: Option<WatchId>,
+        synced: bool,
+    },
     Sync,
     /// Wait for a lock, for as long as it takes.
-    Acquire { lock: Lock, mode: Mode },
+    Acquire {
+        lock: Lock,
+        mode: Mode,
+    },
     /// Give a lock back.
-    Release { lock: Lock, token: FencingToken },
+    Release {
+        lock: Lock,
+        token: FencingToken,
+    },
     /// Ask the log whether a lock is held (Rowlock's verify).
-    Verify { lock: Lock, token: FencingToken },
+    Verify {
+        lock: Lock,
+        token: FencingToken,
+    },
 }
 
 /// What was answered, when it was not refused.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `path`: with the number of a sequential znode.
-    Created { path: String, stat: Stat },
-    /// setData.
+    Created {
+        path: String,
+        stat: Stat,
+    },
     Set(Stat),
-    /// delete.
     Deleted,
-    /// check.
     Checked,
-    /// One per operation.
+    /// The answers of a multi, one per operation.
     Multi(Vec<Answer>),
-    /// getData.
     Data(Option<Bytes>, Stat),
     /// exists; `None`: there is none.
     Exists(Option<Stat>),
-    /// getChildren: names.
     Children(Vec<String>, Stat),
-    /// sync.
     Synced,
     /// The lock is held.
     Acquired(FencingToken),
@@ -116,7 +132,6 @@ pub enum Failure {
 }
 
 /// A store that a lock protects.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// It takes every write.
@@ -126,41 +141,84 @@ pub enum Store {
 }
 
 /// What a client tells.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientFact {
     /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
-    Session { session: SessionId, timeout_ms: u32, grace_ms: Option<u32> },
+    Session {
+        session: SessionId,
+        timeout_ms: u32,
+        grace_ms: Option<u32>,
+    },
     /// The session that it has opened speaks only ZooKeeper's requests: it hears of no grant, and asks for no
     /// place but by creating one.
-    Plain { session: SessionId },
+    Plain {
+        session: SessionId,
+    },
     /// The session that it has opened is a lease by HTTP, which may fall silent on purpose.
-    Lease { session: SessionId },
+    Lease {
+        session: SessionId,
+    },
     /// One of the largest allowed requests has ended: refused or not, or without an answer.
-    Asked { kind: Large, outcome: Result<Option<ErrorCode>, ()> },
+    Asked {
+        kind: Large,
+        outcome: Result<Option<ErrorCode>, ()>,
+    },
     /// Something about the connections of a plain session.
-    Connects { session: SessionId, what: Connect },
+    Connects {
+        session: SessionId,
+        what: Connect,
+    },
     /// Something about the persistent watches of a session.
-    Follows { session: SessionId, what: Follow },
+    Follows {
+        session: SessionId,
+        what: Follow,
+    },
     /// It believes at this moment that its session is alive, and that it will be for at least this long, by
     /// its clock.
-    Alive { session: SessionId, for_ms: u32 },
-    /// It calls.
-    Invoked { call: CallId, session: SessionId, op: Arc<Op> },
+    Alive {
+        session: SessionId,
+        for_ms: u32,
+    },
+    Invoked {
+        call: CallId,
+        session: SessionId,
+        op: Arc<Op>,
+    },
     /// A call has come to its end. A call whose future was dropped ends with [`Failure::Unknown`].
-    Returned { call: CallId, result: Result<Answer, Failure> },
+    Returned {
+        call: CallId,
+        result: Result<Answer, Failure>,
+    },
     /// A watch has fired.
-    Event { watch: WatchId, kind: EventType, path: String, zxid: Zxid },
+    Event {
+        watch: WatchId,
+        kind: EventType,
+        path: String,
+        zxid: Zxid,
+    },
     /// It believes at this moment that it may act under the lock.
-    Holds { lock: Lock, token: FencingToken, mode: Mode },
+    Holds {
+        lock: Lock,
+        token: FencingToken,
+        mode: Mode,
+    },
     /// It no longer acts under the lock (it released it, or knows that it has lost it).
-    LetGo { lock: Lock, token: FencingToken },
+    LetGo {
+        lock: Lock,
+        token: FencingToken,
+    },
     /// A quiet client has a small request, and waits for its answer.
-    Waits { request: &'static str },
+    Waits {
+        request: &'static str,
+    },
     /// It has the answer, or does not want it any more.
     Served,
     /// A store answered a write that carried the token.
-    Wrote { lock: Lock, token: FencingToken, store: Store },
+    Wrote {
+        lock: Lock,
+        token: FencingToken,
+        store: Store,
+    },
     /// Its process is gone, or it does nothing more. What it still had on its way may happen. It may come
     /// back.
     Ended,
@@ -171,7 +229,6 @@ pub enum ClientFact {
 pub enum Large {
     /// create, with as much data.
     Data,
-    /// setData.
     Set,
     /// create, with a name as long as may be.
     Name,
@@ -192,7 +249,6 @@ pub enum Large {
 }
 
 impl Large {
-    /// All of them.
     pub const ALL: [Large; 10] = [
         Large::Data,
         Large::Set,
@@ -213,7 +269,6 @@ impl Large {
 }
 
 /// What a session with persistent watches does and hears. Told for one connection after another.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// A watch was added; the answer showed the state of `since`.
@@ -231,7 +286,6 @@ pub enum Follow {
 }
 
 /// How a plain session stands with its connections: it has one at a time at most.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
     /// It asks a node for its session. `has_seen`: it names a zxid, so that the node knows the session before
@@ -248,11 +302,8 @@ pub enum Connect {
 /// A write below [`DATA`] that the log has run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Of the command.
     pub zxid: Zxid,
-    /// Whose write.
     pub session: SessionId,
-    /// What was asked.
     pub op: Op,
     /// What the log says to it: never [`Failure::NotDone`] nor [`Failure::Unknown`].
     pub result: Result<Answer, Failure>,
@@ -261,28 +312,23 @@ pub struct Logged {
 /// A znode below [`DATA`] (or that one itself) after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
-    /// Of the command.
     pub zxid: Zxid,
-    /// Where.
     pub path: String,
     /// What happened to it.
     pub change: ZnodeChange,
     /// What is there now: data and Stat.
     pub now: Option<(Option<Bytes>, Stat)>,
 }
-
-/// See [`Znode`].
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZnodeChange {
-    /// It is new.
     Created,
-    /// It is gone.
     Deleted,
     /// It has new data.
     Data,
     /// A child has come (or gone); `name_hash` is [`name_hash`] of the child's name.
-    Child { name_hash: u64 },
+    Child {
+        name_hash: u64,
+    },
 }
 
 /// A number of a child's name: the numbers of a list of children, taken together by XOR, say which children

@@ -1,9 +1,8 @@
 //! The facts of a run, as seen from outside. Checkers judge facts and nothing else, so a test can show a
 //! checker a history that no correct system would produce.
 //!
-//! There are two levels of simulation. Both report facts about the log ([`crate::fact_recorder`] makes them).
-//! The simulation of the state alone reports those about simulated clients and connections; the simulation of
-//! whole clusters reports those in [`client`] and [`node`], with true times.
+//! [`crate::fact_recorder`] makes the facts about the log; clients and nodes report those in [`client`] and
+//! [`node`], with true times.
 
 pub mod client;
 pub mod node;
@@ -24,8 +23,7 @@ use node::{NodeFact, Position};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// In the simulation of the state alone its own clock, which all parts read correctly; of whole clusters the
-/// log's clock (`coordinator/consensus/src/log_clock.rs`).
+/// The log's clock (`coordinator/consensus/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
@@ -33,17 +31,11 @@ pub struct Millis(pub i64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lock(pub usize);
 
-/// A connection between a client and a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConnectionId(pub u64);
-
 /// How a replica came to a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Applied one entry after another.
     Apply,
-    /// From a snapshot of its own, after a crash.
-    Restart,
     /// From another replica's snapshot.
     Install,
 }
@@ -60,8 +52,7 @@ pub enum Owner {
 }
 
 /// The leaders' clocks, all of them at all times, are no further than this from one clock that runs as the
-/// simulation's does. Clients know it, and give up earlier by as much what the cluster takes away by its
-/// clock.
+/// simulation's does.
 pub const CLOCK_SPREAD_MS: i64 = 50;
 
 /// What the log answered to a tagged write.
@@ -82,17 +73,12 @@ pub struct Reply {
 ///
 /// In a cluster an entry's facts are reported when the first node has applied it, after that node's
 /// [`NodeFact::Applied`] and before anything that the node answers because of it.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The log opened a session.
     SessionOpened { session: SessionId, attachment: Attachment, timeout_ms: u32, at: Millis },
     /// The log moved a session to another connection.
     SessionAttached { session: SessionId, attachment: Attachment, timeout_ms: u32, at: Millis },
-    /// The leader heard of a session.
-    SessionTouched { session: SessionId, at: Millis },
-    /// A new leader gave every session its full timeout.
-    AllTouched { at: Millis },
     /// The log ended a session.
     SessionEnded { session: SessionId, end: SessionEnd, at: Millis },
     /// The log answered a session's own command.
@@ -131,8 +117,6 @@ pub enum Fact {
     Undelayed { lock: Lock },
     /// The log took the lock from a holder that had it for too long.
     Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis },
-    /// A node told a session that the log has granted it the lock.
-    Pushed { lock: Lock, token: FencingToken, zxid: Zxid },
     /// The log refused a place, because waiting would close this circle.
     Refused {
         lock: Lock,
@@ -156,44 +140,11 @@ pub enum Fact {
     Committed { zxid: Zxid },
     /// A new cluster begins, made of the one so far.
     NewLife(Arc<NewLife>),
-    /// A client wants the lock.
-    Wanted { lock: Lock, session: SessionId },
-    /// A client does not want it any more (gave up, crashed, lost its session), or has let go of it.
-    Unwanted { lock: Lock, session: SessionId },
-    /// A client believes from now that it holds the lock, until `until` unless renewed, and never beyond
-    /// `cap`.
-    Granted {
-        lock: Lock,
-        token: FencingToken,
-        session: SessionId,
-        mode: Mode,
-        /// It found itself first in the queue; otherwise the cluster told it of the grant.
-        by_queue: bool,
-        /// The state that it was told of.
-        seen: Zxid,
-        now: Millis,
-        until: Millis,
-        cap: Millis,
-    },
-    /// A client may believe in its session, and so in its lock, for longer.
-    Renewed { session: SessionId, now: Millis, until: Millis },
-    /// A client stops to believe that it holds the lock.
-    BeliefEnded { lock: Lock, session: SessionId },
-    /// A waiter (its own place: `own`) was told that the queue member `gone`, deleted by `zxid`, is gone.
-    Woken { lock: Lock, gone: FencingToken, own: FencingToken, session: SessionId, zxid: Zxid },
-    /// The resource that the lock protects took a write.
-    ResourceWritten { lock: Lock, token: FencingToken },
 
     /// A replica had applied up to `index` and then had this digest.
     Replica { node: NodeId, index: Index, digest: u64, origin: Origin },
-    /// A client received a watch event.
-    EventReceived { connection: ConnectionId, zxid: Zxid },
-    /// A client received a reply.
-    ReplyReceived { connection: ConnectionId, session: SessionId, zxid: Zxid },
     /// All faults have ended, and all clients and nodes had time to finish.
     Settled,
-    /// The client of this session is at its end, and has nothing on its way.
-    Idle { session: SessionId },
 
     /// A client of a cluster tells what it did or heard.
     Client { client: ClientId, at: Nanos, what: ClientFact },
@@ -258,12 +209,10 @@ impl Locks {
         Locks(paths.into_iter().collect())
     }
 
-    /// Where it is.
     pub fn path(&self, lock: Lock) -> &str {
         &self.0[lock.0]
     }
 
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = (Lock, &str)> {
         self.0.iter().enumerate().map(|(number, path)| (Lock(number), path.as_str()))
     }

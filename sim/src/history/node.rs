@@ -12,9 +12,7 @@ use super::Index;
 pub struct Position {
     /// Raft term of the leader that made the entry.
     pub term: u64,
-    /// That leader.
     pub leader: NodeId,
-    /// Where.
     pub index: Index,
 }
 
@@ -30,39 +28,70 @@ pub enum Down {
 }
 
 /// What was seen of a node.
-#[allow(missing_docs, reason = "the line above a variant is about its fields too")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
-    /// Its process begins.
     Started,
     /// Its process is gone.
-    Ended { how: Down },
+    Ended {
+        how: Down,
+    },
     /// Its process continues, having stalled for this long.
-    Resumed { after: Duration },
+    Resumed {
+        after: Duration,
+    },
     /// Its disk holds less than it did: it was emptied, or an older copy was put back.
     Forgot,
     /// Its log was read from disk: it begins after this position. Its entries follow as
     /// [`NodeFact::Appended`]. It ends with `last`, and the last vote is the one told.
-    Opened { vote: Option<(u64, NodeId)>, purged: Option<Position>, last: Option<Position> },
+    Opened {
+        vote: Option<(u64, NodeId)>,
+        purged: Option<Position>,
+        last: Option<Position>,
+    },
     /// An entry was taken into its log; `hash`: of the payload (0 without one).
-    Appended { entry: Position, hash: u64 },
+    Appended {
+        entry: Position,
+        hash: u64,
+    },
     /// It tells a leader that its disk has everything up to this entry.
-    Acknowledged { upto: Position },
+    Acknowledged {
+        upto: Position,
+    },
     /// Its log's entries after this index were removed.
-    Truncated { after: Index },
+    Truncated {
+        after: Index,
+    },
     /// Its state is now the one after this entry.
-    Applied { entry: Position, hash: u64, digest: u64 },
+    Applied {
+        entry: Position,
+        hash: u64,
+        digest: u64,
+    },
     /// A snapshot replaced its state: at start, or sent by the leader. `None`: one of an empty log.
-    Installed { entry: Option<Position>, digest: u64 },
+    Installed {
+        entry: Option<Position>,
+        digest: u64,
+    },
     /// It has voted for this candidate, on disk.
-    Voted { term: u64, candidate: NodeId },
+    Voted {
+        term: u64,
+        candidate: NodeId,
+    },
     /// It leads from now.
-    Leads { term: u64 },
+    Leads {
+        term: u64,
+    },
     /// As leader of the term it confirms that sessions live: a quorum has acknowledged what it sent at this
     /// time or later.
-    Confirms { term: u64, since: Nanos },
+    Confirms {
+        term: u64,
+        since: Nanos,
+    },
     /// As leader of the term it has decided that the session's time has passed.
-    Expires { session: SessionId, term: u64 },
+    Expires {
+        session: SessionId,
+        term: u64,
+    },
 }
 
 /// A number of an entry's payload.

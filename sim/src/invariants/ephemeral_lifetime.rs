@@ -1,34 +1,18 @@
-//! ephemeral-lifetime: an ephemeral znode exists only while its session does, and a session expires only
-//! after its whole timeout without a sign of life.
+//! ephemeral-lifetime: an ephemeral znode exists only while its session does. When a session may expire is
+//! judged by `cluster/session_expiry.rs`, in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::SessionId;
-use rowlock_state::outcome::SessionEnd;
 
 use super::Invariant;
-use crate::history::{Fact, Millis};
+use crate::history::Fact;
 
-struct Session {
-    touched: Millis,
-    timeout_ms: u32,
-    ephemerals: BTreeSet<String>,
-}
-
-/// The living sessions.
+/// Ephemeral znodes by session, and the session of each.
 #[derive(Default)]
 pub struct EphemeralLifetime {
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, BTreeSet<String>>,
     owners: BTreeMap<String, SessionId>,
-    /// Facts about the log carry no true times.
-    is_timeless: bool,
-}
-
-impl EphemeralLifetime {
-    /// For a cluster, in which session-expiry judges the times.
-    pub fn timeless() -> Self {
-        EphemeralLifetime { is_timeless: true, ..Self::default() }
-    }
 }
 
 impl Invariant for EphemeralLifetime {
@@ -38,32 +22,21 @@ impl Invariant for EphemeralLifetime {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::SessionOpened { session, timeout_ms, at, .. } => {
-                let new = Session { touched: *at, timeout_ms: *timeout_ms, ephemerals: BTreeSet::new() };
-                if self.sessions.insert(*session, new).is_some() {
+            Fact::SessionOpened { session, .. } => {
+                if self.sessions.insert(*session, BTreeSet::new()).is_some() {
                     return Err(format!("session {session} was opened twice"));
                 }
             }
-            Fact::SessionAttached { session, timeout_ms, at, .. } => {
-                let known =
-                    self.sessions.get_mut(session).ok_or(format!("dead session {session} was attached"))?;
-                (known.touched, known.timeout_ms) = (*at, *timeout_ms);
-            }
-            Fact::SessionTouched { session, at } => {
-                if let Some(known) = self.sessions.get_mut(session) {
-                    known.touched = *at;
+            Fact::SessionAttached { session, .. } => {
+                if !self.sessions.contains_key(session) {
+                    return Err(format!("dead session {session} was attached"));
                 }
             }
-            Fact::AllTouched { at } => self.sessions.values_mut().for_each(|known| known.touched = *at),
-            Fact::SessionEnded { session, end, at } => {
-                let ended =
+            Fact::SessionEnded { session, .. } => {
+                let ephemerals =
                     self.sessions.remove(session).ok_or(format!("dead session {session} ended again"))?;
-                if let Some(path) = ended.ephemerals.first() {
+                if let Some(path) = ephemerals.first() {
                     return Err(format!("{path} outlived its session {session}"));
-                }
-                let deadline = Millis(ended.touched.0 + i64::from(ended.timeout_ms));
-                if *end == SessionEnd::Expired && *at < deadline && !self.is_timeless {
-                    return Err(format!("session {session} expired at {at:?}, before {deadline:?}"));
                 }
             }
             Fact::EphemeralCreated { path, session } => {
@@ -71,13 +44,13 @@ impl Invariant for EphemeralLifetime {
                     .sessions
                     .get_mut(session)
                     .ok_or(format!("{path} belongs to dead session {session}"))?;
-                owner.ephemerals.insert(path.clone());
+                owner.insert(path.clone());
                 self.owners.insert(path.clone(), *session);
             }
             Fact::Deleted { path } => {
                 if let Some(owner) = self.owners.remove(path).and_then(|owner| self.sessions.get_mut(&owner))
                 {
-                    owner.ephemerals.remove(path);
+                    owner.remove(path);
                 }
             }
             _ => {}
@@ -89,9 +62,11 @@ impl Invariant for EphemeralLifetime {
 #[cfg(test)]
 mod tests {
     use rowlock_state::command::Attachment;
+    use rowlock_state::outcome::SessionEnd;
 
     use super::super::judge;
     use super::*;
+    use crate::history::Millis;
 
     const SESSION: SessionId = SessionId(1);
 
@@ -117,22 +92,6 @@ mod tests {
     fn an_ephemeral_of_a_dead_session_is_caught() {
         let facts = [opened(), ended(SessionEnd::Closed, 1), created()];
         assert!(judge(EphemeralLifetime::default(), &facts).unwrap_err().contains("dead session"));
-    }
-
-    #[test]
-    fn an_expiry_before_the_timeout_is_caught() {
-        let touched = Fact::SessionTouched { session: SESSION, at: Millis(50) };
-        assert!(
-            judge(
-                EphemeralLifetime::default(),
-                &[opened(), touched.clone(), ended(SessionEnd::Expired, 149)]
-            )
-            .is_err()
-        );
-        assert_eq!(
-            judge(EphemeralLifetime::default(), &[opened(), touched, ended(SessionEnd::Expired, 150)]),
-            Ok(())
-        );
     }
 
     #[test]

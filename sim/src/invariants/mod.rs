@@ -4,7 +4,6 @@
 mod bounded;
 mod cluster;
 mod ephemeral_lifetime;
-mod event_before_reply;
 mod exactly_once;
 mod fencing_monotonic;
 mod fifo;
@@ -12,7 +11,6 @@ mod lives;
 mod mutual_exclusion;
 mod no_deadlock;
 mod no_lost_wakeup;
-mod one_wake;
 mod replica_equality;
 mod session_order;
 
@@ -26,18 +24,14 @@ use crate::history::Fact;
 
 /// Judges facts as they come.
 pub trait Invariant: Send {
-    /// As in docs/guarantees.md.
     fn name(&self) -> &'static str;
     /// Takes note of a fact; an error says how the promise was broken.
     fn observe(&mut self, fact: &Fact) -> Result<(), String>;
 }
 
-/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub invariant: &'static str,
-    /// How.
     pub what: String,
 }
 
@@ -47,32 +41,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All checkers.
 pub struct Invariants {
     /// Those of what goes on from one life of a cluster to the next.
     lifelong: Vec<Box<dyn Invariant>>,
-    /// Those of whole clusters that judge each life by itself.
+    /// Those that judge each life by itself.
     lives: Lives,
-}
-
-impl Default for Invariants {
-    fn default() -> Self {
-        let lifelong: Vec<Box<dyn Invariant>> = vec![
-            Box::new(mutual_exclusion::MutualExclusion::default()),
-            Box::new(fencing_monotonic::FencingMonotonic::default()),
-            Box::new(fifo::Fifo::default()),
-            Box::new(one_wake::OneWake::default()),
-            Box::new(no_lost_wakeup::NoLostWakeup::default()),
-            Box::new(exactly_once::ExactlyOnce::default()),
-            Box::new(bounded::Bounded::default()),
-            Box::new(no_deadlock::NoDeadlock::default()),
-            Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
-            Box::new(session_order::SessionOrder::default()),
-            Box::new(event_before_reply::EventBeforeReply::default()),
-            Box::new(replica_equality::ReplicaEquality::default()),
-        ];
-        Invariants { lifelong, lives: Lives::of(Vec::new) }
-    }
 }
 
 /// What a cluster's run may demand of time.
@@ -112,20 +85,17 @@ impl Default for Terms {
             hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
-            fair_within: Duration::from_millis(600),
+            fair_within: Duration::from_millis(750),
             disturbances: Disturbances::default(),
         }
     }
 }
 
 impl Invariants {
-    /// For runs of whole clusters, on the usual terms.
     pub fn of_a_cluster() -> Self {
         Self::of_a_cluster_on(Terms::default())
     }
 
-    /// For runs of whole clusters: those of the log that need no word of the simulated state's clients, and
-    /// those of `cluster`.
     pub fn of_a_cluster_on(terms: Terms) -> Self {
         let mut lifelong: Vec<Box<dyn Invariant>> = vec![
             Box::new(fencing_monotonic::FencingMonotonic::default()),
@@ -154,12 +124,12 @@ impl Invariants {
     fn of_a_life(terms: &Terms) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(mutual_exclusion::MutualExclusion::default()),
-            Box::new(fifo::Fifo::of_busy_sessions()),
+            Box::new(fifo::Fifo::default()),
             Box::new(no_lost_wakeup::NoLostWakeup::default()),
             Box::new(exactly_once::ExactlyOnce::default()),
             Box::new(bounded::Bounded::default()),
             Box::new(no_deadlock::NoDeadlock::default()),
-            Box::new(ephemeral_lifetime::EphemeralLifetime::timeless()),
+            Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
             Box::new(session_order::SessionOrder::default()),
             Box::new(replica_equality::ReplicaEquality::default()),
             Box::new(cluster::log_matching::LogMatching::default()),
@@ -211,11 +181,6 @@ fn judged(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violat
     })
 }
 
-/// Names of all promises that are checked of the state alone.
-pub fn names() -> Vec<&'static str> {
-    Invariants::default().lifelong.iter().map(|checker| checker.name()).collect()
-}
-
 /// Shows `facts` to a checker: the first objection.
 #[cfg(test)]
 fn judge(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
@@ -245,20 +210,4 @@ fn entitled(token: i64, limit: Option<u32>, at: Millis) -> Fact {
 #[cfg(test)]
 fn left(token: i64, at: i64) -> Fact {
     Fact::Left { lock: Lock(0), token: FencingToken(token), at: Zxid(at) }
-}
-
-/// A client believes that it holds the first lock.
-#[cfg(test)]
-fn granted(session: i64, token: i64, mode: Mode, (now, until): (i64, i64)) -> Fact {
-    Fact::Granted {
-        lock: Lock(0),
-        token: FencingToken(token),
-        session: SessionId(session),
-        mode,
-        by_queue: true,
-        seen: Zxid(1),
-        now: Millis(now),
-        until: Millis(until),
-        cap: Millis(i64::MAX),
-    }
 }

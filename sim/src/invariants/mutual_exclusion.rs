@@ -1,6 +1,5 @@
-//! mutual-exclusion: at no point of the log, and at no time in the clients' beliefs, do two clients hold one
-//! lock in modes that exclude each other. A belief ends at the client's own deadline, or after its longest
-//! hold, at the latest; so a client that loses a lock has stopped before its successor is granted it.
+//! mutual-exclusion: at no point of the log do two places hold one lock in modes that exclude each other, and
+//! no lock is granted while a lock-delay keeps it. What clients believe is judged by `cluster/beliefs.rs`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use rowlock_proto::{FencingToken, SessionId};
 use super::Invariant;
 use crate::history::{CLOCK_SPREAD_MS, Fact, Lock, Millis};
 
-/// A place that holds a lock, in the log or in its client's mind.
+/// A place that holds a lock.
 #[derive(Clone, Copy)]
 struct Holder {
     token: FencingToken,
@@ -18,14 +17,7 @@ struct Holder {
     mode: Mode,
 }
 
-#[derive(Clone, Copy)]
-struct Belief {
-    holder: Holder,
-    until: Millis,
-    cap: Millis,
-}
-
-/// Who holds and who believes what, until when.
+/// Who holds each lock, and which locks are delayed.
 #[derive(Default)]
 pub struct MutualExclusion {
     modes: BTreeMap<(Lock, FencingToken), Mode>,
@@ -33,12 +25,11 @@ pub struct MutualExclusion {
     /// How many permits there were at each grant.
     limits: BTreeMap<(Lock, FencingToken), Option<u32>>,
     delayed: BTreeMap<Lock, Millis>,
-    beliefs: BTreeMap<(Lock, SessionId), Belief>,
 }
 
 impl MutualExclusion {
     /// An objection to these holding the lock together, the last of them since the last grant.
-    fn check(&self, lock: Lock, mut holders: Vec<Holder>, what: &str) -> Result<(), String> {
+    fn check(&self, lock: Lock, mut holders: Vec<Holder>) -> Result<(), String> {
         holders.sort_by_key(|holder| holder.token);
         let [.., last] = holders[..] else { return Ok(()) };
         let permits = |holder: &Holder| if let Mode::Permits(n) = holder.mode { u64::from(n) } else { 0 };
@@ -54,18 +45,12 @@ impl MutualExclusion {
         let all =
             holders.iter().map(|one| format!("{} ({:?} of session {})", one.token, one.mode, one.session));
         let all = all.collect::<Vec<_>>().join(", ");
-        Err(format!("{lock:?} is {what} by {all} at once, with limit {limit:?}"))
+        Err(format!("{lock:?} is held by {all} at once, with limit {limit:?}"))
     }
 
     fn check_log(&self, lock: Lock) -> Result<(), String> {
         let of_lock = self.entitled.iter().filter(|((of, _), _)| *of == lock);
-        self.check(lock, of_lock.map(|(_, holder)| *holder).collect(), "held")
-    }
-
-    fn check_beliefs(&self, lock: Lock, session: SessionId, now: Millis) -> Result<(), String> {
-        let all = self.beliefs.range((lock, SessionId(i64::MIN))..=(lock, SessionId(i64::MAX)));
-        let believers = all.filter(|((_, other), belief)| *other == session || belief.until > now);
-        self.check(lock, believers.map(|(_, belief)| belief.holder).collect(), "believed to be held")
+        self.check(lock, of_lock.map(|(_, holder)| *holder).collect())
     }
 
     fn entitle(&mut self, lock: Lock, holder: Holder, limit: Option<u32>, at: Millis) -> Result<(), String> {
@@ -80,18 +65,6 @@ impl MutualExclusion {
         self.limits.insert((lock, holder.token), limit);
         self.entitled.insert((lock, holder.token), holder);
         self.check_log(lock)
-    }
-
-    fn renew(&mut self, session: SessionId, now: Millis, until: Millis) -> Result<(), String> {
-        let of_session = self.beliefs.keys().filter(|(_, s)| *s == session);
-        for lock in of_session.map(|(lock, _)| *lock).collect::<Vec<_>>() {
-            let belief = self.beliefs.get_mut(&(lock, session)).expect("just found");
-            belief.until = until.min(belief.cap);
-            if belief.until > now {
-                self.check_beliefs(lock, session, now)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -127,26 +100,6 @@ impl Invariant for MutualExclusion {
                 *known = until.max(*known);
             }
             Fact::Undelayed { lock } => drop(self.delayed.remove(&lock)),
-            Fact::Revoked { lock, token, session, at } => {
-                if let Some(belief) = self.beliefs.get(&(lock, session))
-                    && belief.until > at
-                    && belief.holder.token == token
-                {
-                    return Err(format!(
-                        "{lock:?} was taken from {token} at {at:?}, and session {session} believes until {:?}",
-                        belief.until
-                    ));
-                }
-            }
-            Fact::Granted { lock, token, session, mode, now, until, cap, .. } => {
-                let holder = Holder { token, session, mode };
-                self.beliefs.insert((lock, session), Belief { holder, until: until.min(cap), cap });
-                self.check_beliefs(lock, session, now)?;
-            }
-            Fact::Renewed { session, now, until } => self.renew(session, now, until)?,
-            Fact::BeliefEnded { lock, session } => {
-                self.beliefs.remove(&(lock, session));
-            }
             _ => {}
         }
         Ok(())
@@ -155,51 +108,11 @@ impl Invariant for MutualExclusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{granted, judge, left, queued};
+    use super::super::{judge, left, queued};
     use super::*;
-
-    fn belief(session: i64, now: i64, until: i64) -> Fact {
-        granted(session, now, Mode::Exclusive, (now, until))
-    }
 
     fn entitled(token: i64, limit: Option<u32>, at: i64) -> Fact {
         super::super::entitled(token, limit, Millis(at))
-    }
-
-    fn renewed(until: i64) -> Fact {
-        Fact::Renewed { session: SessionId(1), now: Millis(until - 30), until: Millis(until) }
-    }
-
-    #[test]
-    fn a_second_belief_while_the_first_lasts_is_caught() {
-        let objection = judge(MutualExclusion::default(), &[belief(1, 0, 100), belief(2, 99, 200)]);
-        assert!(objection.unwrap_err().contains("at once"));
-    }
-
-    #[test]
-    fn a_renewed_belief_still_excludes_after_its_first_end() {
-        let facts = [belief(1, 0, 100), renewed(150), belief(2, 120, 200)];
-        assert!(judge(MutualExclusion::default(), &facts).is_err());
-    }
-
-    #[test]
-    fn a_renewal_after_the_lock_went_to_another_is_caught() {
-        let facts = [belief(1, 0, 100), belief(2, 110, 200), renewed(150)];
-        assert!(judge(MutualExclusion::default(), &facts).is_err());
-    }
-
-    #[test]
-    fn beliefs_one_after_another_are_fine() {
-        let ended = Fact::BeliefEnded { lock: Lock(0), session: SessionId(2) };
-        let facts = [belief(1, 0, 100), belief(2, 100, 300), ended, belief(3, 120, 200)];
-        assert_eq!(judge(MutualExclusion::default(), &facts), Ok(()));
-    }
-
-    #[test]
-    fn readers_go_together_and_writers_with_nobody() {
-        let reader = |n: i64| granted(n, n, Mode::Shared, (n, 200));
-        assert_eq!(judge(MutualExclusion::default(), &[reader(1), reader(2), reader(3)]), Ok(()));
-        assert!(judge(MutualExclusion::default(), &[reader(1), reader(2), belief(3, 3, 200)]).is_err());
     }
 
     #[test]
@@ -221,14 +134,10 @@ mod tests {
 
     #[test]
     fn more_permits_than_there_are_are_caught() {
-        let taken = |session: i64, permits| granted(session, session, Mode::Permits(permits), (session, 200));
         let place = |token| queued(token, token, Mode::Permits(2), None);
-        let log = [place(1), entitled(1, Some(4), 0), place(2), entitled(2, Some(4), 0)];
         let with = |limit| [place(1), entitled(1, Some(4), 0), place(2), entitled(2, Some(limit), 0)];
-        assert_eq!(judge(MutualExclusion::default(), &log), Ok(()));
-        assert!(judge(MutualExclusion::default(), &with(3)).is_err(), "in the log");
-        let believed = [&log[..], &[taken(1, 2), taken(2, 3)]].concat();
-        assert!(judge(MutualExclusion::default(), &believed).is_err(), "in the clients' minds");
+        assert_eq!(judge(MutualExclusion::default(), &with(4)), Ok(()));
+        assert!(judge(MutualExclusion::default(), &with(3)).is_err());
     }
 
     #[test]
@@ -250,28 +159,5 @@ mod tests {
         assert_eq!(judge(MutualExclusion::default(), &late), Ok(()));
         let ended = [delayed, Fact::Undelayed { lock: Lock(0) }, place, entitled(1, None, 449)];
         assert_eq!(judge(MutualExclusion::default(), &ended), Ok(()));
-    }
-
-    #[test]
-    fn taking_a_lock_from_somebody_who_believes_in_it_is_caught() {
-        let revoked = |at| Fact::Revoked {
-            lock: Lock(0),
-            token: FencingToken(5),
-            session: SessionId(1),
-            at: Millis(at),
-        };
-        assert!(judge(MutualExclusion::default(), &[belief(1, 5, 100), revoked(99)]).is_err());
-        assert_eq!(judge(MutualExclusion::default(), &[belief(1, 5, 100), revoked(100)]), Ok(()));
-    }
-
-    #[test]
-    fn a_belief_is_not_renewed_beyond_its_longest_hold() {
-        let Fact::Granted { lock, token, session, mode, by_queue, seen, now, until, .. } = belief(1, 0, 100)
-        else {
-            unreachable!()
-        };
-        let cap = Millis(110);
-        let capped = Fact::Granted { lock, token, session, mode, by_queue, seen, now, until, cap };
-        assert_eq!(judge(MutualExclusion::default(), &[capped, renewed(150), belief(2, 110, 200)]), Ok(()));
     }
 }

@@ -1,7 +1,7 @@
 //! no-deadlock: the log never reaches a state in which owners wait for each other in a circle, and refuses a
 //! place only if waiting there would have closed one.
 //!
-//! The checker is naive: it computes anew from the whole queues who waits for whom, by the rule of strict
+//! The checker is naive: it recomputes from the whole queues who waits for whom, by the rule of strict
 //! order. A waiter waits for every place before it that could not hold beside it, and for every place before
 //! which one of those waits. The maker of a place waits for all that works under it, and so does everything
 //! that waits for that place; nothing waits in the other direction.
@@ -24,7 +24,6 @@ struct Place {
 
 type Queues = BTreeMap<Lock, BTreeMap<FencingToken, Place>>;
 
-/// All queues.
 #[derive(Default)]
 pub struct NoDeadlock {
     queues: Queues,

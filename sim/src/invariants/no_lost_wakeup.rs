@@ -1,10 +1,10 @@
-//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold; and once faults have
-//! ended, holders have released and messages have arrived, no client still waits.
+//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold. Whether that waiter
+//! hears of its grant is judged by `cluster/grant_in_time.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use rowlock_proto::FencingToken;
 use rowlock_proto::lock::Mode;
-use rowlock_proto::{FencingToken, SessionId};
 
 use super::Invariant;
 use crate::history::{Fact, Lock};
@@ -21,7 +21,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The waiter whose turn it is, and who has not been granted the lock.
+    /// The first waiter of a free lock that has not been granted it.
     fn passed_over(&self) -> Option<FencingToken> {
         let (token, wanted) = self.waiters.first_key_value().filter(|_| !self.delayed)?;
         let taken: u64 = self.holders.values().map(permits).sum();
@@ -40,10 +40,8 @@ fn permits(mode: &Mode) -> u64 {
     if let Mode::Permits(permits) = mode { u64::from(*permits) } else { 0 }
 }
 
-/// Who waits.
 #[derive(Default)]
 pub struct NoLostWakeup {
-    waiting: BTreeSet<(Lock, SessionId)>,
     queues: BTreeMap<Lock, Queue>,
 }
 
@@ -86,18 +84,6 @@ impl Invariant for NoLostWakeup {
                     return Err(format!("{lock:?} is free after {zxid} for {first}, which waits for it"));
                 }
             }
-            Fact::Wanted { lock, session } => {
-                self.waiting.insert((lock, session));
-            }
-            Fact::Granted { lock, session, .. } | Fact::Unwanted { lock, session } => {
-                self.waiting.remove(&(lock, session));
-            }
-            Fact::Settled => {
-                if let Some((lock, session)) = self.waiting.first() {
-                    let n = self.waiting.len();
-                    return Err(format!("{n} still wait, the first is session {session} for {lock:?}"));
-                }
-            }
             _ => {}
         }
         Ok(())
@@ -112,19 +98,6 @@ mod tests {
     use super::super::{entitled, judge, left, queued};
     use super::*;
     use crate::history::Millis;
-
-    const WANTED: Fact = Fact::Wanted { lock: Lock(0), session: SessionId(1) };
-
-    #[test]
-    fn a_waiter_that_is_never_granted_is_caught() {
-        assert!(judge(NoLostWakeup::default(), &[WANTED, Fact::Settled]).is_err());
-    }
-
-    #[test]
-    fn a_waiter_that_gave_up_is_not_missed() {
-        let facts = [WANTED, Fact::Unwanted { lock: Lock(0), session: SessionId(1) }, Fact::Settled];
-        assert_eq!(judge(NoLostWakeup::default(), &facts), Ok(()));
-    }
 
     #[test]
     fn a_waiter_for_whom_there_are_permits_or_other_readers_is_caught() {

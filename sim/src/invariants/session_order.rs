@@ -1,18 +1,17 @@
-//! session-order: the state that a session sees never goes back, and a command that was sent over a
-//! connection that the session has left takes no effect any more.
+//! session-order: a command that was sent over a connection that the session has left takes no effect. What a
+//! session sees is judged by `cluster/monotonic_reads.rs`.
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::{SessionId, Zxid};
+use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 
 use super::Invariant;
 use crate::history::Fact;
 
-/// What each session has seen, and its current attachment (none after its end).
+/// The current attachment of each session; none after its end.
 #[derive(Default)]
 pub struct SessionOrder {
-    seen: BTreeMap<SessionId, Zxid>,
     attachments: BTreeMap<SessionId, Attachment>,
 }
 
@@ -44,12 +43,6 @@ impl Invariant for SessionOrder {
                 }
                 Some(_) => {}
             },
-            Fact::ReplyReceived { session, zxid, .. } => {
-                let last = self.seen.insert(session, zxid);
-                if last.is_some_and(|last| zxid < last) {
-                    return Err(format!("session {session} saw zxid {zxid} after {last:?}"));
-                }
-            }
             _ => {}
         }
         Ok(())
@@ -63,7 +56,7 @@ mod tests {
 
     use super::super::judge;
     use super::*;
-    use crate::history::{ConnectionId, Millis};
+    use crate::history::Millis;
 
     const SESSION: SessionId = SessionId(1);
 
@@ -95,16 +88,5 @@ mod tests {
     #[test]
     fn an_attachment_that_does_not_grow_is_caught() {
         assert!(judge(SessionOrder::default(), &[opened(), attached(2), attached(2)]).is_err());
-    }
-
-    #[test]
-    fn a_session_that_sees_the_past_is_caught() {
-        let reply = |connection, zxid| Fact::ReplyReceived {
-            connection: ConnectionId(connection),
-            session: SESSION,
-            zxid: Zxid(zxid),
-        };
-        assert!(judge(SessionOrder::default(), &[reply(1, 5), reply(2, 4)]).is_err());
-        assert_eq!(judge(SessionOrder::default(), &[reply(1, 5), reply(2, 5)]), Ok(()));
     }
 }

@@ -18,7 +18,6 @@ pub mod story;
 pub struct Heading {
     /// Names the run: `Seed 4711`.
     pub title: String,
-    /// How it ended.
     pub verdict: Verdict,
     /// Figures and settings, each with its name.
     pub facts: Vec<(String, String)>,
@@ -31,6 +30,5 @@ pub struct Heading {
 pub enum Verdict {
     /// No promise was broken.
     Held,
-    /// This one was.
     Broken(String),
 }

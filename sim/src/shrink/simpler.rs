@@ -183,7 +183,6 @@ fn fewer_targets(targets: &[Target]) -> Vec<Vec<Target>> {
     lists
 }
 
-/// One of many.
 fn one(target: Target) -> Option<Target> {
     match target {
         Target::AllNodes => Some(Target::Leader),

@@ -10,7 +10,6 @@ pub type Event = Box<dyn FnOnce() + Send>;
 
 /// The heart of a world. Its only real implementation is the executor; parts have small ones in their tests.
 pub trait Heart: Send + Sync {
-    /// True time.
     fn now(&self) -> Nanos;
     /// When the work of the running turn that is done so far would be done: what it sends now leaves then.
     fn turn_so_far(&self) -> Nanos {
@@ -24,5 +23,4 @@ pub trait Heart: Send + Sync {
     fn trace(&self) -> &Trace;
 }
 
-/// A shared heart.
 pub type SharedHeart = Arc<dyn Heart>;

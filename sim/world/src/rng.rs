@@ -19,7 +19,6 @@ impl Rng {
         }))
     }
 
-    /// 64 random bits.
     pub fn u64(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -44,7 +43,6 @@ impl Rng {
         self.below(100) < percent
     }
 
-    /// One of `items`.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }

@@ -8,7 +8,6 @@ const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xfb, 0xfc, 0xfd, 0xff];
 pub struct Spoiler(u64);
 
 impl Spoiler {
-    /// Of this seed.
     pub fn new(seed: u64) -> Spoiler {
         Spoiler(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -13,54 +13,103 @@ pub struct MessageId(pub u64);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the sentence of each names its fields")]
 pub enum What {
     /// A host came into being. `kind` is its lane's heading in the diagram: `node`, `client`, ...
-    Host { host: HostId, name: String, kind: &'static str },
+    Host {
+        host: HostId,
+        name: String,
+        kind: &'static str,
+    },
     /// The host's process began.
-    Up { host: HostId },
+    Up {
+        host: HostId,
+    },
     /// The host's process ended: `how` is `killed`, `power lost`, `stopped`.
-    Down { host: HostId, how: &'static str },
+    Down {
+        host: HostId,
+        how: &'static str,
+    },
     /// The host's process stands still (SIGSTOP, a paused VM).
-    Paused { host: HostId },
-    /// And goes on.
-    Resumed { host: HostId },
+    Paused {
+        host: HostId,
+    },
+    Resumed {
+        host: HostId,
+    },
     /// Bytes left a host.
-    Sent { message: MessageId, from: HostId, to: HostId, bytes: usize, label: String },
-    /// They arrived.
-    Arrived { message: MessageId },
-    /// They never will.
-    Lost { message: MessageId },
+    Sent {
+        message: MessageId,
+        from: HostId,
+        to: HostId,
+        bytes: usize,
+        label: String,
+    },
+    Arrived {
+        message: MessageId,
+    },
+    Lost {
+        message: MessageId,
+    },
     /// A fault began, or changed the world at once. `hosts`: whom it concerns.
-    Fault { text: String, hosts: Vec<HostId> },
-    /// A fault ended.
-    Healed { text: String, hosts: Vec<HostId> },
+    Fault {
+        text: String,
+        hosts: Vec<HostId>,
+    },
+    Healed {
+        text: String,
+        hosts: Vec<HostId>,
+    },
     /// Nothing gets from one host to the other any more.
-    Cut { from: HostId, to: HostId },
-    /// It does again.
-    Joined { from: HostId, to: HostId },
+    Cut {
+        from: HostId,
+        to: HostId,
+    },
+    Joined {
+        from: HostId,
+        to: HostId,
+    },
     /// A host believes from now that it holds a lock.
-    Holds { host: HostId, lock: String, token: i64 },
+    Holds {
+        host: HostId,
+        lock: String,
+        token: i64,
+    },
     /// It stopped to believe that.
-    LetGo { host: HostId, lock: String, token: i64 },
+    LetGo {
+        host: HostId,
+        lock: String,
+        token: i64,
+    },
     /// A host waits for a lock.
-    Waits { host: HostId, lock: String },
+    Waits {
+        host: HostId,
+        lock: String,
+    },
     /// It waits no more without having got it.
-    GaveUp { host: HostId, lock: String },
+    GaveUp {
+        host: HostId,
+        lock: String,
+    },
     /// The host leads its cluster from now, in this term.
-    Leads { host: HostId, term: u64 },
+    Leads {
+        host: HostId,
+        term: u64,
+    },
     /// A line of a host's log, or of the story.
-    Note { host: Option<HostId>, text: String },
+    Note {
+        host: Option<HostId>,
+        text: String,
+    },
     /// A promise was broken.
-    Violation { text: String },
+    Violation {
+        text: String,
+    },
 }
 
 /// A thing and when it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening {
-    /// True time.
     pub at: Nanos,
-    /// What.
     pub what: What,
 }
 

@@ -9,7 +9,6 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
 use rowlock_state::outcome::Outcome;
 use rowlock_state::{Machine, Proof};
 
-/// What znodes hold.
 pub const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
 /// Znodes with the others below them.
 const FOLDERS: usize = 100;

@@ -171,6 +171,8 @@ impl<'a> Reader<'a> {
             },
             max_hold_ms: if has(bits::TIMES) { self.u32()? } else { 0 },
             lock_delay_ms: if has(bits::TIMES) { self.u32()? } else { 0 },
+            min_hold_ms: if has(bits::TIMES) { self.u32()? } else { 0 },
+            min_hold_lapses: if has(bits::TIMES) { self.flag()? } else { false },
         })
     }
 
@@ -322,6 +324,14 @@ impl<'a> Reader<'a> {
             251 => Some(u64::from(u16::from_le_bytes(self.array()?))),
             252 => Some(u64::from(u32::from_le_bytes(self.array()?))),
             253 => Some(u64::from_le_bytes(self.array()?)),
+            _ => None,
+        }
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
             _ => None,
         }
     }

@@ -160,10 +160,14 @@ fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
             u64(number, out);
         }
     }
-    if (acquire.max_hold_ms, acquire.lock_delay_ms) != (0, 0) {
+    if (acquire.max_hold_ms, acquire.lock_delay_ms, acquire.min_hold_ms, acquire.min_hold_lapses)
+        != (0, 0, 0, false)
+    {
         there |= bits::TIMES;
         u64(acquire.max_hold_ms.into(), out);
         u64(acquire.lock_delay_ms.into(), out);
+        u64(acquire.min_hold_ms.into(), out);
+        out.push(acquire.min_hold_lapses.into());
     }
     out[at] = there;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, PlaceState, limit_data};
+use rowlock_proto::lock::{Acquire, Claim, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
 use smallvec::SmallVec;
@@ -351,7 +351,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
             && !acquire.prefix.is_empty()
             && first_slash(&acquire.prefix).is_none()
             && !matches!(acquire.mode, Mode::Permits(0))
-            && acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS
+            && acquire.has_good_times()
     };
     // One alone is no other's lock.
     let is_good = match all {

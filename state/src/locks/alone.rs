@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::perms;
-use rowlock_proto::lock::{Acquire, Claim, LOCK_DELAY_MAX_MS, Mode, Owner, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
 
@@ -44,7 +44,6 @@ struct New {
 }
 
 impl Machine {
-    /// `None`: not here.
     pub(super) fn acquire_alone<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -154,7 +153,6 @@ impl Machine {
         self.note(Note { node, czxid, path, lock: None });
     }
 
-    /// `None`: not here.
     pub(super) fn release_alone<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -185,6 +183,9 @@ impl Machine {
         let (held_ms, waited_ms) = (Some(time_ms - granted_ms), granted_ms - contender.requested_ms);
         let kind = LockEventKind::Gone { held_ms, waited_ms, why: Why::Released };
         sink.lock(&event.event(zxid, time_ms, &contender, kind));
+        if let Some(until_ms) = contender.delays_until_ms(Why::Released, time_ms) {
+            self.locks.delay(path.parent(), until_ms);
+        }
         self.settle_at(zxid, lock, Count::Later, sink);
         self.tree.forget(gone.id);
         if gone.uncounted {
@@ -201,5 +202,5 @@ fn is_ordinary(acquire: &Acquire) -> bool {
         && !is_reserved(&acquire.lock)
         && paths::is_plain_name(&acquire.prefix)
         && !matches!(acquire.mode, Mode::Permits(_))
-        && acquire.lock_delay_ms <= LOCK_DELAY_MAX_MS
+        && acquire.has_good_times()
 }

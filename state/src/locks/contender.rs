@@ -14,22 +14,20 @@ use crate::acl::is_proof;
 use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::ops::Author;
+use crate::outcome::Why;
 
 /// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contender {
-    /// The znode's owner.
     pub session: SessionId,
-    /// What is wanted.
     pub mode: Mode,
     /// For deadlock detection: what [`owner_of`] gave.
     pub owner: Owner,
-    /// Made by acquire.
     pub is_acquired: bool,
-    /// See [`Acquire::max_hold_ms`].
     pub max_hold_ms: u32,
-    /// See [`Acquire::lock_delay_ms`].
     pub lock_delay_ms: u32,
+    pub min_hold_ms: u32,
+    pub min_hold_lapses: bool,
     /// When it entered the queue.
     pub requested_ms: i64,
     /// When it got the lock.
@@ -70,6 +68,8 @@ impl Contender {
             is_acquired: false,
             max_hold_ms: 0,
             lock_delay_ms: 0,
+            min_hold_ms: 0,
+            min_hold_lapses: false,
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
@@ -88,6 +88,8 @@ impl Contender {
             is_acquired: true,
             max_hold_ms: acquire.max_hold_ms,
             lock_delay_ms: acquire.lock_delay_ms,
+            min_hold_ms: acquire.min_hold_ms,
+            min_hold_lapses: acquire.min_hold_lapses,
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
@@ -103,6 +105,19 @@ impl Contender {
             Mode::Permits(permits) => u64::from(permits),
             Mode::Exclusive | Mode::Shared => 0,
         }
+    }
+
+    /// Until when the lock is granted to no other place if this one goes now, and why it goes. `None`: it is
+    /// free at once.
+    pub(super) fn delays_until_ms(&self, why: Why, now_ms: i64) -> Option<i64> {
+        let granted_ms = self.granted_ms?;
+        assert!(granted_ms <= now_ms, "a hold ends before it begins");
+        let may_believe = matches!(why, Why::SessionExpired | Why::SessionEnded);
+        let lock_delay_ms = if may_believe { i64::from(self.lock_delay_ms) } else { 0 };
+        let counts = why != Why::Forced && (why == Why::Released || !self.min_hold_lapses);
+        let min_hold_ms = if counts { i64::from(self.min_hold_ms) } else { 0 };
+        let until_ms = now_ms.saturating_add(lock_delay_ms).max(granted_ms.saturating_add(min_hold_ms));
+        (until_ms > now_ms).then_some(until_ms)
     }
 
     /// Whether its hash is still the one that was counted: for assertions.
@@ -155,6 +170,8 @@ impl Contender {
             .word(u64::from(self.is_acquired))
             .word(u64::from(self.max_hold_ms))
             .word(u64::from(self.lock_delay_ms))
+            .word(u64::from(self.min_hold_ms))
+            .word(u64::from(self.min_hold_lapses))
             .int(self.requested_ms)
             .int(self.granted_ms.unwrap_or(-1))
             .int(self.revoke_at_ms.unwrap_or(-1))

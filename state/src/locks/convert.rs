@@ -89,9 +89,15 @@ impl Machine {
         created.contender = Some(contender);
         let new = created.key().expect("it is ephemeral");
         assert!(new.as_ref() > key, "a new place has a later token than the old one");
+        // Its minimum hold goes on in the new place, from that one's grant.
+        self.locks.change(path, key, |holder| holder.min_hold_ms = 0);
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
         self.publish(Cause::new(by.zxid, by.session, why), &mut [removed, created], sink);
+        assert!(
+            self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms == 0),
+            "{path}: a place was kept from its own successor"
+        );
         let place_state = self.place_state(path, new, &mut Room::of(by));
         assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");

@@ -40,7 +40,6 @@ pub(crate) const SEARCH_FLOOR: usize = 128;
 
 /// Who asks for a place.
 pub(super) struct Newcomer {
-    /// Itself.
     pub owner: OwnerKey,
     /// With whom it works under the same place.
     pub under: Option<OwnerKey>,

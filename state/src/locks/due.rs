@@ -1,4 +1,4 @@
-//! What time brings: lock-delays that are over, and holders that have held for too long.
+//! What time brings: lock-delays and minimum holds that are over, and holders that have held for too long.
 //!
 //! The state reads no clock: the leader looks at [`Machine::locks_due`] with its own and proposes `LockDue`;
 //! applying it looks again, at the time of the batch.

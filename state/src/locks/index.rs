@@ -97,7 +97,6 @@ impl Locks {
         self.digest
     }
 
-    /// Locks, holders, waiters.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         (self.busy, self.holders, self.waiters)
     }

@@ -15,7 +15,6 @@ use crate::sequence;
 pub(crate) struct Key {
     /// Of its znode; the fencing token.
     pub czxid: Zxid,
-    /// Of its znode.
     pub path: Arc<str>,
 }
 

@@ -18,7 +18,6 @@ pub(super) fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option
     queue.find_by(|known| known.as_ref().cmp(&key)).ok()
 }
 
-/// One lock's queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     /// Of the lock's znode.
@@ -39,7 +38,7 @@ pub(crate) struct Lock {
     ///
     /// Invariant: what the data of the lock's znode say now; `None` if there is no such znode.
     pub(super) limit: Option<u32>,
-    /// Nobody is granted the lock before; 0: no delay.
+    /// The lock is granted to no place before: a lock-delay or a minimum hold; 0: no delay.
     pub(super) delayed_until_ms: i64,
 }
 
@@ -117,7 +116,6 @@ impl Lock {
         }
     }
 
-    /// Holders and waiters.
     pub(crate) fn len(&self) -> usize {
         self.holders.len() + self.waiters.len()
     }

@@ -24,7 +24,6 @@ use crate::uncounted::Note;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause {
     pub zxid: Zxid,
-    /// On whose behalf.
     pub session: SessionId,
     /// Why places are gone, where the command says so; otherwise it depends on whose they were.
     pub why: Option<Why>,
@@ -252,9 +251,11 @@ impl Machine {
             acls: done.acls(&self.tree),
         };
         sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
-        let may_believe = matches!(why, Why::SessionExpired | Why::SessionEnded);
-        if may_believe && contender.granted_ms.is_some() && contender.lock_delay_ms > 0 {
-            self.locks.delay(lock, self.time_ms.saturating_add(i64::from(contender.lock_delay_ms)));
+        // A delay goes with the lock's znode, which the same command may have deleted.
+        if let Some(until_ms) = contender.delays_until_ms(why, self.time_ms)
+            && self.tree.find(lock).is_some()
+        {
+            self.locks.delay(lock, until_ms);
         }
         Some(lock)
     }

@@ -23,9 +23,7 @@ pub struct LockView<'a> {
 pub struct ContenderView {
     /// Path of the queue znode.
     pub path: String,
-    /// Its czxid.
     pub token: FencingToken,
-    /// Whose it is.
     pub session: SessionId,
     /// The client's address when it came; empty if unknown.
     pub address: String,
@@ -33,9 +31,7 @@ pub struct ContenderView {
     pub label: Bytes,
     /// What is wanted, or held.
     pub mode: Mode,
-    /// For deadlock detection.
     pub owner: Owner,
-    /// Made by acquire.
     pub is_acquired: bool,
     /// When it came, milliseconds since 1970.
     pub requested_ms: i64,
@@ -120,7 +116,6 @@ impl<'a> LockView<'a> {
         self.lock.holders.len()
     }
 
-    /// How many wait.
     pub fn waiter_count(&self) -> usize {
         self.lock.waiters.len()
     }

@@ -43,7 +43,6 @@ impl Host {
 /// How many sessions are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// All of them.
     pub sessions: u64,
     /// Those of them that are lasting ([`LASTING_MS`]).
     pub lasting: u64,
@@ -148,7 +147,6 @@ impl Machine {
         self.sessions.hosts.by_host.get(&host).copied().unwrap_or_default()
     }
 
-    /// All open sessions.
     pub fn opened(&self) -> Opened {
         self.sessions.hosts.all
     }

@@ -16,37 +16,70 @@ use crate::sessions::Host;
 use crate::upgrade::ClusterVersion;
 use crate::znode::Meta;
 
-/// One item.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Record<'a> {
-    /// First.
-    Counters { last_zxid: Zxid, time_ms: i64 },
+    Counters {
+        last_zxid: Zxid,
+        time_ms: i64,
+    },
     /// Rising ids. The ephemerals follow from the znodes.
-    Session { id: SessionId, proof: Proof, timeout_ms: u32, attachment: Attachment },
+    Session {
+        id: SessionId,
+        proof: Proof,
+        timeout_ms: u32,
+        attachment: Attachment,
+    },
     /// Gets the next number, from 0; comes before the first znode that has it.
     Acl(Cow<'a, [Acl]>),
     /// Behind its parent, whose depth is one less; siblings in order of their names. The root has depth 0.
-    Znode { depth: u32, name: Cow<'a, str>, data: Option<Bytes>, acl: u32, meta: Meta },
-    /// Last.
-    End { digest: u64 },
+    Znode {
+        depth: u32,
+        name: Cow<'a, str>,
+        data: Option<Bytes>,
+        acl: u32,
+        meta: Meta,
+    },
+    End {
+        digest: u64,
+    },
     /// What a session's client may still ask about: behind the znodes.
-    Acked { session: SessionId, acked: u64 },
+    Acked {
+        session: SessionId,
+        acked: u64,
+    },
     /// Behind `Acked` of its session, rising ids.
     Outcome(OutcomeRecord),
     /// A place in the queue of the lock at `lock`: behind the znodes, in the order of the queue.
-    Contender { lock: Cow<'a, str>, czxid: Zxid, name: Cow<'a, str>, contender: Contender },
+    Contender {
+        lock: Cow<'a, str>,
+        czxid: Zxid,
+        name: Cow<'a, str>,
+        contender: Contender,
+    },
     /// Nobody is granted the lock before: behind the znodes.
-    Delay { lock: Cow<'a, str>, until_ms: i64 },
+    Delay {
+        lock: Cow<'a, str>,
+        until_ms: i64,
+    },
     /// Behind the counters. Not there before the first entry with a number.
     LastEntry(Ordinal),
     /// Behind its session, which has a shorter timeout now.
-    LongestTimeout { session: SessionId, longest_ms: u32 },
+    LongestTimeout {
+        session: SessionId,
+        longest_ms: u32,
+    },
     /// Behind the counters. Not there before the cluster has an id.
     Cluster(NewCluster),
     /// Behind the counters, and before all that earlier versions do not know. Not there in the first version.
-    Version { version: ClusterVersion, held: bool },
+    Version {
+        version: ClusterVersion,
+        held: bool,
+    },
     /// Behind `Version`, since the version of rehearsals.
     Rehearsed(u64),
     /// Behind its session. Not there if it is not known.
-    OpenedFrom { session: SessionId, host: Host },
+    OpenedFrom {
+        session: SessionId,
+        host: Host,
+    },
 }

@@ -1,5 +1,5 @@
-//! One member's znode: from before its create is sent until it is gone. Whoever drops it leaves, as with a
-//! place in a queue: the drop posts the removal to the session's task.
+//! One member's znode: from before its create is sent until it is gone. Dropping it leaves the barrier, as
+//! with a place in a queue: the drop posts the removal to the session's task.
 
 use bytes::Bytes;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, path};
@@ -51,7 +51,6 @@ impl Member {
         }
     }
 
-    /// Removes the znode.
     pub(super) async fn withdraw(&mut self) -> Result<(), Error> {
         let path = self.path();
         match insist(|| self.client.delete(&path, None)).await {
@@ -63,7 +62,7 @@ impl Member {
         }
     }
 
-    /// Somebody else removed the znode.
+    /// Another client removed the znode.
     pub(super) fn expelled(&mut self) -> Error {
         self.forget();
         Error::PlaceLost

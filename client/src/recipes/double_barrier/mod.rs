@@ -1,8 +1,8 @@
-//! [`DoubleBarrier`]: so many begin together and end together.
+//! [`DoubleBarrier`]: a fixed number of members begin together and end together.
 //!
 //! Members are ephemeral children of the barrier's znode, so that a member that dies is not waited for. The
 //! rounds are in the data of that znode ([`round`]): a round is opened by one write that also checks that all
-//! its members are still there, and closed by its last member, or by whoever comes next if all have died.
+//! its members are still there, and closed by its last member, or by the next client if all have died.
 //! Every write of the data goes along with a check (or the removal) of the writer's own znode: so the
 //! barrier's znode, a container that the servers remove when it has long been empty, cannot have been
 //! replaced by another one meanwhile, and versions can be trusted.
@@ -32,7 +32,7 @@ use crate::znode::Watched;
 /// have done with it.
 ///
 /// A client that dies outside lets the others wait for another one to come. One that dies inside has left.
-/// Whoever comes while a round is on waits for the next one. The layout is our own (those of Curator and
+/// A client that comes during a round waits for the next one. The layout is our own (those of Curator and
 /// kazoo let latecomers slip in, and are stuck with a round whose members have all died): do not mix them on
 /// one path.
 ///
@@ -66,7 +66,7 @@ impl fmt::Debug for Membership {
 
 impl Client {
     /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as
-    /// for [`Client::mutex`]. All clients must say the same size: whoever comes first decides.
+    /// for [`Client::mutex`]. All clients must name the same size: the first one decides.
     pub fn double_barrier(&self, name: impl AsRef<str>, size: u32) -> DoubleBarrier {
         DoubleBarrier::new(Site::named(self, Kind::DoubleBarrier, name.as_ref()), size)
     }
@@ -93,10 +93,10 @@ impl DoubleBarrier {
     /// Waits until enough others want to enter too.
     ///
     /// # Errors
-    /// [`Error::CountIs`]: others use it with another size. [`Error::UnexpectedData`]: the znode is no double
-    /// barrier. [`Error::PlaceLost`]: somebody deleted our znode while we waited. [`Error::SessionExpired`],
-    /// [`Error::Closed`]; [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::TooManyLocks`],
-    /// [`Error::Rejected`] (NoAuth).
+    /// [`Error::CountIs`]: others use it with another size. [`Error::UnexpectedData`]: the znode is no
+    /// double barrier. [`Error::PlaceLost`]: another client deleted our znode while we waited.
+    /// [`Error::SessionExpired`], [`Error::Closed`]; [`Error::InvalidName`], [`Error::InvalidArgument`],
+    /// [`Error::TooManyLocks`], [`Error::Rejected`] (NoAuth).
     /// # Cancel safety
     /// Dropping the future at any point leaves; should the round have been opened in that moment, the others
     /// take us for one that has left already.

@@ -11,7 +11,7 @@ pub(super) struct Round {
     pub members: Vec<String>,
 }
 
-/// What somebody who wants to enter does next.
+/// The next step of a member that enters.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entering {
     /// Our round is on: we are in.
@@ -20,16 +20,15 @@ pub(super) enum Entering {
     Expelled,
     /// Enough are here: open a round with these.
     Open(Vec<String>),
-    /// A round is on that nobody is left of: close it.
+    /// The round has no member left: close it.
     Close,
     /// Wait for a change of the round or, if it is given, for the end of this member.
     Wait(Option<String>),
 }
 
-/// What somebody who leaves does next.
+/// The next step of a member that leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// All have left.
     Out,
     /// Only we are left: remove our znode and close the round.
     Close,
@@ -40,7 +39,6 @@ pub(super) enum Leaving {
 }
 
 impl Round {
-    /// No round.
     pub(super) fn none(size: u32) -> Self {
         Round { size, members: Vec::new() }
     }

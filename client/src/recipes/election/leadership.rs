@@ -49,7 +49,7 @@ impl Leadership {
             return Err(Error::NotHeld);
         }
         let value = Bytes::from(value.into());
-        // Nobody else writes there, so repeating does no harm.
+        // No other client writes there, so repeating does no harm.
         let set = || self.election.site().client().set(self.path(), Some(value.clone()), None);
         match insist(set).await {
             Ok(_) => Ok(()),
@@ -61,10 +61,10 @@ impl Leadership {
     /// Gives the lead to a candidate who waits for it ([`Election::candidates`]), and is done when we do not
     /// lead any more.
     ///
-    /// The candidates in between make way: each is granted the lock for a moment, and queues again behind the
-    /// successor. That takes a few round trips for each. Until then nobody leads, or a candidate of another
-    /// library that does not know of successors. Should the successor go in the meantime, the first in the
-    /// queue leads.
+    /// The candidates in between make way: each is granted the lock for a moment, and queues again behind
+    /// the successor. That takes a few round trips for each. Until then there is no leader, or a candidate
+    /// of another library that does not know of successors. Should the successor go in the meantime, the
+    /// first in the queue leads.
     ///
     /// # Errors
     /// [`TransferError`].

@@ -1,15 +1,15 @@
 //! [`Election`]: one of many leads, and all may know who.
 //!
 //! A campaign is a place in a lock's queue; the data of the queue znode are what the candidate says of
-//! itself; whoever holds the lock leads. So everything that holds for the lock holds for the lead: strict
+//! itself; the lock's holder leads. So everything that holds for the lock holds for the lead: strict
 //! order, tokens that rise, a loss that is told in time.
 //!
-//! A transfer cannot move the lead to somebody in the middle of the queue: the queue is strictly first come,
-//! first served, and his token is lower than those of the candidates before him, whom a storage may have met
-//! already. Instead the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates in
-//! between are granted the lock one after the other, see the note, and queue again at the end, with new
+//! A transfer cannot move the lead to a candidate in the middle of the queue: the queue is strictly first
+//! come, first served, and his token is lower than those of the candidates before him, whom a storage may
+//! have met already. Instead the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates
+//! in between are granted the lock one after the other, see the note, and queue again at the end, with new
 //! tokens, until it is the successor's turn. He takes the note down. So tokens never go back. A note about a
-//! candidate that is gone is taken down by whoever finds it.
+//! candidate that is gone is removed by the candidate that finds it.
 //!
 //! The layout is that of Curator's `LeaderSelector` and kazoo's `Election`, which see our candidates and
 //! queue with them; they know nothing of notes, and lead when it is their turn.
@@ -118,7 +118,7 @@ impl Election {
     /// # Cancel safety
     /// Dropping the future at any point ends the candidacy.
     /// # Ordering
-    /// Whoever campaigns first leads first, but for transfers.
+    /// The first to campaign leads first, except for transfers.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
         self.stand(&value.into(), None).await
     }
@@ -152,7 +152,8 @@ impl Election {
         self.stand(&value.into(), Some(time::now() + patience)).await
     }
 
-    /// Takes the lead if nobody has it or waits for it; `None` otherwise, and then nothing is left behind.
+    /// Takes the lead if it is free and no candidate waits; `None` otherwise, and then nothing is left
+    /// behind.
     ///
     /// # Errors
     /// As [`Election::campaign`].
@@ -168,7 +169,7 @@ impl Election {
         Ok(None)
     }
 
-    /// Who leads, not from before this call. `None`: nobody, or the lead is being handed over.
+    /// Returns the leader as of a moment after this call began. `None`: none, or a hand-over is under way.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session.
@@ -229,7 +230,7 @@ impl Election {
             let request = self.request(value);
             let guard = match deadline.map(|deadline| deadline.saturating_since(time::now())) {
                 None => request.lock().await?,
-                // Without time to wait, a lead that nobody has can still be had.
+                // Without time to wait, a free lead can still be taken.
                 Some(Duration::ZERO) => {
                     let busy = Error::Timeout { position: None, holder: None };
                     request.try_lock().await?.ok_or(busy)?
@@ -255,8 +256,8 @@ impl Election {
         }
     }
 
-    /// The lead that we were just granted is meant for somebody else who waits for it. A note for us, or for
-    /// somebody who is gone, is taken down.
+    /// The lead that we were just granted is meant for another waiting candidate. A note for us, or for
+    /// a candidate that is gone, is removed.
     ///
     /// The note is seen, if there is one: it was written before the lock was given back, and the read is
     /// fresh.

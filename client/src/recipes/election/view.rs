@@ -8,7 +8,7 @@ use rowlock_proto::{FencingToken, SessionId, path};
 
 use crate::znode::Znode;
 
-/// Somebody who campaigns: the leader is the first of them.
+/// A candidate: the leader is the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
@@ -16,7 +16,7 @@ pub struct Candidate {
     pub value: String,
     /// Its fencing token: what it writes as the leader carries this one.
     pub token: FencingToken,
-    /// Whose it is.
+    /// The session of the candidate.
     pub session: SessionId,
     /// The path of its queue znode.
     pub path: String,
@@ -42,13 +42,13 @@ pub(super) fn successor(data: Option<&Bytes>) -> Option<String> {
     text.strip_prefix("successor=").filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// The data that name this successor; `None`: nobody.
+/// The election's data that name this successor; `None` names none.
 pub(super) fn data(successor: Option<&str>) -> Bytes {
     successor.map(|name| Bytes::from(format!("successor={name}"))).unwrap_or_default()
 }
 
-/// Whether the first in the queue leads: not while the lead is on its way to somebody else who still waits
-/// for it.
+/// Whether the first in the queue leads: not while the lead is on its way to another candidate that still
+/// waits for it.
 pub(super) fn leads(queue: &[String], successor: Option<&str>) -> bool {
     match (queue.first(), successor) {
         (None, _) => false,

@@ -1,8 +1,8 @@
 //! [`LeaderWatcher`]: tells who leads an election.
 //!
-//! Watched are the first in the queue and the election's own data. Nobody but those who change the leader
-//! changes these, so that a hundred observers cost nothing while candidates come and go. Only when nobody
-//! campaigns, the list of the candidates is watched, for the first to come.
+//! Watched are the first in the queue and the election's own data. Only clients that change the leader
+//! change these, so that a hundred observers cost nothing while candidates come and go. Only when no
+//! candidate campaigns, the list of the candidates is watched, for the first to come.
 
 use std::fmt;
 use std::future::Future;
@@ -50,11 +50,11 @@ impl LeaderWatcher {
         LeaderWatcher { election, told: None }
     }
 
-    /// Who leads (`None`: nobody, or the lead is being handed over): at the first call at once, then whenever
-    /// it is another one than told before, or says something else of itself.
+    /// Returns the leader (`None`: none, or a hand-over is under way): the first call at once, later ones
+    /// when it is another one than told before, or says something else of itself.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, so that nobody would tell us.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
     /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth).
     /// # Cancel safety
     /// Cancel safe: nothing is lost.

@@ -36,7 +36,6 @@ pub(crate) struct Core {
     /// `None`: the task has ended.
     inside: Mutex<Option<Inside>>,
     shared: Arc<Shared>,
-    /// The task's runtime.
     home: Home,
 }
 
@@ -47,7 +46,6 @@ struct Inside {
     published: Option<Vitals>,
     /// Handles have left work for the task.
     pending_work: bool,
-    /// Wakes the task.
     task: Option<Waker>,
 }
 
@@ -191,7 +189,6 @@ impl Core {
         changed
     }
 
-    /// A connection stands.
     pub(crate) fn connected(&self, write: WriteHalf, elsewhere: Elsewhere) {
         let mut lock = self.lock();
         let inside = lock.as_mut().expect("the task lives");
@@ -209,7 +206,7 @@ impl Core {
     pub(crate) fn turn(&self, read: Option<&mut BytesMut>, done: &mut Vec<Done>) -> Result<Turn, Fault> {
         let mut lock = self.lock();
         let inside = lock.as_mut().expect("the task lives");
-        // Not before: a handle that leaves more meanwhile has nobody to wake.
+        // Not before: a handle that leaves more meanwhile need not wake the task.
         inside.pending_work = false;
         let (machine, now) = (&mut inside.machine, time::now());
         let digested = read.map_or(Ok(()), |inbox| digest(machine, inbox, now));
@@ -247,7 +244,7 @@ impl Core {
     /// Waits until a handle has left work for the task, or the socket fails. Meanwhile it sends what the
     /// socket did not take at once.
     ///
-    /// Cancel safe.
+    /// Cancel safe: nothing is lost.
     pub(crate) async fn pending_work(&self) -> io::Result<()> {
         poll_fn(|cx| self.lock().as_mut().expect("the task lives").poll_pending_work(cx)).await
     }
@@ -275,7 +272,7 @@ impl Core {
     ///
     /// Not in a forked child, where the end of the connection would be that of the parent's.
     ///
-    /// Invariant: whoever relies on the session learns of its end before the server can: before the last
+    /// Invariant: a user of the session learns of its end before the server can: before the last
     /// write, and before the socket closes, which may set a disconnect grace going.
     pub(crate) fn end(&self) {
         if self.shared.is_forked() {
@@ -314,7 +311,7 @@ impl Core {
         })
     }
 
-    /// Publishes first, tells the waiting calls then: without the lock, for whoever is woken may come back
+    /// Publishes first, tells the waiting calls then: without the lock, since a woken caller may come back
     /// here.
     fn settle(&self, mut lock: MutexGuard<'_, Option<Inside>>, all: &mut Vec<Done>) {
         let Some(inside) = lock.as_mut() else { return };

@@ -38,7 +38,7 @@ async fn attached_to(rig: Rig) -> (Arc<Core>, Stream) {
     (core, server)
 }
 
-/// A call, and what it waits with: one that nobody waits for is not sent.
+/// A call, and what it waits with: an abandoned one is not sent.
 fn set(bytes: usize) -> (Box<Call>, oneshot::Receiver<Result<super::super::Reply, crate::error::Error>>) {
     let (reply, outcome) = oneshot::channel();
     let data = Some(Bytes::from(vec![7; bytes]));

@@ -19,7 +19,6 @@ use super::{Done, Fault, Link, Machine, Session, put};
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
 
-/// A server's answer.
 type Answer = Result<Response, ErrorCode>;
 
 impl Machine {

@@ -14,7 +14,7 @@ use crate::servers::Elsewhere;
 
 impl Machine {
     /// Before [`Machine::connected`]: whether this connection will do for us. It does not if it cannot keep a
-    /// secret and there are credentials to send on it. Those that nobody has sent yet are refused instead.
+    /// secret and there are credentials to send on it. Calls that were never sent are refused instead.
     pub(crate) fn takes_connection(&mut self, keeps_secrets: bool) -> bool {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.keeps_secrets = keeps_secrets;

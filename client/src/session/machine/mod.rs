@@ -1,9 +1,9 @@
 //! The session machine: decides what to send, what to answer and when the session is lost.
 //!
 //! Pure: inputs are commands of the handles, frames of a server, the fate of connections, and `now`; outputs
-//! collect in [`Effects`]. [`super::core::Core`] feeds and executes it. It must never read a clock, do IO, or
-//! complete a call directly: states are published before completions, so that whoever sees an error also sees
-//! the state behind it.
+//! collect in [`Effects`]. [`super::core::Core`] feeds and executes it. It must never read a clock, do IO,
+//! or complete a call directly: states are published before completions, so that a caller that sees an error
+//! also sees the state behind it.
 
 mod inbound;
 mod link;
@@ -60,7 +60,7 @@ pub(crate) enum Fault {
     OutOfOrder,
     #[error("the server refused setWatches")]
     WatchesRefused,
-    #[error("the server speaks for an older connection of ours")]
+    #[error("the session was resumed on another connection")]
     Moved,
     /// Nothing is under way on this connection that would not be sent again.
     #[error("{0} leads")]
@@ -88,10 +88,10 @@ pub(crate) enum Done {
 }
 
 impl Done {
-    /// For whoever executes what the machine says, after the vitals are published.
+    /// Completes calls, for the executor of the machine's effects, after the vitals are published.
     pub(crate) fn tell(self) {
         match self {
-            // Whoever waited may have gone: nothing to do about it.
+            // The caller may have gone: nothing to do.
             Done::Call(reply, result) => drop(reply.send(result)),
             Done::Signal(signal, result) => drop(signal.send(result)),
             Done::Event(watch, event) => drop(watch.send(event)),

@@ -24,7 +24,7 @@ const PROBE: Xid = Xid(0);
 enum Step {
     /// Send it, with its number if it has one.
     Send(Asked),
-    /// Nobody waits for it any more.
+    /// No caller waits for it any more.
     Skip(Option<u64>),
     /// It cannot be done on this connection.
     Fail(Asked, Error),
@@ -41,7 +41,7 @@ impl Machine {
         attachment.extensions.is_some() && attachment.in_flight.is_empty() && nothing_is_due
     }
 
-    /// Sends what waits, if there is somebody to send it to.
+    /// Sends the waiting calls if a server is connected.
     pub(crate) fn pump(&mut self, now: Instant) {
         if self.paused_until.is_some_and(|until| now < until) {
             return;
@@ -158,7 +158,7 @@ fn bounded(out: &mut BytesMut, begin: usize, max: usize) -> Result<(), Error> {
 
 /// What becomes of a call on a connection of this kind.
 fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
-    // Nobody waits for it: it need not happen, or what happens does not matter.
+    // No caller waits for it: it need not happen, or its outcome does not matter.
     if asked.call.reply.is_closed() {
         return Step::Skip(asked.tag);
     }

@@ -88,7 +88,6 @@ impl Rig {
         self.reply_at(0, 0, self.announced.map(data).ok_or(ErrorCode::NoNode), seconds).unwrap();
     }
 
-    /// The connection breaks.
     pub(super) fn cut(&mut self) {
         self.machine.disconnected(self.start);
     }

@@ -31,7 +31,6 @@ pub enum Cut {
     Before,
     /// It is done, the reply never arrives.
     AfterDone,
-    /// Behind the reply.
     AfterReply,
 }
 
@@ -55,14 +54,14 @@ pub struct Keeper {
     pub grants: usize,
     /// Cut the connection of the so manyeth request from now, counted from 0, but for heartbeats.
     pub cut: Option<(usize, Cut)>,
-    /// Whoever looks for this znode loses the connection.
+    /// A client that reads this znode loses the connection.
     pub poison: Option<&'static str>,
-    /// So many tagged writes are refused for the moment.
+    /// Number of tagged writes to refuse.
     pub throttle: usize,
     /// What the nodes say they understand.
     pub announced: Option<String>,
     pub options: Vec<SessionOptions>,
-    /// Whoever comes back is turned away without an answer.
+    /// Returning clients are turned away without an answer.
     pub silent_on_attach: bool,
     /// How far the cluster's wall clock is ahead of ours.
     pub clock_ahead_ms: i64,

@@ -26,7 +26,7 @@ pub const SHORT: Duration = Duration::from_secs(2);
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections of the next door are counted from so many on.
+/// The first number for connections of the next listener.
 const CONNECTIONS_PER_DOOR: u64 = 1 << 32;
 
 /// What to do with a request that a fault is set for.
@@ -61,12 +61,11 @@ pub trait Server: Send + 'static {
     fn detach(&mut self, number: u64);
     fn end_session(&mut self, session: SessionId);
     fn drop_connections(&mut self);
-    /// For the message of a test that waits in vain.
+    /// For the message of a test that times out.
     fn story(&self) -> String;
 }
 
 impl Fake {
-    /// A plain ZooKeeper.
     pub async fn start() -> Fake {
         Fake::of(World::default()).await
     }
@@ -78,7 +77,6 @@ impl Fake {
 }
 
 impl Fake<Keeper> {
-    /// A Rowlock.
     pub async fn rowlock() -> Fake<Keeper> {
         Fake::of(Keeper::new()).await
     }

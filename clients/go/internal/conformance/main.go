@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type step struct {
 	TimeoutMs          int64 `json:"timeout_ms"`
 	Expect             any
 	Leases             int64
+	Resource, Token    string
 	Of                 []string
 }
 
@@ -123,9 +125,45 @@ func outcome(err error) string {
 	return err.Error()
 }
 
+// state is what the steps of a scenario share.
+type state struct {
+	attempts map[string]*attempt
+	fences   map[string]*rowlock.Fence
+	znode    string
+}
+
+func (all *state) check(a *attempt, s step) (any, error) {
+	if all.fences[s.Resource] == nil {
+		all.fences[s.Resource] = &rowlock.Fence{}
+	}
+	if s.Token == "" {
+		return all.fences[s.Resource].Check(a.lock.Token()), nil
+	}
+	token, err := strconv.ParseUint(s.Token, 10, 64)
+	return all.fences[s.Resource].Check(token), err
+}
+
+// write makes the znode, or sets it where there is one.
+func (all *state) write(a *attempt) (any, error) {
+	ctx := context.Background()
+	_, err := a.lock.Create(ctx, all.znode, []byte("1"))
+	var refused *rowlock.Refused
+	if errors.As(err, &refused) && refused.Status == 409 {
+		_, err = a.lock.Set(ctx, all.znode, []byte("2"), rowlock.AnyVersion)
+	}
+	if errors.Is(err, rowlock.ErrStale) {
+		return "stale", nil
+	}
+	return "written", err
+}
+
 // perform does a step of an attempt; the result is what it found.
-func perform(a *attempt, s step, all map[string]*attempt) (any, error) {
+func perform(a *attempt, s step, all *state) (any, error) {
 	switch s.Do {
+	case "fence":
+		return all.check(a, s)
+	case "write":
+		return all.write(a)
 	case "start":
 	case "acquire", "finish":
 		if !soon(a.done) {
@@ -159,7 +197,7 @@ func perform(a *attempt, s step, all map[string]*attempt) (any, error) {
 	case "tokens_rise":
 		last := uint64(0)
 		for _, name := range s.Of {
-			if token := all[name].lock.Token(); token <= last {
+			if token := all.attempts[name].lock.Token(); token <= last {
 				return nil, fmt.Errorf("%d after %d", token, last)
 			} else {
 				last = token
@@ -172,12 +210,12 @@ func perform(a *attempt, s step, all map[string]*attempt) (any, error) {
 }
 
 func run(urls, prefix, name string, steps []step) error {
-	all := map[string]*attempt{}
+	all := &state{map[string]*attempt{}, map[string]*rowlock.Fence{}, "/" + strings.ReplaceAll(prefix, "/", "-")}
 	for _, s := range steps {
 		if s.Do == "acquire" || s.Do == "start" {
-			all[s.As] = begin(urls, prefix, s)
+			all.attempts[s.As] = begin(urls, prefix, s)
 		}
-		found, err := perform(all[s.As], s, all)
+		found, err := perform(all.attempts[s.As], s, all)
 		if err == nil && s.Expect != nil && found != s.Expect {
 			err = fmt.Errorf("%v", found)
 		}

@@ -8,7 +8,6 @@ use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 use super::{TermBatch, weight};
 
-/// See the module.
 #[derive(Default)]
 pub struct EntryBuilder {
     batch: Option<TermBatch>,
@@ -18,7 +17,6 @@ pub struct EntryBuilder {
 }
 
 impl EntryBuilder {
-    /// Nothing is waiting.
     pub fn is_empty(&self) -> bool {
         self.batch.is_none()
     }

@@ -14,7 +14,6 @@ use rowlock_state::{ENTRY_STEPS_MAX, Machine};
 /// What becomes of the commands.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Of this entry.
     pub entry: Vec<Proposal>,
     /// Of those behind it, in their order.
     pub rest: Vec<Proposal>,

@@ -45,7 +45,7 @@ use judge::Judged;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// In a simulated world Raft refuses one entry in so many. The refusal comes so late that Raft has taken
+/// In a simulated world Raft refuses one entry of this number. The refusal comes so late that Raft has taken
 /// other entries meanwhile.
 const REFUSED_ONE_IN: u64 = 200;
 const REFUSED_LATE: Duration = Duration::from_millis(5);
@@ -62,9 +62,7 @@ pub struct TermBatch {
 
 /// The task that makes log entries. Ends with the shutdown or with Raft.
 pub struct Batcher {
-    /// This node.
     pub me: NodeId,
-    /// Where entries go.
     pub raft: Raft,
     /// Whether this node may propose.
     pub leadership: watch::Receiver<Leadership>,
@@ -74,7 +72,6 @@ pub struct Batcher {
     pub enforce_quota: bool,
     /// Tells which locks are free.
     pub replica: Arc<AppliedState>,
-    /// Stamps the batches.
     pub clock: Arc<LogClock>,
     /// Batch sizes and commit latency.
     pub metrics: Arc<Metrics>,
@@ -126,7 +123,6 @@ impl InFlight {
 }
 
 impl Batcher {
-    /// Runs until `shutdown`.
     pub async fn run(mut self, shutdown: Shutdown) {
         let (mut in_flight, mut undone) = (InFlight::default(), BTreeMap::new());
         let (mut builder, mut proposed) = (EntryBuilder::default(), time::now());
@@ -263,7 +259,7 @@ impl Batcher {
     }
 
     /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that
-    /// hands leadership over until that is done or has failed. The term may go on, so nobody else learns of
+    /// hands leadership over until that is done or has failed. The term may go on, so no other task learns of
     /// it: they are proposed again, to the end of the term. Those behind them that were taken meanwhile are
     /// skipped by every node, and come again, too.
     ///

@@ -57,7 +57,6 @@ impl ForwardLink {
         ForwardLink { term, stream: peer.stream(judge) }
     }
 
-    /// To which node.
     pub fn to(&self) -> NodeId {
         self.stream.to()
     }

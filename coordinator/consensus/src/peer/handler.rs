@@ -31,26 +31,26 @@ impl<S: PeerService> PeerServer<S> {
         PeerServer { server: Server::new(us, known, Arc::new(Faces { raft, service }), tasks) }
     }
 
-    /// As it is, for the node of this folder, which remembers the nodes' incarnations, and of a release with
+    /// Serves for the node of this folder, which remembers the nodes' incarnations, and of a release with
     /// these versions.
     #[must_use]
     pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
         PeerServer { server: self.server.knowing(Arc::new(FolderIncarnations(folder, releases))) }
     }
 
-    /// As it is, with what its connections hold counted here.
+    /// Counts here what its connections hold.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         PeerServer { server: self.server.counted_in(tally) }
     }
 
-    /// As it is, and connections are taken so.
+    /// Accepts connections by this security.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
         PeerServer { server: self.server.secured_by(security) }
     }
 
-    /// As it is, and what it refuses is counted here and told to the listener.
+    /// Counts refusals here and reports them to the listener.
     #[must_use]
     pub fn measured_by(self, metrics: Arc<Metrics>, listener: RefusalListener) -> Self {
         PeerServer { server: self.server.measured_by(metrics, Some(listener)) }
@@ -81,7 +81,6 @@ impl<S: PeerService> Service for Faces<S> {
     }
 }
 
-/// One connection.
 struct Handler<S> {
     from: NodeId,
     lane: Lane,

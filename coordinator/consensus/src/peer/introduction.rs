@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct Introduction {
     /// Voters of the newest membership in the log.
     pub voters: Vec<NodeId>,
-    /// Its other members.
     pub learners: Vec<NodeId>,
     /// Where in the log that membership is.
     pub members_at: Option<u64>,

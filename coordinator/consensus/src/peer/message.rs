@@ -24,7 +24,6 @@ const FORWARD: u8 = 1;
 /// A question to another node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Raft's own.
     Raft(RaftRequest),
     /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them;
     /// their outcome comes with the log.
@@ -51,15 +50,12 @@ pub enum Request {
     Status,
     /// Take a node in as a learner; answered when the change is committed.
     AddLearner {
-        /// Its number.
         node: NodeId,
-        /// Its addresses.
         member: Member,
     },
     /// Make exactly these nodes the voters; each must be a member already. Answered when the change is
     /// committed.
     ChangeVoters {
-        /// All of them.
         voters: BTreeSet<NodeId>,
     },
     /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
@@ -69,7 +65,6 @@ pub enum Request {
     ClientDisconnects {
         /// One per session at most.
         disconnects: Vec<ClientDisconnect>,
-        /// As in `Touches`.
         term: u64,
     },
     /// A node that has been started asks what is known of it. Answered with `Introduced` by any node.
@@ -81,11 +76,10 @@ pub enum Request {
 /// An answer of another node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Response {
-    /// Raft's own.
     Raft(RaftResponse),
     /// The leader's proposer has the batch.
     Forwarded,
-    /// The timers run anew.
+    /// The timers have been restarted.
     TouchesNoted {
         /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided.
         /// Their heartbeats must not be answered.
@@ -94,10 +88,8 @@ pub enum Response {
     /// A read that waits for this log index to be applied sees everything that was done before the question
     /// was asked.
     ReadIndex {
-        /// Raft log index.
         index: u64,
     },
-    /// The node's status.
     Status(Status),
     /// The membership change is committed.
     MembershipChanged {
@@ -119,7 +111,6 @@ pub enum Response {
 /// Why a node did nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Ask the leader.
     #[error("this node is not the leader")]
     NotLeader {
         /// As far as known.

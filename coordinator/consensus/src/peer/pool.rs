@@ -29,20 +29,20 @@ pub struct PeerPool {
 }
 
 impl PeerPool {
-    /// Knows nobody yet. Its tasks belong to `tasks`.
+    /// Knows no node yet. Its tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
         let (folder, releases) = (Folder::without_disk(us.node), Releases::default());
         let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
         PeerPool { pool: Pool::new(us, known, tasks), folder, releases }
     }
 
-    /// As it is, with what its connections and queues hold counted here. To be said before any node is known.
+    /// Counts here what its connections and queues hold. To be called before any node is known.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         PeerPool { pool: self.pool.counted_in(tally), ..self }
     }
 
-    /// As it is, for the node of this folder, which remembers the nodes' incarnations, and of a release with
+    /// Dials for the node of this folder, which remembers the nodes' incarnations, and of a release with
     /// these versions. To be said before any node is known.
     #[must_use]
     pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
@@ -50,7 +50,7 @@ impl PeerPool {
         PeerPool { pool: self.pool.knowing(known), folder, releases }
     }
 
-    /// As it is, with connections made so. To be said before any node is known.
+    /// Opens connections by this security. To be called before any node is known.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
         PeerPool { pool: self.pool.secured_by(security), ..self }
@@ -71,8 +71,8 @@ impl PeerPool {
         self.pool.identity()
     }
 
-    /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one
-    /// goes there.
+    /// Sets the address of a node (`host:port`), the first or another one. Connections that stand are kept;
+    /// the next one goes there.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         Peer(self.pool.set_address(node, address))
     }
@@ -93,7 +93,6 @@ impl PeerPool {
         self.pool.remove(node);
     }
 
-    /// All known nodes.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.pool.nodes()
     }
@@ -104,7 +103,6 @@ impl PeerPool {
         self.pool.nodes().into_iter().filter_map(trip).collect()
     }
 
-    /// As [`Peer::call`].
     pub async fn call(
         &self,
         node: NodeId,
@@ -121,7 +119,6 @@ impl PeerPool {
 pub struct Peer(rowlock_transport::Peer);
 
 impl Peer {
-    /// Which node.
     pub fn node(&self) -> NodeId {
         self.0.node()
     }

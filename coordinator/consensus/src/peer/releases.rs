@@ -10,7 +10,7 @@ use rowlock_types::versions::Versions;
 
 /// This node's own versions, and those of the nodes that it has met since its start. Clones are the same.
 ///
-/// A node that is started anew dials and is dialed anew, so it is heard of before it does anything else.
+/// A restarted node dials and is dialed again, so its release is known before it does anything else.
 #[derive(Clone, Debug)]
 pub struct Releases {
     ours: Arc<Versions>,
@@ -30,7 +30,6 @@ impl Releases {
         Releases { ours: Arc::new(ours), heard: Arc::default() }
     }
 
-    /// This node's.
     pub fn ours(&self) -> &Versions {
         &self.ours
     }

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use openraft_rt::watch::WatchReceiver as _;
-use rowlock_env::task::Shutdown;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::backoff::Backoff;
+use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES, SNAPSHOT_RETRY_MAX, SNAPSHOT_RETRY_MIN};
+use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
 use rowlock_types::metrics::Metrics;
+use rowlock_types::pacing::SNAPSHOT_PAUSES;
 use rowlock_wal::{Log, StorageError};
 
 use super::Raft;
@@ -36,7 +37,6 @@ const KEPT_PART: usize = 4;
 // Less is kept than is allowed, and the bounds are in their order.
 const _: () = assert!(KEPT_PART > 1);
 const _: () = assert!(LOG_MEMORY_BYTES <= LOG_MEMORY_MAX_BYTES);
-const _: () = assert!(SNAPSHOT_RETRY_MIN.as_millis() <= SNAPSHOT_RETRY_MAX.as_millis());
 
 /// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -47,31 +47,23 @@ pub struct Compaction {
     pub schedule: Schedule,
     /// Takes snapshots and purges.
     pub raft: Raft,
-    /// Knows its size.
     pub log: Log,
     /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
     pub metrics: Arc<Metrics>,
     /// Of the node's memory limit, what the log may take. A log that filled it would never get shorter.
     pub log_max: usize,
     /// Snapshots that have failed in a row.
-    pub retry: Retry,
+    pub retry: Backoff,
 }
 
 impl Compaction {
-    /// Runs until `shutdown`, or until Raft has stopped.
-    pub async fn run(mut self, shutdown: Shutdown) {
-        let look = async {
-            loop {
-                time::sleep_about(EVERY).await;
-                if self.look().await.is_err() {
-                    return;
-                }
+    /// Runs until Raft has stopped.
+    pub async fn run(mut self) {
+        loop {
+            time::sleep_about(EVERY).await;
+            if self.look().await.is_err() {
+                return;
             }
-        };
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => {}
-            () = look => {}
         }
     }
 
@@ -84,7 +76,7 @@ impl Compaction {
             (index(metrics.last_applied.as_ref()), index(metrics.snapshot.as_ref()))
         };
         let snapshot = snapshot.max(self.schedule.written);
-        if !self.retry.may_wait() && self.schedule.is_due(applied, snapshot) {
+        if !self.retry.is_pausing(time::now()) && self.schedule.is_due(applied, snapshot) {
             return self.take_snapshot().await;
         }
         self.look_at_bytes(snapshot).await
@@ -96,7 +88,7 @@ impl Compaction {
             Ok(index) => {
                 assert!(index >= self.schedule.written, "a snapshot reaches as far as the one before it");
                 self.schedule.written = index;
-                self.retry = Retry::default();
+                self.retry.succeeded();
                 Ok(())
             }
             Err(NoSnapshot::Stopped(why)) => {
@@ -104,7 +96,8 @@ impl Compaction {
                 Err(())
             }
             Err(NoSnapshot::Failed(error)) => {
-                let pause = self.retry.after_failure();
+                let pause = self.retry.failed(time::now(), &SNAPSHOT_PAUSES);
+                assert!(pause <= *SNAPSHOT_PAUSES.end(), "a snapshot is tried again in time");
                 tracing::error!(
                     %error,
                     again_in_s = pause.as_secs(),
@@ -127,7 +120,7 @@ impl Compaction {
         if snapshot >= upto {
             return self.raft.trigger().purge_log(upto).await.map_err(stopped);
         }
-        if self.retry.may_wait() { Ok(()) } else { self.take_snapshot().await }
+        if self.retry.is_pausing(time::now()) { Ok(()) } else { self.take_snapshot().await }
     }
 }
 
@@ -137,7 +130,6 @@ pub enum NoSnapshot {
     /// It could not be written, or not be read back. Nothing has changed.
     #[error(transparent)]
     Failed(#[from] StorageError),
-    /// Raft has stopped.
     #[error("{0}")]
     Stopped(String),
 }
@@ -154,30 +146,6 @@ pub async fn take_snapshot(raft: &Raft) -> Result<u64, NoSnapshot> {
     let written = writer.write().await?;
     raft.trigger().snapshot().await.map_err(|error| ended(&error))?;
     Ok(written.meta().last_log_id.map_or(0, |last| last.index))
-}
-
-/// When a snapshot that has failed is tried again.
-#[derive(Debug, Default)]
-pub struct Retry {
-    failures: u32,
-    until: Option<Instant>,
-}
-
-impl Retry {
-    /// Not yet.
-    fn may_wait(&self) -> bool {
-        self.until.is_some_and(|until| time::now() < until)
-    }
-
-    /// One more has failed. How long the next one waits: twice as long as this one has, up to a bound.
-    fn after_failure(&mut self) -> Duration {
-        let pause = SNAPSHOT_RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(SNAPSHOT_RETRY_MAX);
-        assert!(pause >= SNAPSHOT_RETRY_MIN, "a disk that fails has time to recover");
-        assert!(pause <= SNAPSHOT_RETRY_MAX, "a snapshot is tried again in time");
-        self.failures += 1;
-        self.until = Some(time::now() + pause);
-        pause
-    }
 }
 
 fn stopped(error: impl std::fmt::Display) {
@@ -279,13 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_fails_again_and_again_is_tried_less_and_less_often_but_for_ever() {
-        let mut retry = Retry::default();
-        assert!(!retry.may_wait());
-        let pauses: Vec<Duration> = (0..40).map(|_| retry.after_failure()).collect();
-        assert!(retry.may_wait());
-        assert_eq!(pauses[..3], [SNAPSHOT_RETRY_MIN, SNAPSHOT_RETRY_MIN * 2, SNAPSHOT_RETRY_MIN * 4]);
-        assert!(pauses.is_sorted() && pauses[39] == SNAPSHOT_RETRY_MAX);
+    fn a_snapshot_stays_due_until_it_is_written() {
         let schedule = Schedule::new(NodeId(1), 100);
         assert!(schedule.is_due(150, 0) && schedule.is_due(160, 0), "it is due until it is written");
     }

@@ -1,5 +1,5 @@
-//! What only Raft knows, and what only it can do, in the node's own words: nobody outside this folder has to
-//! name openraft.
+//! What only Raft knows, and what only it can do, in the node's own terms: no module outside this folder has
+//! to name openraft.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,9 +22,7 @@ use crate::raft_types::{LogId, StoredMembership, TypeConfig, position};
 /// How this node stands in Raft.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its role.
     pub role: Role,
-    /// Its term.
     pub term: u64,
     /// The leader, if known.
     pub leader: Option<NodeId>,
@@ -54,7 +52,6 @@ impl Facts {
     }
 }
 
-/// See [`Facts`].
 pub fn facts(raft: &Raft) -> Facts {
     let metrics = raft.metrics();
     let raft = metrics.borrow_watched();
@@ -95,7 +92,7 @@ pub fn settled_members(raft: &Raft) -> Option<(Members, u64)> {
     is_settled.then(|| (members(committed), committed.log_id().as_ref().map_or(0, |id| id.index)))
 }
 
-/// What a node that has been started must know of its own log, as it is now and not as it was last told.
+/// What a node that has been started must know of its own log, the present state and not the last report.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// Voters of the newest membership in the log.
@@ -108,7 +105,7 @@ pub struct Recovered {
     pub term: u64,
 }
 
-/// See [`Recovered`].
+/// Returns what was found at the start: see [`Recovered`].
 ///
 /// # Errors
 /// Raft has stopped; says why.
@@ -174,7 +171,6 @@ pub fn has_joined(raft: &Raft, node: NodeId) -> bool {
     has_applied_member(&raft.metrics().borrow_watched(), node)
 }
 
-/// See [`has_joined`].
 pub(super) fn has_applied_member(metrics: &RaftMetrics<TypeConfig>, node: NodeId) -> bool {
     let (known, applied) = (&metrics.membership_config, &metrics.last_applied);
     let is_applied = known.log_id().as_ref().map(|at| at.index) <= applied.as_ref().map(|last| last.index);
@@ -228,7 +224,6 @@ pub enum NotDone {
     NoQuorum,
     /// It cannot be done.
     Invalid(String),
-    /// Raft has stopped.
     Stopped,
 }
 

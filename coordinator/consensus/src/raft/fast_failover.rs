@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::{rng, time};
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::{LeaderEnd, Metrics};
@@ -28,7 +27,6 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 pub struct FastFailover {
     /// Asks for the pre-votes.
     pub raft: Raft,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Nodes whose connection for heartbeats to this node has ended.
     pub peer_disconnected: mpsc::Receiver<NodeId>,
@@ -39,17 +37,10 @@ pub struct FastFailover {
 }
 
 impl FastFailover {
-    /// Runs until `shutdown`.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub async fn run(mut self) {
         assert!(self.ask_for > ASK_EVERY, "it asks more than once");
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => {}
-            () = async {
-                while let Some(node) = self.peer_disconnected.recv().await {
-                    self.ask_for_votes(node).await;
-                }
-            } => {}
+        while let Some(node) = self.peer_disconnected.recv().await {
+            self.ask_for_votes(node).await;
         }
     }
 

@@ -93,7 +93,7 @@ impl Followers {
 
 #[cfg(test)]
 impl Followers {
-    /// These voters, of which so many are needed; all may be lazy.
+    /// Tracks these voters, of which `needed` must flush; all may be lazy.
     pub fn all_lazy_allowed(voters: &[u64], needed: usize) -> Followers {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         Followers { lazy_allowed: voters.clone(), voters, needed }

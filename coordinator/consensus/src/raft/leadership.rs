@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
@@ -31,19 +30,26 @@ pub struct Leadership {
     pub ready: bool,
 }
 
+impl Leadership {
+    /// Whether this is the view of the leader `me`, which may propose.
+    pub fn is_led_by(&self, me: NodeId) -> bool {
+        assert!(!self.ready || self.leader.is_some(), "a leader that is ready is known");
+        self.ready && self.leader == Some(me)
+    }
+}
+
 const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(2);
 const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
 /// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader.
-/// Ends with the shutdown or with Raft.
+/// Ends with Raft.
 pub async fn follow(
     me: NodeId,
     raft: Raft,
     leadership: watch::Sender<Leadership>,
     lazy_flush: (LazyFlush, SpareFlushes),
     hook: Hook,
-    shutdown: Shutdown,
 ) {
     let mut metrics = raft.server_metrics();
     loop {
@@ -70,7 +76,6 @@ pub async fn follow(
         let must_open = view.leader == Some(me) && !view.ready;
         tokio::select! {
             biased;
-            () = shutdown.wait() => return,
             changed = metrics.changed() => if changed.is_err() { return },
             opened = open_gate(&raft), if must_open => if opened {
                 leadership.send_if_modified(|v| {

@@ -48,23 +48,22 @@ pub struct LogReader {
 }
 
 impl LogStore {
-    /// For openraft.
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
         LogStore { log, hook: Hook::default(), poll, lazy_flush: LazyFlush::default(), times: Arc::default() }
     }
 
-    /// As it is, and tells `times` when entries come and are on disk.
+    /// Tells `times` when entries come and are on disk.
     pub fn timed(self, times: Arc<EntryTimes>) -> Self {
         LogStore { times, ..self }
     }
 
-    /// As it is, and its node stays awake for up to so long behind an entry, while that pays ([`BusyPoll`]).
+    /// Keeps its node awake for up to this time behind an entry, while that pays ([`BusyPoll`]).
     pub fn polled(self, window: Duration) -> Self {
         LogStore { poll: BusyPoll::new(window), ..self }
     }
 
-    /// As it is, and `hook` hears of it, from what was found on the disk on.
+    /// Reports to `hook`, beginning with what was found on the disk.
     pub fn hooked(self, hook: Hook) -> Self {
         let log = self.log.read();
         hook.tell(|hook| {
@@ -89,7 +88,7 @@ impl LogStore {
         &self.lazy_flush
     }
 
-    /// The log itself. Nobody but openraft's core may write to it.
+    /// The log itself. Only openraft's core may write to it.
     pub fn log(&self) -> &Log {
         &self.log
     }

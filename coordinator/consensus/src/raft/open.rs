@@ -35,7 +35,7 @@ const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 const ELECTION_MS: u64 = 50;
 
 /// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node
-/// that comes back serves soon: dialing has its own, longer pauses (`limits::PEER_BACKOFF_MAX`), so a try
+/// that comes back serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try
 /// costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
@@ -75,7 +75,6 @@ fn raft_config(settings: &Settings) -> Config {
 pub struct Settings {
     /// Name of the cluster.
     pub cluster: String,
-    /// This node.
     pub node: NodeId,
     /// Its timers, and when a snapshot is taken.
     pub raft: RaftConfig,

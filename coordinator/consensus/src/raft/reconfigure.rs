@@ -61,6 +61,11 @@ enum Failed {
 
 struct Busy<'a>(&'a AtomicBool);
 
+/// `1,2,3`
+fn ids(nodes: &BTreeSet<NodeId>) -> String {
+    nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
+}
+
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let was_busy = self.0.swap(false, Ordering::Release);
@@ -69,7 +74,6 @@ impl Drop for Busy<'_> {
 }
 
 impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
-    /// Of this node.
     pub fn new(
         me: NodeId,
         raft: openraft::Raft<TypeConfig, M>,
@@ -93,14 +97,14 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
     /// are needed. Does nothing on other nodes, or while a change is under way.
     pub async fn finish_interrupted(&self) {
         let view = *self.leadership.borrow();
-        if view.leader != Some(self.me) || !view.ready || self.busy.swap(true, Ordering::AcqRel) {
+        if !view.is_led_by(self.me) || self.busy.swap(true, Ordering::AcqRel) {
             return;
         }
         let _busy = Busy(&self.busy);
         let Ok(stored) = self.membership() else { return };
         if is_joint(&stored) {
             let voters = members(&stored).voters;
-            tracing::info!(?voters, "ending a change of voters that a former leader began");
+            tracing::info!(voters = ids(&voters), "membership change of a former leader is completed");
             let raw = voters.iter().map(|id| id.0).collect();
             // Who does not vote any more stays as a learner, since nobody knows what the former leader was
             // asked. If this fails, the next turn tries again.
@@ -110,7 +114,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
 
     async fn try_reconfigure(&self, wanted: &Wanted) -> Result<u64, Failed> {
         let view = *self.leadership.borrow();
-        if view.leader != Some(self.me) || !view.ready {
+        if !view.is_led_by(self.me) {
             return Err(Failed::Refused(Refusal::NotLeader {
                 leader: view.leader.filter(|l| *l != self.me),
             }));
@@ -129,7 +133,13 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let current = members(&stored);
         let target = wanted.change().and_then(|change| change.apply(&current)).map_err(Failed::Code)?;
-        tracing::info!(?wanted, voters = ?target.voters, "changing the membership");
+        tracing::info!(
+            from = ids(&current.voters),
+            to = ids(&target.voters),
+            joining = wanted.joining.as_deref().unwrap_or(""),
+            leaving = wanted.leaving.as_deref().unwrap_or(""),
+            "membership change begins"
+        );
         self.ensure_quorum(&current, &target, &stored).await?;
         if !target.voters.contains(&self.me) {
             self.hand_over(&current, &target).await?;

@@ -48,7 +48,6 @@ pub trait SnapshotSink: Send + Sync + 'static {
 
 /// A snapshot on its way in.
 pub trait IncomingSnapshot: Send + 'static {
-    /// The complete one.
     type Data: Send + 'static;
 
     /// Appends bytes. Need not make them durable. Called on a thread that may block.
@@ -90,18 +89,18 @@ where
         RaftDispatch { raft, sink, lazy_flush, metrics, hook, admission, reader }
     }
 
-    /// As it is, and `hook` hears of what leaders are told.
+    /// Reports to `hook` what leaders are told.
     pub fn hooked(self, hook: Hook) -> Self {
         RaftDispatch { hook, ..self }
     }
 
-    /// As it is, and an entry that `reader` cannot read is refused.
+    /// Refuses an entry that `reader` cannot read.
     #[must_use]
     pub fn reading(self, reader: Reader) -> Self {
         RaftDispatch { reader, ..self }
     }
 
-    /// As it is, and nothing is answered before the node may take part.
+    /// Answers nothing before the node may take part.
     #[must_use]
     pub fn behind(self, admission: Admission) -> Self {
         RaftDispatch { admission, ..self }
@@ -224,7 +223,7 @@ where
 }
 
 impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
-    /// Refuses what no node of the cluster can have sent. Told once for each connection: whoever sends it may
+    /// Refuses what no node of the cluster can have sent. Logged once for each connection: a sender of it may
     /// send much of it.
     fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
         let judged = self.judge_term(request.term()).and_then(|()| match request {

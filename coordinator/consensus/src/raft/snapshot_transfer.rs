@@ -2,7 +2,7 @@
 //! read.
 //!
 //! So one snapshot costs one chunk of memory on either side. Nothing is resumed: a transfer that fails begins
-//! anew.
+//! again.
 
 use std::io;
 use std::sync::Arc;

@@ -98,7 +98,7 @@ impl StateMachine {
         Ok(opened)
     }
 
-    /// The state as it is now, to be written out.
+    /// Freezes the present state, to be written out.
     pub fn freeze(&self) -> SnapshotWriter {
         assert!(self.membership.log_id() <= &self.last_applied, "a membership is applied when it is known");
         let frozen = {

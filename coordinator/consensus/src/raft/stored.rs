@@ -13,24 +13,20 @@ use crate::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 
-/// A position.
 pub fn log_id(id: LogId) -> wal::LogId {
     wal::LogId { leader_id: leader_id(id.leader_id), index: id.index }
 }
 
-/// A position.
 pub fn raft_log_id(id: wal::LogId) -> LogId {
     LogId { leader_id: raft_leader_id(id.leader_id), index: id.index }
 }
 
-/// A vote.
 pub fn vote(vote: Vote) -> wal::Vote {
     let stored = wal::Vote { leader_id: leader_id(vote.leader_id), committed: vote.committed };
     debug_assert_eq!(raft_vote(stored), vote, "a vote is the same on the disk");
     stored
 }
 
-/// A vote.
 pub fn raft_vote(vote: wal::Vote) -> Vote {
     Vote { leader_id: raft_leader_id(vote.leader_id), committed: vote.committed }
 }

@@ -15,7 +15,6 @@ pub fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
 
-/// A normal entry.
 pub fn entry(term: u64, index: u64, payload: &[u8]) -> Entry {
     let payload = EntryPayload::Normal(Payload(Bytes::copy_from_slice(payload)));
     Entry { log_id: log_id(term, index), payload }
@@ -28,7 +27,6 @@ pub fn membership_entry(term: u64, index: u64) -> Entry {
     Entry { log_id: log_id(term, index), payload: EntryPayload::Membership(membership.expect("is valid")) }
 }
 
-/// A committed vote.
 pub fn vote(term: u64, node: u64) -> Vote {
     Vote { leader_id: LeaderId { term, node_id: node }, committed: true }
 }

@@ -7,17 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{LogId, SnapshotMeta, TypeConfig, Vote};
 
-/// openraft's append request.
 pub type AppendRequest = openraft::raft::AppendEntriesRequest<TypeConfig>;
-/// Its answer.
 pub type AppendResponse = openraft::raft::AppendEntriesResponse<TypeConfig>;
 /// openraft's vote and pre-vote request.
 pub type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
-/// Its answer.
 pub type VoteResponse = openraft::raft::VoteResponse<TypeConfig>;
 /// "Become the leader", from the leader that wants to go.
 pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
-/// Its answer.
 pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
 /// The answer to a whole snapshot.
 pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
@@ -29,11 +25,8 @@ pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
 pub enum RaftRequest {
     /// Entries, or a heartbeat.
     Append(AppendRequest),
-    /// Vote for me.
     Vote(VoteRequest),
-    /// Would you?
     PreVote(VoteRequest),
-    /// Lead.
     TransferLeader(TransferRequest),
     /// A step of a snapshot's transfer.
     Snapshot(SnapshotStep),
@@ -46,18 +39,15 @@ pub enum RaftRequest {
 pub enum SnapshotStep {
     /// Its description. Drops what an earlier transfer on this connection has left.
     Begin {
-        /// The sending leader's.
         vote: Vote,
-        /// What it covers.
         meta: SnapshotMeta,
-        /// Bytes to come.
+        /// Bytes of the whole file.
         len: u64,
     },
-    /// The next bytes.
+    /// The next bytes of the file.
     Chunk {
         /// Where they belong; must be where the last chunk ended.
         offset: u64,
-        /// At most `limits::PEER_SNAPSHOT_CHUNK_BYTES`.
         data: Bytes,
     },
     /// All bytes have been sent: check, make durable, install.
@@ -108,18 +98,14 @@ impl RaftRequest {
     }
 }
 
-/// The answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RaftResponse {
-    /// To `Append`.
     Append(AppendResponse),
     /// To `Vote` and `PreVote`.
     Vote(VoteResponse),
-    /// To `TransferLeader`.
     TransferLeader(TransferResponse),
     /// To `Snapshot`: go on with the next step.
     SnapshotProceed,
-    /// To `Snapshot(Install)`.
     SnapshotInstalled(SnapshotResponse),
     /// The node could not: its Raft has stopped, or the snapshot could not be written.
     Failed(String),

@@ -37,7 +37,6 @@ impl fmt::Display for Payload {
 /// What a committed entry came to. The origin nodes answer their clients from their own apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryOutcome {
-    /// It was applied.
     Applied,
     /// It did not follow the last entry of its term, and nothing of it was applied on any node.
     Skipped,
@@ -64,9 +63,7 @@ openraft::declare_raft_types!(
 
 /// A position in the log.
 pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
-/// A log entry.
 pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
-/// A vote.
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 /// The membership with its position in the log.
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;

@@ -36,7 +36,6 @@ pub struct EnvInstant(time::Instant);
 #[derive(Clone, Copy, Debug)]
 pub struct EnvRng;
 
-/// env's watch channel.
 #[derive(Debug)]
 pub struct EnvWatch;
 

@@ -7,7 +7,7 @@ use super::*;
 
 /// Set for the process that is to be killed: where it writes its history.
 const CHILD: &str = "ROWLOCK_TEST_HISTORY";
-/// Every so many changes the child takes a snapshot of its state.
+/// Changes between the child's snapshots of its state.
 const SNAPSHOT_EVERY: i64 = 500;
 
 #[tokio::test]

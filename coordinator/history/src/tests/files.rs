@@ -127,7 +127,7 @@ fn what_is_too_old_is_not_shown_and_goes() {
     let shown = store.page(&all(), now(200_001), || false).unwrap();
     let oldest = shown.entries.last().unwrap().0.zxid.0;
     assert!((120_001..=121_001).contains(&oldest), "{oldest}");
-    // Nobody asks for locks any more, and still it goes.
+    // No lock is requested any more, and still it goes.
     store.trim(now(300_000)).unwrap();
     assert_eq!(segments(node.path()).len(), 0);
 }
@@ -151,7 +151,7 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
         let mut store = open(node.path(), BOUNDS);
         let (records, gaps) = told(&read(&mut store, &all()));
         assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
-        // Without its footer nobody knows what was in it.
+        // Without its footer its content is unknown.
         assert_eq!(gaps.len(), usize::from(file != "SEAL"), "{file}");
         let kept = || {
             let names = fs::read_dir(node.path()).unwrap().map(|entry| entry.unwrap().file_name());

@@ -14,7 +14,7 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20, free_min_bytes: 0 };
     let found = Found::look(node.path()).unwrap();
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
-    // The thread does nothing before the word is given.
+    // The thread does nothing before it is released.
     let (go, word) = mpsc::channel::<()>();
     let work = move |jobs: &mut Vec<Job>| {
         let _ = word.recv();

@@ -60,8 +60,7 @@ async fn sessions_of_one_address_leave_some_to_others_and_an_operator_releases_a
     let token = token(&api, &greedy[0], "a").await;
     assert_eq!(api.force(&from(1), &lock(), token).await, Ok(true), "only operators may ask for this");
     let path = || "/a".parse::<ZnodePath>().unwrap();
-    let write =
-        || (Change::Delete { version: rowlock_proto::Version::ANY }, By { secret: None, request_id: None });
+    let write = || (Change::Delete { version: rowlock_proto::Version::ANY }, By::default());
     assert_eq!(api.change(&from(2), &path(), write()).await, Err(Refusal::NoZnode));
     assert!(matches!(api.change(&from(1), &path(), write()).await, Err(Refusal::Full(_))));
     let super_id = Id { scheme: "super".to_owned(), id: String::new() };

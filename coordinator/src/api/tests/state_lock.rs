@@ -141,6 +141,8 @@ async fn a_place_that_its_acl_hides_is_not_shown_to_who_locks_or_unlocks_a_state
         owner: Owner::Unnamed,
         max_hold_ms: 0,
         lock_delay_ms: 0,
+        min_hold_ms: 0,
+        min_hold_lapses: false,
     };
     let command = Command::Acquire([acquire].into());
     Call::new(&api, &caller()).act(&secret, command).await.unwrap();

@@ -5,7 +5,7 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
-use crate::delivery::lock_feed::Line;
+use crate::delivery::lock_feed::FeedEntry;
 use crate::report::question::{Scope, WatchQuestion};
 
 fn all(after: Option<Zxid>) -> WatchQuestion {
@@ -17,7 +17,7 @@ fn of(lock: &str) -> WatchQuestion {
 }
 
 /// What a stream tells until so many entries have come.
-async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<Line>> {
+async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<FeedEntry>> {
     let mut all = Vec::new();
     while all.len() < count {
         all.extend(watch.next().await.expect("the node serves").entries);

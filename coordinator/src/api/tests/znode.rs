@@ -18,7 +18,7 @@ fn set(data: &str, version: i32) -> Change {
 }
 
 fn by(secret: &Secret, id: Option<&str>) -> By {
-    By { secret: Some(secret.clone()), request_id: id.map(str::to_owned) }
+    By { secret: Some(secret.clone()), request_id: id.map(str::to_owned), fence: None }
 }
 
 async fn change(api: &Api, at: &str, change: Change, by: By) -> Result<Changed, Refusal> {
@@ -82,10 +82,52 @@ async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever
         &api,
         "/a",
         create("", CreateMode::Persistent),
-        By { request_id: Some("1".to_owned()), secret: None },
+        By { request_id: Some("1".to_owned()), ..By::default() },
     );
     assert!(matches!(refused.await, Err(Refusal::Bad(_))), "nothing remembers it without a lease");
     drop((api, other));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let (first, second) = (open(&api).await, open(&api).await);
+    let token = token(&api, &first, "fixed").await;
+    let fenced = |token, id: Option<&str>| {
+        let secret = id.map(|_| first.clone());
+        By { secret, request_id: id.map(str::to_owned), fence: Some((lock(), token)) }
+    };
+    let made = change(&api, "/a", create("1", CreateMode::Persistent), fenced(token, None)).await;
+    assert!(matches!(made, Ok(Changed::Created(..))), "{made:?}");
+    assert_eq!(change(&api, "/a", set("2", 7), fenced(token, None)).await, Err(Refusal::OtherVersion));
+    assert_eq!(change(&api, "/none", set("2", -1), fenced(token, None)).await, Err(Refusal::NoZnode));
+    let kept = change(&api, "/a", set("2", 0), fenced(token, Some("k"))).await;
+    assert!(matches!(kept, Ok(Changed::Set(stat)) if stat.version == Version(1)), "{kept:?}");
+    assert_eq!(
+        change(&api, "/a", set("3", -1), fenced(FencingToken(token.0 + 1), None)).await,
+        Err(Refusal::Stale)
+    );
+
+    assert_eq!(api.release(&caller(), &lock(), (&first, &Which::Token(token))).await, Ok(true));
+    // The same request id: the queue znode could have had the same path.
+    let next = super::token(&api, &second, "fixed").await;
+    assert!(next > token);
+    for id in [None, Some("late")] {
+        assert_eq!(change(&api, "/a", set("late", -1), fenced(token, id)).await, Err(Refusal::Stale));
+    }
+    assert_eq!(
+        change(&api, "/a", set("2", 0), fenced(token, Some("k"))).await,
+        kept,
+        "the first copy was in time"
+    );
+    let of_next = || fenced(next, None);
+    assert!(matches!(change(&api, "/a", set("3", 1), of_next()).await, Ok(Changed::Set(_))));
+    assert_eq!(read(&api, "/a").await.unwrap().0, "3");
+    let delete = Change::Delete { version: Version(2) };
+    assert_eq!(change(&api, "/a", delete, of_next()).await, Ok(Changed::Deleted));
+    drop(api);
     node.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! Each mistake a file can hold, and what is said about it.
 
+mod keys;
 mod security;
 
 use rowlock_world::spoilt::Spoiler;
@@ -42,10 +43,10 @@ fn complaint(from: &str, to: &str) -> String {
 fn good_file_gives_every_node_its_own_folder_and_addresses() {
     let config = parse(THREE).unwrap();
     let node = config.node(NodeId(2)).unwrap();
-    assert_eq!(node.cluster, "orders");
+    assert_eq!(node.name, "orders");
     assert_eq!(node.data_dir, Path::new("conf/d/node-2"));
     assert_eq!(node.http_addr, "127.0.0.1:8082");
-    assert_eq!(node.members.len(), 3);
+    assert_eq!(node.nodes.len(), 3);
     assert_eq!(config.endpoints(), "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
     assert!(config.node(NodeId(4)).is_none());
@@ -252,7 +253,7 @@ fn node_listens_elsewhere_than_it_is_found_if_the_file_says_so() {
     let config = parse(&text).unwrap();
     let node = config.node(NodeId(2)).unwrap();
     assert_eq!(node.peer_addr, "0.0.0.0:9000");
-    assert_eq!(node.members[1].peer_addr, "127.0.0.1:2282");
+    assert_eq!(node.nodes[1].peer_addr, "127.0.0.1:2282");
     assert_eq!(node.client_addr.as_deref(), Some("127.0.0.1:2182"));
     let mut again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     again.nodes.iter_mut().zip(&config.nodes).for_each(|(a, b)| a.data_dir = b.data_dir.clone());
@@ -340,7 +341,7 @@ fn nodes_that_find_each_other_say_how_many_they_are_and_where_to_look() {
     let again = ClusterConfig::parse(&config.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     assert_eq!(again.discovery, config.discovery);
     let node = config.node(NodeId(2)).unwrap();
-    assert_eq!(node.members.iter().map(|member| member.id).collect::<Vec<_>>(), [NodeId(2)], "itself alone");
+    assert_eq!(node.nodes.iter().map(|member| member.id).collect::<Vec<_>>(), [NodeId(2)], "itself alone");
     for (keys, what) in [
         ("expect = 1\nseeds = \"a:1\"", "3: expect = 1 in [cluster] is out of range"),
         ("expect = 3\nseeds = \" , \"", "4: seeds in [cluster] is empty"),
@@ -370,9 +371,9 @@ fn autopilot_takes_off_or_a_time_and_a_number_of_voters() {
     let again = ClusterConfig::parse(&off.to_toml(), Path::new("/y/cluster.toml")).unwrap();
     assert_eq!(again.autopilot, off.autopilot);
     for (line, what) in [
-        ("promote_after = \"10\"", "promote_after = \"10\" in [autopilot] is no time to wait"),
+        ("promote_after = \"10\"", "promote_after = \"10\" is not a duration"),
         ("remove_dead_after = \"1s\"", "remove_dead_after = \"1s\" in [autopilot] is no time to wait"),
-        ("remove_dead_after = \"never\"", "remove_dead_after = \"never\" in [autopilot] is no time to wait"),
+        ("remove_dead_after = \"never\"", "remove_dead_after = \"never\" is not a duration"),
         ("min_voters = 0", "min_voters = 0 in [autopilot] is out of range"),
     ] {
         let said = complaint("data = \"d\"", &format!("[autopilot]\n{line}"));

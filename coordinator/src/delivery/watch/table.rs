@@ -40,7 +40,6 @@ struct Watcher {
     identities: Arc<[Id]>,
     paths: BTreeSet<Arc<str>>,
     watches: usize,
-    /// What they weigh.
     bytes: usize,
 }
 

@@ -123,10 +123,12 @@ impl From<Refusal> for Denied {
             Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
             Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
             Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
-            Refusal::OtherVersion => StatusCode::PRECONDITION_FAILED,
+            Refusal::OtherVersion | Refusal::Stale => StatusCode::PRECONDITION_FAILED,
             Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Full(_) | Refusal::NotServing | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Full(_) | Refusal::Restored(_) | Refusal::NotServing | Refusal::Unknown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         let problem = Problem::new(status, refusal.to_string());
         let problem = match &refusal {
@@ -135,11 +137,15 @@ impl From<Refusal> for Denied {
                 problem.with("circle", json!(circle))
             }
             Refusal::Limit(limit) => problem.with("limit", *limit),
+            Refusal::Stale => problem.with("stale", true),
             _ => problem,
         };
         let mut response = problem.into_response();
         if refusal.is_passing() {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response.headers_mut().insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(if let Refusal::Restored(seconds) = refusal { seconds } else { 1 }),
+            );
         }
         Denied(Box::new(response))
     }

@@ -28,7 +28,7 @@ impl Direct {
     /// The routes that [`serve`](super::serve()) has. They end with `shutdown`.
     pub fn new(context: ApiContext, shutdown: Shutdown) -> Self {
         let turnstile = context.http.turnstile.clone();
-        Direct { routes: super::router(context, shutdown), turnstile }
+        Direct { routes: super::router(context, false, shutdown), turnstile }
     }
 
     /// A connection's task, with the turns that those of the listener have.

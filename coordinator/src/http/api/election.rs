@@ -42,7 +42,6 @@ fn own(asked: &Asked, name: &str) -> Result<LockName, Denied> {
     Ok(election)
 }
 
-/// `after` and `wait_ms`.
 fn poll(query: &str) -> Result<(Option<Zxid>, Duration), Refusal> {
     let (mut after, mut wait_ms) = (None, None);
     for part in query.split('&').filter(|part| !part.is_empty()) {

@@ -2,15 +2,19 @@
 
 use rowlock_proto::FencingToken;
 
-use super::super::access::Done;
+use super::super::access::AdminRequest;
 use super::path_text::PathText;
-use super::{Answer, Asked, answer};
+use super::{Answer, Asked, VERBS, answer};
 use crate::api::{LockName, Refusal};
 use crate::tokens::Role;
 
 pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
-    let (lock, token) = rest.rsplit_once('/').ok_or_else(|| asked.unknown())?;
-    let name = lock.strip_suffix("/holders").ok_or_else(|| asked.unknown())?;
+    let holder =
+        rest.rsplit_once('/').and_then(|(lock, token)| Some((lock.strip_suffix("/holders")?, token)));
+    let allowed = || {
+        if rest.rsplit('/').next().is_some_and(|verb| VERBS.contains(&verb)) { "GET, POST" } else { "GET" }
+    };
+    let (name, token) = holder.ok_or_else(|| asked.not_allowed(allowed()))?;
     asked.check(asked.asker.may(&Role::Operator))?;
     let name: LockName = name.parse()?;
     let wrong = || Refusal::Bad("the token is no number".to_owned());
@@ -24,7 +28,7 @@ pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
         Err(_) => "failed",
     };
     let detail = format!("token={token}");
-    let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
+    let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
     asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
     Ok(answer::released(forced?))
 }

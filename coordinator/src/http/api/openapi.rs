@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{RefOr, Required, ServerBuilder};
 use utoipa::{IntoResponses as _, Modify, OpenApi};
 
 use super::documents::ProblemDocument;
@@ -33,7 +34,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| document() + "\n");
     ),
     paths(
         paths::new_lease, paths::keep_alive, paths::end_lease,
-        paths::acquire, paths::acquire_all, paths::release, paths::verify, paths::force,
+        paths::one_lock, paths::acquire, paths::acquire_all, paths::release, paths::verify, paths::force,
         paths::campaign, paths::resign, paths::leader,
         paths::get_root, paths::get_znode, paths::set_znode, paths::create_znode, paths::delete_znode,
         paths::lock_state, paths::unlock_state,
@@ -60,12 +61,14 @@ impl Modify for Everywhere {
             "password",
             scheme(HttpAuthScheme::Basic, "The same as a password, with any user, for locks of states"),
         );
+        document.servers = Some(vec![ServerBuilder::new().url("/").description(Some("This node")).build()]);
         for (path, item) in &mut document.paths.paths {
             let is_open = path == OPENAPI_PATH;
             let operations =
                 [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten();
             for operation in operations.filter(|_| !is_open) {
                 add_problems(operation);
+                mark_optional_body(operation);
                 // An open listener on loopback asks for nothing.
                 let none: [&str; 0] = [];
                 let token = SecurityRequirement::new("token", none);
@@ -75,6 +78,15 @@ impl Modify for Everywhere {
                 operation.security = Some(all.collect());
             }
         }
+    }
+}
+
+/// An empty body is a document without fields: where no field must be there, no body must.
+fn mark_optional_body(operation: &mut Operation) {
+    let needs_body = ["acquire_all", "verify", "lock_state", "unlock_state"];
+    let is_needed = operation.operation_id.as_deref().is_some_and(|id| needs_body.contains(&id));
+    if let Some(RefOr::T(body)) = operation.request_body.as_mut().filter(|_| !is_needed) {
+        body.required = Some(Required::False);
     }
 }
 

@@ -21,6 +21,7 @@ const TTL_MS: u32 = 10_000;
 pub(super) struct NewLease {
     /// Without a sign of life for so long it is over, milliseconds. It is clamped to `[session]`.
     #[serde(default = "ttl_ms")]
+    #[schema(example = 10000)]
     pub(super) ttl_ms: u32,
 }
 
@@ -29,6 +30,7 @@ pub(super) struct NewLease {
 #[serde(deny_unknown_fields)]
 pub(super) struct Shown {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
     secret: Option<String>,
 }
 
@@ -46,15 +48,16 @@ enum ModeName {
 #[serde(deny_unknown_fields)]
 pub(super) struct Acquire {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
     secret: Option<String>,
     /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
     request_id: Option<String>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000)]
+    #[schema(maximum = 60000, example = 5000)]
     wait_ms: u32,
     #[serde(default)]
     mode: ModeName,
@@ -75,6 +78,10 @@ pub(super) struct Acquire {
     /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
+    /// For this time from the grant on no other attempt gets the lock, however this one ends.
+    #[serde(default)]
+    #[schema(maximum = 2678400000_u32)]
+    min_hold_ms: u32,
 }
 
 /// One of several locks.
@@ -97,16 +104,17 @@ struct PartWanted {
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireAll {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
     secret: Option<String>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
     request_id: Option<String>,
     /// 1 to 64 of them.
     #[schema(min_items = 1, max_items = 64)]
     locks: Vec<PartWanted>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000)]
+    #[schema(maximum = 60000, example = 5000)]
     wait_ms: u32,
     /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
@@ -120,6 +128,10 @@ pub(super) struct AcquireAll {
     /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
+    /// For this time from the grant on no other attempt gets the lock, however this one ends.
+    #[serde(default)]
+    #[schema(maximum = 2678400000_u32)]
+    min_hold_ms: u32,
 }
 
 /// A candidacy.
@@ -127,15 +139,16 @@ pub(super) struct AcquireAll {
 #[serde(deny_unknown_fields)]
 pub(super) struct Campaign {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
     secret: Option<String>,
     /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
     request_id: Option<String>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000)]
+    #[schema(maximum = 60000, example = 5000)]
     wait_ms: u32,
     /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
@@ -149,11 +162,13 @@ pub(super) struct Campaign {
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
     secret: Option<String>,
     /// What is held by this token.
+    #[schema(pattern = "^[0-9]{1,19}$", example = "42")]
     token: Option<String>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
     request_id: Option<String>,
 }
 
@@ -162,6 +177,7 @@ pub(super) struct Release {
 #[serde(deny_unknown_fields)]
 pub(super) struct Verify {
     /// What an acquire gave.
+    #[schema(pattern = "^[0-9]{1,19}$", example = "42")]
     token: String,
 }
 
@@ -197,6 +213,7 @@ impl Acquire {
             label: self.label,
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
+            min_hold_ms: self.min_hold_ms,
         })
     }
 }
@@ -205,7 +222,7 @@ impl Campaign {
     pub(super) fn wanted(self, headers: &HeaderMap) -> Result<Wanted, Refusal> {
         let Campaign { secret, ttl_ms, request_id, wait_ms, owner, value } = self;
         let (mode, permits, limit) = (ModeName::Exclusive, None, None);
-        let (label, lock_delay_ms, max_hold_ms) = (value, 0, 0);
+        let (label, lock_delay_ms, max_hold_ms, min_hold_ms) = (value, 0, 0, 0);
         Acquire {
             secret,
             ttl_ms,
@@ -218,6 +235,7 @@ impl Campaign {
             label,
             lock_delay_ms,
             max_hold_ms,
+            min_hold_ms,
         }
         .wanted(headers)
     }
@@ -241,6 +259,7 @@ impl AcquireAll {
             label: self.label,
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
+            min_hold_ms: self.min_hold_ms,
         };
         Ok((parts, wanted))
     }

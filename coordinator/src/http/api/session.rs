@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use super::super::access::Done;
+use super::super::access::AdminRequest;
 use super::documents::Ended;
 use super::path_text::PathText;
 use super::{Answer, Asked, answer};
@@ -22,7 +22,7 @@ pub(super) async fn end(asked: Asked, PathText(id): PathText) -> Answer {
         Err(_) => "failed",
     };
     let detail = format!("session={session}");
-    let done = Done { op: "endSession", path: "", detail: &detail, result };
+    let done = AdminRequest { op: "endSession", path: "", detail: &detail, result };
     asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
     Ok(answer::document(StatusCode::OK, &Ended { ended: ended? }))
 }

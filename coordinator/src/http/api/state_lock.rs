@@ -3,12 +3,12 @@
 
 use axum::Json;
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rowlock_types::limits::API_BODY_MAX_BYTES;
 use serde_json::Value;
 
-use super::super::access::Done;
+use super::super::access::AdminRequest;
 use super::documents::{StandingState, StateHeld};
 use super::{Answer, Asked, Denied, answer, problem, read_body};
 use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
@@ -28,7 +28,9 @@ pub(super) async fn state_lock(asked: Asked, request: Request) -> Answer {
 
 fn not_taken(asked: &Asked, method: &str) -> Denied {
     let detail = format!("{} takes LOCK and UNLOCK, or POST, PUT and DELETE, not {method}", asked.path);
-    problem(StatusCode::METHOD_NOT_ALLOWED, detail)
+    let mut denied = problem(StatusCode::METHOD_NOT_ALLOWED, detail);
+    denied.0.headers_mut().insert(header::ALLOW, HeaderValue::from_static("LOCK, UNLOCK, POST, PUT, DELETE"));
+    denied
 }
 
 async fn lock(asked: &Asked, request: Request) -> Answer {
@@ -68,7 +70,7 @@ async fn force(asked: &Asked, name: &LockName) -> Answer {
         Err(Refusal::NotPermitted) => (String::new(), "NoAuth"),
         Err(_) => (String::new(), "Failed"),
     };
-    let done = Done { op: "forceRelease", path: name.path(), detail: &detail, result };
+    let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
     asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
     Ok(answer::released(forced?.is_some()))
 }

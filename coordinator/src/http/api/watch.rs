@@ -145,14 +145,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::delivery::lock_feed::Line;
+    use crate::delivery::lock_feed::FeedEntry;
 
-    fn gap(zxid: i64) -> Arc<Line> {
+    fn gap(zxid: i64) -> Arc<FeedEntry> {
         let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };
-        Arc::new(Line::from(HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }))
+        Arc::new(FeedEntry::from(HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }))
     }
 
-    fn text(entries: Vec<Arc<Line>>, checkpoint: Option<i64>) -> String {
+    fn text(entries: Vec<Arc<FeedEntry>>, checkpoint: Option<i64>) -> String {
         let mut out = String::new();
         write(&Told { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
         out

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use rowlock_proto::{CreateMode, SessionId, Stat, Version};
+use rowlock_proto::{CreateMode, FencingToken, SessionId, Stat, Version};
 use rowlock_types::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,7 +19,9 @@ use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
 use super::{Answer, Asked, Denied, read_body};
-use crate::api::{By, Change, Changed, Children, Consistency, Page, Refusal, ZnodePath, acl_entry, acl_text};
+use crate::api::{
+    By, Change, Changed, Children, Consistency, LockName, Page, Refusal, ZnodePath, acl_entry, acl_text,
+};
 use crate::report::question::decoded;
 use crate::tokens::Role;
 
@@ -29,6 +31,8 @@ pub(super) const PREFIX: &str = "/v1/znodes";
 const PAGE: usize = 1_000;
 /// The client's name of a change (a draft of the IETF's).
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// A lock and the token that must hold it.
+const FENCE: &str = "rowlock-fence";
 /// What one write to a socket is given of an answer.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -244,7 +248,16 @@ fn by(headers: &HeaderMap) -> Result<By, Refusal> {
     let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default().trim());
     // The draft has it in quotes.
     let key = key.map(|key| key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key));
-    Ok(By { secret, request_id: key.map(str::to_owned) })
+    let fence = headers.get(FENCE).map(|value| fence(value.to_str().unwrap_or_default())).transpose()?;
+    Ok(By { secret, request_id: key.map(str::to_owned), fence })
+}
+
+/// `LOCK;TOKEN`, the lock percent-encoded as in an address.
+fn fence(value: &str) -> Result<(LockName, FencingToken), Refusal> {
+    let wrong = || Refusal::Bad(format!("Rowlock-Fence is {value:?}, and not LOCK;TOKEN"));
+    let (lock, token) = value.split_once(';').ok_or_else(wrong)?;
+    let lock = decoded(lock).ok_or_else(wrong)?;
+    Ok((lock.parse()?, token.parse().map_err(|_| wrong())?))
 }
 
 /// The data of a request. Room for them is taken before they are read.

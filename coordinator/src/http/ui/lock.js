@@ -1,6 +1,7 @@
-// One lock: its holders and its line, what has happened, and taking it away by force.
+// One lock: its holders and waiters, its history, and releasing it by force.
 
-import { ask, clock, drawFacts, fact, h, href, keyed, many, ms, name, nameOf, quantile, say, since, swap, visible } from './dom.js';
+import { ask, clock, drawFacts, fact, h, href, isNews, keyed, many, ms, name, nameOf, quantile, say, since, swap, visible } from './dom.js';
+import { healthOf } from './health.js';
 import { makeLanes } from './lanes.js';
 import { call, events, get } from './net.js';
 import { waitsOf } from './waits.js';
@@ -11,19 +12,30 @@ export function lock(el, { app, query, signal, live }) {
   const path = query.get('path') ?? '';
   const note = h('p', { class: 'verdict', role: 'status' }, 'Asking the node…');
   const holders = h('ol', { class: 'line holders', 'aria-label': 'Holders' });
-  const waiters = h('ol', { class: 'line waiters', 'aria-label': 'Waiters, in order' });
+  const waiters = h('ol', { class: 'line waiters', 'aria-label': 'Waiters, in order', tabindex: 0 });
   const facts = h('dl', { class: 'facts' });
   const lanes = makeLanes();
   const chain = h('div', {});
-  const log = h('ol', { class: 'past' });
-  const pulse = h('span', { class: 'tag' }, 'polling');
+  const log = h('ol', { class: 'past', tabindex: 0, 'aria-label': 'History, the newest first' });
+  const pulse = h('span', { class: 'tag' });
   swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/locks' }, 'Locks')),
-    h('h1', {}, h('bdi', {}, name(path)), ' ', pulse), note, holders, waiters,
-    chain, h('h2', {}, 'What happened'), facts, lanes.el, log);
+    h('h1', {}, h('bdi', {}, name(path)), ' ', pulse), note,
+    h('div', { class: 'sides' }, h('section', {}, holders, waiters), h('section', {}, h('h2', {}, 'History'), facts, log)),
+    lanes.el, chain);
   document.title = `${name(path)} · Rowlock`;
 
+  // A page is live while its stream is open and its node answers and has a quorum.
+  let streams = false;
+  const beat = () => {
+    const state = app.down || (app.status && healthOf(app.status).lost) ? 'out of date' : streams ? 'live' : 'polling';
+    say(pulse, state);
+    pulse.className = state === 'live' ? 'tag held' : 'tag';
+  };
+  app.listeners.add(beat);
+  beat();
+
   const asked = new URLSearchParams({ lock: path }).toString().replaceAll('+', '%20');
-  const force = (place) => forceRelease(path, place, note).then(() => hurry());
+  const act = { release: (place) => forceRelease(path, place, note).then(() => hurry()) };
   const hurryHistory = live(async (stop) => {
     const document_ = await get(`/v1/history?${asked}&limit=${PAST}`, stop);
     drawPast(document_.entries, { facts, lanes, log });
@@ -33,59 +45,57 @@ export function lock(el, { app, query, signal, live }) {
     const queue = await get(`/v1/queue?${asked}&limit=1000`, stop);
     const may = app.status?.may?.operate && path.startsWith('/locks/');
     say(note, sentence(queue));
-    const longest = Math.max(1, ...queue.waiters.map((place) => place.waited_ms ?? 0));
     const key = (place) => place.path;
-    keyed(holders, queue.holders, key, (place) => makePlace(place, may && (() => force(place))));
-    keyed(waiters, queue.waiters, key, (place) => makePlace(place, null, longest));
+    keyed(holders, queue.holders, key, () => makeHolder(may && act));
+    keyed(waiters, queue.waiters, key, () => makeWaiter());
     waiters.hidden = !queue.waiters.length;
   }, 1000, (problem) => {
     if (!problem.status) return;
-    say(note, problem.status === 404 ? 'Nobody holds this lock, and nobody waits.' : `The node says: ${problem.message}.`);
+    say(note, problem.status === 404 ? 'No client holds this lock, and none waits.' : `The node says: ${problem.message}.`);
     if (problem.status === 404) for (const list of [holders, waiters]) keyed(list, [], () => 0, () => null);
+    if (problem.status === 404) waiters.hidden = true;
   });
   // A change is shown when it is told. Without a stream the node is asked every second.
   let due = 0;
   events(`/v1/watch?${asked}`, () => {
     clearTimeout(due);
     due = setTimeout(() => { hurry(); hurryHistory(); }, 60);
-  }, (open) => { say(pulse, open ? 'live' : 'polling'); pulse.className = open ? 'tag held' : 'tag'; }, signal);
+  }, (open) => { streams = open; beat(); }, signal);
 }
 
 function sentence({ holder_count: held, waiter_count: wait, limit, delayed_until_ms: delayed, time_ms: now, more }) {
-  const of = limit ? ` of ${limit} permits` : '';
-  const first = delayed ? `Nobody gets it for another ${ms(delayed - now)}: its holder expired. `
-    : held === 0 ? 'Nobody holds it. ' : limit ? `${many(held, 'holder')}${of}. ` : held === 1 ? 'One holds it. ' : `${held} hold it together. `;
-  return first + (wait === 0 ? 'Nobody waits.' : `${many(wait, 'waits', 'wait')} in line.`) + (more ? ' Only the first are shown.' : '');
+  const first = delayed ? `Its holder expired: the lock is not granted for another ${ms(delayed - now)}. `
+    : held === 0 ? 'Free. ' : `${many(held, 'holder')}${limit ? ` of ${many(limit, 'permit')}` : ''}. `;
+  return first + (wait === 0 ? 'No waiters.' : `${many(wait, 'waiter')} in the queue.`) + (more ? ' Only the first are shown.' : '');
 }
 
-function makePlace(first, force, longest) {
-  const label = h('bdi', { class: 'who' });
-  const time = h('span', { class: 'time' });
-  const bar = h('i', {});
-  const details = h('p', { class: 'details' });
-  const head = h('p', { class: 'head' }, label, time);
-  const el = h('li', {}, h('span', { class: 'seat', 'aria-hidden': 'true' }), h('div', { class: 'place' }, head,
-    longest && h('p', { class: 'meter', 'aria-hidden': 'true' }, bar), details,
-    force && h('button', { type: 'button', class: 'danger quiet', onclick: force }, 'Take it away…')));
-  const update = (place) => {
-    say(el.firstElementChild, String(place.position));
+// A client in the queue: what it calls itself or where it is from, then its session.
+function makePlace(parts) {
+  const [seat, who, time, details] = [h('span', { class: 'seat', 'aria-hidden': 'true' }), h('bdi', { class: 'who' }), h('span', { class: 'time' }), h('span', { class: 'details' })];
+  const el = h('li', {}, seat, who, details, time, parts);
+  const update = (place, extra) => {
+    say(seat, String(place.position));
     const hidden = place.session === null;
-    say(label, hidden ? 'not shown to you' : visible(place.label || place.address || 'no label'));
-    const holds = 'held_ms' in place;
-    const at = holds ? place.held_ms : place.waited_ms;
-    swap(time, hidden ? '' : [holds ? 'holds for ' : 'waits ', since(at)]);
-    if (longest) bar.style.width = `${Math.max(2, 100 * Math.min(1, (place.waited_ms ?? 0) / longest))}%`;
-    const key = JSON.stringify([place.mode, place.token, place.session]);
-    if (details.dataset.key === key) return;
-    details.dataset.key = key;
+    say(who, hidden ? 'not shown to you' : visible(place.label || place.address || 'no label'));
+    who.title = [place.label, place.address, place.token && `token ${place.token}`].filter(Boolean).map(visible).join(', ');
+    const at = place.held_ms ?? place.waited_ms;
+    const key = [place.mode, place.permits, place.token, place.session, place.since_ms, place.revoke_at_ms];
+    if (!isNews(details, key)) return;
+    swap(time, hidden ? '' : [extra && h('span', { class: 'verb' }, 'holds for '), since(at)]);
     swap(details, hidden ? h('bdi', {}, visible(place.path)) : [
-      h('span', { class: 'tag' }, place.mode === 'permits' ? many(place.permits, 'permit') : place.mode),
-      part('token', place.token), part('from', visible(place.address ?? 'unknown')),
-      part('since', clock(place.since_ms)),
-      h('span', {}, 'session ', h('a', { href: href('session', { id: place.session }) }, place.session)),
-      place.revoke_at_ms && part('taken back at', clock(place.revoke_at_ms))]);
+      place.mode !== 'exclusive' && h('span', { class: 'tag' }, place.mode === 'permits' ? many(place.permits, 'permit') : place.mode), extra && extra(place),
+      h('a', { class: 'code', href: href('session', { id: place.session }), title: 'session' }, place.session)]);
   };
   return { el, update };
+}
+
+const makeWaiter = () => makePlace(null);
+
+function makeHolder(act) {
+  let now = null;
+  const row = makePlace(act && h('span', { class: 'acts' }, h('button', { type: 'button', class: 'danger quiet', onclick: () => act.release(now) }, 'Release by force…')));
+  const facts = (place) => [part('token', place.token), part('from', visible(place.address ?? 'unknown')), part('since', clock(place.since_ms)), place.revoke_at_ms && part('revoked at', clock(place.revoke_at_ms))];
+  return { el: row.el, update: (place) => { now = place; row.update(place, facts); } };
 }
 
 const part = (label, value) => h('span', {}, `${label} `, h('b', {}, String(value)));
@@ -93,18 +103,18 @@ const part = (label, value) => h('span', {}, `${label} `, h('b', {}, String(valu
 async function forceRelease(path, place, note) {
   const short = nameOf(path);
   const field = h('input', { name: 'confirm', autocomplete: 'off', spellcheck: 'false' });
-  const form = await ask('Take the lock away', [
-    h('p', {}, 'The next in line gets it at once. ', h('b', {}, visible(place.label || place.address || place.session)),
-      ' is told only if it asks or watches, and may go on working: what it writes to must look at tokens. ',
-      'This stands in the audit log.'),
+  const form = await ask('Release the lock by force', [
+    h('p', {}, 'The next waiter gets the lock at once. ', h('b', {}, visible(place.label || place.address || place.session)),
+      ' learns of it only if it asks or watches, and may go on writing: the systems it writes to must check fencing tokens. ',
+      'This is recorded in the log of this node, and in its audit log if there is one.'),
     h('label', {}, 'Type the lock’s name: ', h('bdi', { class: 'code' }, visible(short)), field)],
-  { button: 'Take it away', danger: true, check: () => field.value === short });
+  { button: 'Release', danger: true, check: () => field.value === short });
   if (!form) return;
   try {
     const { status, document: answer } = await call('DELETE', `/v1/locks/${encodeURIComponent(path)}/holders/${place.token}`);
-    say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.released ? 'It was taken away.' : 'This token did not hold it any more.');
+    say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.released ? 'The lock was released.' : 'This token no longer held the lock.');
   } catch {
-    say(note, 'There was no answer: look who holds it.');
+    say(note, 'No answer: check who holds the lock.');
   }
 }
 
@@ -117,10 +127,10 @@ function drawPast(entries, { facts, lanes, log }) {
     fact('Grants', String(waits.length), `in the last ${entries.length} records`),
     fact('Lost', String(lost), 'expired, forced or deleted'));
   lanes.draw(entries);
-  swap(log, entries.length ? entries.slice(-40).reverse().map((one) => h('li', {}, h('time', {}, clock(one.time_ms)), ' ',
+  swap(log, entries.length ? entries.slice(-100).reverse().map((one) => h('li', {}, h('time', {}, clock(one.time_ms)), ' ',
     h('b', { class: one.event }, one.event), ' ', one.event === 'gap' ? visible(one.reason)
       : [h('bdi', {}, visible(one.label || one.address || one.session)), `, token ${one.token}`, ending(one)])) : h('li', { class: 'muted' }, 'Nothing yet.'));
 }
 
 const ending = (one) => (one.event === 'granted' ? `, after ${ms(one.waited_ms)}`
-  : one.held_ms !== undefined && one.held_ms !== null ? `, held for ${ms(one.held_ms)} (${visible(one.reason)})` : '');
+  : one.held_ms !== undefined && one.held_ms !== null ? `, held for ${ms(one.held_ms)}${one.event === 'lost' ? ` (${visible(one.reason)})` : ''}` : '');

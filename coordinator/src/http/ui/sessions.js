@@ -1,4 +1,4 @@
-// Sessions: who is connected, what they hold, and for what they wait.
+// Sessions: which clients are connected, what they hold and what they wait for.
 
 import { ask, clock, drawFacts, fact, h, href, isNews, keyed, many, moment, ms, name, number, say, swap, visible } from './dom.js';
 import { call, get } from './net.js';
@@ -6,11 +6,15 @@ import { call, get } from './net.js';
 export function sessions(el, { live }) {
   const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
   const list = h('ul', { class: 'rows', 'aria-label': 'Sessions' });
-  swap(el, h('h1', {}, 'Sessions'), note, list);
+  const how = h('p', { hidden: true }, 'They are shown with an operator’s token: make one with ',
+    h('span', { class: 'code' }, 'rowlock token new NAME --role operator --file tokens'), ', set ', h('span', { class: 'code' }, 'token_file = "tokens"'), ' in ',
+    h('span', { class: 'code' }, '[http]'), ' of cluster.toml, and enter it with the button Token.');
+  swap(el, h('h1', {}, 'Sessions'), note, how, list);
   live(async (stop) => {
     const { sessions: shown, session_count: count, more } = await get('/v1/sessions?limit=500', stop);
-    say(note, shown.length ? `${many(count, 'session')}${more ? '; the first are shown' : ''}.`
-      : `${many(count, 'session is', 'sessions are')} open. Only an operator’s token shows them.`);
+    const hidden = shown.length === 0 && count > 0;
+    say(note, count === 0 ? 'No sessions are open.' : `${many(count, 'session')}${more ? '; the first are shown' : ''}.`);
+    how.hidden = !hidden;
     keyed(list, shown, (one) => one.session, (one) => makeRow(one));
   }, 2000, (problem) => { if (problem.status) say(note, `The node says: ${problem.message}.`); });
 }
@@ -38,7 +42,7 @@ export function session(el, { app, query, live }) {
   const places = h('ul', { class: 'rows', 'aria-label': 'Its znodes' });
   const log = h('ol', { class: 'past' });
   swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/sessions' }, 'Sessions')), h('h1', { class: 'code' }, visible(id)),
-    note, facts, end, places, h('h2', {}, 'What happened'), log);
+    note, facts, end, places, h('h2', {}, 'History'), log);
   const asked = encodeURIComponent(id);
   live(async (stop) => {
     const [one] = (await get(`/v1/sessions?session=${asked}`, stop)).sessions;
@@ -57,7 +61,7 @@ export function session(el, { app, query, live }) {
     end.hidden = true;
     const gone = problem.status === 404;
     if (gone) for (const list of [facts, places]) keyed(list, [], () => 0, () => null);
-    if (!gone || !note.textContent.startsWith('It has ended')) say(note, gone ? 'There is no such session any more.' : `The node says: ${problem.message}.`);
+    if (!gone || !note.textContent.startsWith('It has ended')) say(note, gone ? 'This session has ended.' : `The node says: ${problem.message}.`);
   });
   live(async (stop) => {
     const { entries } = await get(`/v1/history?session=${asked}&limit=100`, stop);
@@ -70,15 +74,15 @@ async function endSession(id, counts, note) {
   const field = h('input', { name: 'confirm', autocomplete: 'off', spellcheck: 'false' });
   const form = await ask('End the session', [
     h('p', {}, `It holds ${many(counts?.locks_held ?? 0, 'lock')} and waits for ${number(counts?.locks_waiting ?? 0)}. `,
-      'What it holds passes on at once, and its ephemeral znodes go. A client that is cut off may believe that it holds its locks until its timeout is over: ',
-      'what it writes to must look at tokens. This stands in the audit log.'),
+      'Its locks pass on at once, and its ephemeral znodes are deleted. A client that is cut off may believe that it holds its locks until its timeout is over: ',
+      'the systems it writes to must check fencing tokens. This is recorded in the log of this node, and in its audit log if there is one.'),
     h('label', {}, 'Type the session: ', h('span', { class: 'code' }, visible(id)), field)],
   { button: 'End it', danger: true, check: () => field.value === id });
   if (!form) return;
   try {
     const { status, document: answer } = await call('DELETE', `/v1/sessions/${encodeURIComponent(id)}`);
-    say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.ended ? 'It has ended.' : 'There was no such session any more.');
+    say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.ended ? 'It has ended.' : 'The session had ended before.');
   } catch {
-    say(note, 'There was no answer: look whether it is still there.');
+    say(note, 'No answer: check whether the session is still there.');
   }
 }

@@ -68,8 +68,8 @@ export function tryIt(el, { app }) {
       if ([204, 404].includes(status)) [lease, held] = [null, null];
     }));
   const show = (status) => {
+    if (!status || status.may) return;
     const other = status.nodes.find((one) => one.node === status.node)?.api;
-    if (status.may) return;
     swap(el, h('h1', {}, 'Try it'), h('p', { class: 'verdict' }, 'This listener is read-only. ', other
       ? h('a', { href: `${location.protocol}//${other}/ui/#/try` }, 'Locks are taken at the other one.') : 'The node has no listener for locks: set `api` in cluster.toml.'));
   };

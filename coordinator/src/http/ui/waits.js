@@ -1,5 +1,5 @@
-// For whom the holders of a lock wait: from session to session, over other locks. A circle is red: nobody in
-// it gets any further. It is made of the queues that who asks may read, of the most contended locks.
+// What the holders of a lock wait for: from session to session, over other locks. A deadlock is red. The graph has
+// only the queues that the reader may see, of the most contended locks.
 
 import { h, href, isNews, name, s, swap, visible } from './dom.js';
 import { Problem, get } from './net.js';
@@ -10,7 +10,7 @@ const [WIDTH, HEIGHT, X, Y] = [168, 34, 268, 58];
 export async function waitsOf(path, el, stop) {
   try {
     const graph = await explore(path, stop);
-    if (isNews(el, [...graph.nodes], graph.edges)) swap(el, graph.edges.length > 0 && [h('h2', {}, 'For whom its holders wait'), drawn(graph)]);
+    if (isNews(el, [...graph.nodes], graph.edges)) swap(el, graph.edges.length > 0 && [h('h2', {}, 'What its holders wait for'), drawn(graph)]);
   } catch (error) {
     if (!(error instanceof Problem) || error.status === 0) throw error;
     swap(el);
@@ -55,7 +55,9 @@ function drawn({ nodes, edges }) {
   }
   const turnsBack = edges.some(({ from, to }) => nodes.get(to).depth <= nodes.get(from).depth);
   const [width, height] = [rows.length * X, Math.max(...rows) * Y + (turnsBack ? 60 : 0)];
-  const lines = edges.map(({ from, to, lock, circle }) => {
+  // One arrow between two sessions, whatever they wait for.
+  const arrows = [...Map.groupBy(edges, ({ from, to }) => `${from} ${to}`).values()];
+  const lines = arrows.map(([{ from, to, lock, circle }, ...others]) => {
     const [a, b] = [nodes.get(from), nodes.get(to)];
     const ahead = b.x > a.x;
     const [x1, y1, x2, y2] = ahead ? [a.x + WIDTH, a.y + 17, b.x, b.y + 17] : [a.x + 84, a.y + HEIGHT, b.x + 84, b.y + HEIGHT];
@@ -63,13 +65,13 @@ function drawn({ nodes, edges }) {
     const head = ahead ? `${x2 - 8},${y2 - 5} ${x2},${y2} ${x2 - 8},${y2 + 5}` : `${x2 - 5},${y2 + 8} ${x2},${y2} ${x2 + 5},${y2 + 8}`;
     const [tx, ty] = ahead ? [(x1 + x2) / 2, (y1 + y2) / 2 - 7] : [(x1 + x2) / 2, height - 6];
     return s('g', { class: circle ? 'circle' : '' }, s('path', { d: `M${x1} ${y1}C${bend} ${x2} ${y2}` }), s('polygon', { points: head }),
-      s('text', { x: tx, y: ty, 'text-anchor': 'middle', class: 'of' }, short(name(lock), 16)), s('title', {}, visible(lock)));
+      s('text', { x: tx, y: ty, 'text-anchor': 'middle', class: 'of' }, short(name(lock), 16), others.length > 0 && ` +${others.length}`), s('title', {}, visible(lock)));
   });
   const boxes = [...nodes].map(([session, { x, y, label }]) => s('a', { href: href('session', { id: session }) },
     s('rect', { x, y, width: WIDTH, height: HEIGHT, rx: 8 }), s('text', { x: x + 10, y: y + 22 }, short(visible(label), 20))));
   const word = ({ from, to, lock, circle }) => h('li', { class: circle ? 'circle' : '' },
     h('bdi', {}, visible(nodes.get(from).label)), ' waits for ', h('a', { href: href('lock', { path: lock }) }, h('bdi', {}, name(lock))),
-    ', held by ', h('bdi', {}, visible(nodes.get(to).label)), circle && h('b', {}, ': a circle'));
+    ', held by ', h('bdi', {}, visible(nodes.get(to).label)), circle && h('b', {}, ': deadlock'));
   return [h('div', { class: 'graph', tabindex: 0, role: 'region', 'aria-label': 'Who waits for whom' },
     s('svg', { width, height }, lines, boxes)), h('ul', { class: 'past' }, edges.map(word))];
 }

@@ -11,7 +11,7 @@ use bytes::BytesMut;
 
 use super::{Conversation, Inbox};
 
-/// So many requests of a connection are taken for the only ones.
+/// This many requests of a connection are taken for the only ones.
 const FIRST_REQUESTS: u8 = 2;
 
 impl Conversation {
@@ -29,7 +29,7 @@ impl Conversation {
         std::mem::take(&mut self.may_rest) && self.queue.is_empty() && self.pings.len() == 0
     }
 
-    /// Gives back the room of what is empty. The next request takes it anew.
+    /// Gives back the room of what is empty. The next request allocates it again.
     pub(in crate::zk) fn rest(&mut self, inbox: &mut Inbox) {
         self.queue.rest();
         inbox.rest();

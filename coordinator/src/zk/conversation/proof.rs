@@ -71,15 +71,15 @@ impl Conversation {
         let users = &self.shared.context.config.client.sasl_users;
         let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
         let step = self.sasl.step(token, users, nonce);
-        let is_challenge = matches!(step, Ok(sasl::Step::Challenge(_)));
+        let is_challenge = matches!(step, Ok(sasl::SaslStep::Challenge(_)));
         let may_prove = |user: &str, is_right| self.shared.may_prove(&self.peer, &Who::Sasl(user), is_right);
         let step = match step {
-            Ok(sasl::Step::Challenge(challenge)) => Ok((self.identities.clone(), challenge)),
-            Ok(sasl::Step::Proven { user, token }) if may_prove(&user, true) => {
+            Ok(sasl::SaslStep::Challenge(challenge)) => Ok((self.identities.clone(), challenge)),
+            Ok(sasl::SaslStep::Proven { user, token }) if may_prove(&user, true) => {
                 tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
                 identity::with_sasl_user(&self.identities, user).map(|identities| (identities, token))
             }
-            Ok(sasl::Step::Proven { .. }) => Err(identity::AuthFailed),
+            Ok(sasl::SaslStep::Proven { .. }) => Err(identity::AuthFailed),
             Err(sasl::Failed) => {
                 may_prove("", false);
                 Err(identity::AuthFailed)
@@ -98,7 +98,7 @@ impl Conversation {
         self.put_reply(header, err.is_none().then_some(&body));
     }
 
-    /// Whoever fails to authenticate is closed.
+    /// A connection that fails to authenticate is closed.
     fn take_on(&mut self, proven: Result<Arc<[Id]>, identity::AuthFailed>) -> Result<(), ErrorCode> {
         let Ok(identities) = proven else {
             self.phase = Phase::Finishing;

@@ -12,13 +12,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end_reason::EndReason;
 use super::super::pending::Pending;
-use super::super::write::{self, Form};
+use super::super::write::{self, ReplyForm};
 use super::{Conversation, Phase};
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::stats::LastReply;
 
 impl Conversation {
-    pub(super) fn answer_write(&mut self, pending: &Pending, form: Form, applied: Applied, now: Instant) {
+    pub(super) fn answer_write(
+        &mut self,
+        pending: &Pending,
+        form: ReplyForm,
+        applied: Applied,
+        now: Instant,
+    ) {
         self.seen(applied.zxid);
         match applied.result {
             Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),

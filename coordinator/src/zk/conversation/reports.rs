@@ -12,17 +12,17 @@ use crate::operations::Ask;
 use crate::report::{Party, Reader};
 
 impl Conversation {
-    /// Passes an operation on whose turn has come, if one has.
+    /// Passes the operation on that is next in line, if one is.
     pub(super) fn begin_operation(&mut self) {
         while let Some((tag, operation)) = self.queue.begin_operation() {
             let ask = Ask { operation, reply_to: self.peer.outbox.clone(), tag };
-            if !self.shared.context.operations.ask(ask) {
+            if self.shared.context.operations.try_send(ask).is_err() {
                 self.queue.reported(tag, Err(ErrorCode::ThrottledOp));
             }
         }
     }
 
-    /// Has the report made whose turn has come, if it has. Gives how many replies were made on the way.
+    /// Has the report made that is next in line, if one is. Returns how many replies were made on the way.
     pub(super) fn begin_report(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = 0;
         while self.queue.report_is_next() && !self.is_full() {

@@ -1,4 +1,4 @@
-//! Clients that break rules or bounds lose their connection, and nobody else notices.
+//! Clients that break rules or bounds lose their connection, and no other client notices.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn garbage_behind_the_handshake_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_loses_its_connection_and_slows_nobody() {
+async fn a_client_that_never_reads_loses_its_connection_and_slows_no_other() {
     let node = Node::start().await;
     let mut deaf = Client::connect(&node).await;
     let mut busy = Client::connect(&node).await;

@@ -33,7 +33,6 @@ use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::delivery::registry::{Door, Most, Registry};
 use crate::delivery::watch::{WatchBounds, WatchTable};
 use crate::proposer::{Proposer, Submission};
-use crate::reconfig::ReconfigDoor;
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
@@ -63,8 +62,8 @@ impl Stage {
             new_sessions: Arc::new(crate::zk::NewSessions::new(0)),
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
-            reconfig: ReconfigDoor::new(mpsc::channel(1).0),
-            operations: crate::operations::OperationDoor::new(mpsc::channel(1).0),
+            reconfig: mpsc::channel(1).0,
+            operations: mpsc::channel(1).0,
             reports: Reports::new(History::default(), Arc::default(), clock, backups, tasks),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,

@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::client::{Client, connect_request, create, delete, raw, set, unwatched};
 use super::node::{Node, config};
 
-/// Somebody who only wants to be served.
+/// A client that only wants to be served.
 struct Witness(Client);
 
 impl Witness {
@@ -141,7 +141,7 @@ async fn connections_that_hold_much_are_closed_while_all_of_them_hold_too_much()
     for _ in 0..20 {
         let Some(mut client) = Client::open(&node, connect_request(None)).await else { break };
         for _ in 0..20 {
-            client.try_send(Request::GetData(unwatched("/large"))).await;
+            client.send(Request::GetData(unwatched("/large"))).await;
         }
         deaf.push(client);
         witness.is_served().await;

@@ -19,18 +19,18 @@ async fn the_answer_to_the_largest_request_of_every_kind_is_bounded() {
         }
         let at = At { root: &root, token: FencingToken::default() };
         let request = (kind.request)(&at, kind.full(&at));
-        let (asked, before) = (bytes(&request), client.received);
+        let (asked, before) = (bytes(&request), client.bytes_in);
         assert!(asked <= frame::DEFAULT_MAX_BYTES);
         client.send(request).await;
         let refused = loop {
             match client.next().await {
-                Frame::Event { .. } => {}
-                Frame::Reply { header, .. } => break header.err,
+                Frame::Event(_) => {}
+                Frame::Reply(header, _) => break header.err,
                 other => panic!("{}: {other:?}", kind.name),
             }
         };
         assert_eq!(refused, kind.refused, "{}", kind.name);
-        let answered = client.received - before;
+        let answered = client.bytes_in - before;
         println!("{:40} {asked:>8} bytes, answered with {answered:>8}", kind.name);
         // As much as a connection may leave unread.
         assert!(answered <= limits::WRITE_BACKLOG_MAX_BYTES, "{}: {answered} bytes", kind.name);

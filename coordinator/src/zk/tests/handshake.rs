@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::time;
+use rowlock_frames::wire::Wire;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, encode};
@@ -49,7 +50,10 @@ async fn requests_may_be_sent_right_behind_the_handshake() {
     encode::connect_request(&connect_request(None), &mut out);
     encode::request(&RequestFrame { xid: Xid(1), request: create("/a", CreateMode::Persistent) }, &mut out);
     encode::request(&RequestFrame { xid: Xid(2), request: Request::GetData(unwatched("/a")) }, &mut out);
-    let mut client = Client::open_raw(&node, &out).await.unwrap();
+    let mut wire = Wire::over(raw(&node).await);
+    wire.send(&out).await.unwrap();
+    let opened = wire.opened().await.unwrap();
+    let mut client = Client::over(wire, opened);
     client.send_raw(&[], Some((Xid(1), OpCode::Create))).await;
     client.send_raw(&[], Some((Xid(2), OpCode::GetData))).await;
     assert_eq!(client.reply().await.1, Ok(Response::Path("/a".to_owned())));

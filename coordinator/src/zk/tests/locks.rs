@@ -207,7 +207,7 @@ async fn a_read_that_shows_a_grant_comes_behind_its_notice() {
     wait(&mut waiter, "b-lock-").await;
     release(&mut holder, &held).await;
     let xid = waiter.send(Request::GetChildren(unwatched(LOCK))).await;
-    assert!(matches!(waiter.next().await, Frame::Notice { .. }));
+    assert!(matches!(waiter.next().await, Frame::Notice(..)));
     let (header, answer) = waiter.reply().await;
     assert_eq!(header.xid, xid);
     assert!(matches!(answer, Ok(Response::Children(names)) if names.len() == 1));

@@ -1,6 +1,5 @@
 //! A node for tests: listener and connections as they are, and a log of one.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +17,11 @@ use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
 use crate::apply::Sink;
-use crate::config::{
-    ClientConfig, HistoryConfig, HttpConfig, LimitsConfig, NodeConfig, PeerConfig, RaftConfig, SessionConfig,
-    ZnodesConfig,
-};
+use crate::config::{ClientConfig, NodeConfig};
 use crate::delivery::outbox::{CloseReason, Message};
 use crate::delivery::registry::Registry;
-use crate::operations::OperationDoor;
 use crate::proposer::{Proposer, Submission};
-use crate::reconfig::{Ask, ReconfigDoor};
+use crate::reconfig::Ask;
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
@@ -38,21 +33,16 @@ use rowlock_sessions::{SessionTouch, Sign};
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// Applies them.
     Runs,
-    /// Keeps them waiting.
     Stands,
     /// Loses them: their outcome is unknown.
     Loses,
 }
 
-/// A running node.
 pub struct Node {
-    /// Where it listens.
     pub addr: String,
     /// What its listener was given.
     pub context: ClientContext,
-    /// Writes its status.
     pub status: watch::Sender<Status>,
     log: watch::Sender<Log>,
     /// Whether pings are confirmed.
@@ -66,41 +56,18 @@ pub struct Node {
 
 /// A configuration for tests: all words, a superuser `super:test`, session timeouts as ZooKeeper has them.
 pub fn config() -> NodeConfig {
-    NodeConfig {
-        cluster: "test".to_owned(),
-        id: NodeId(1),
-        client_addr: Some("127.0.0.1:0".to_owned()),
-        secure_client_addr: None,
-        peer_addr: "127.0.0.1:0".to_owned(),
-        http_addr: "127.0.0.1:0".to_owned(),
-        api_addr: None,
-        data_dir: PathBuf::from("/nowhere"),
-        learner: false,
-        members: Vec::new(),
-        session: SessionConfig::default(),
-        raft: RaftConfig::default(),
-        tls: None,
-        peer: PeerConfig::default(),
-        znodes: ZnodesConfig::default(),
-        history: HistoryConfig::default(),
-        http: HttpConfig::default(),
-        audit: Default::default(),
-        backup: Default::default(),
-        upgrade: Default::default(),
-        autopilot: Default::default(),
-        discovery: None,
-        limits: LimitsConfig::default(),
-        slow_request_ms: None,
-        log_segment_bytes: rowlock_wal::SEGMENT_BYTES,
-        versions: rowlock_types::versions::Versions::of_this_release(),
-        client: ClientConfig {
-            max_connections: 1_000,
-            words: vec!["*".to_owned()],
-            super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()),
-            sasl_users: [("bob".to_owned(), "secret".to_owned())].into(),
-            ..ClientConfig::default()
-        },
-    }
+    let mut config = NodeConfig::single("/nowhere");
+    "test".clone_into(&mut config.name);
+    config.nodes.clear();
+    config.log.slow_request_ms = None;
+    config.client = ClientConfig {
+        max_connections: 1_000,
+        words: vec!["*".to_owned()],
+        super_digest: Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned()),
+        sasl_users: [("bob".to_owned(), "secret".to_owned())].into(),
+        ..ClientConfig::default()
+    };
+    config
 }
 
 impl Node {
@@ -109,7 +76,6 @@ impl Node {
         Node::with(config(), "127.0.0.1:0", limits::HANDSHAKE_MAX).await
     }
 
-    /// With another one.
     pub async fn with(config: NodeConfig, addr: &str, handshake_max: Duration) -> Node {
         let (proposals, queue) = mpsc::channel(limits::PROPOSER_QUEUE_MAX);
         let (touches, heard) = mpsc::channel(1_024);
@@ -132,8 +98,8 @@ impl Node {
             new_sessions,
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
-            reconfig: ReconfigDoor::new(questions),
-            operations: OperationDoor::new(mpsc::channel(1).0),
+            reconfig: questions,
+            operations: mpsc::channel(1).0,
             reports: Reports::new(History::default(), registry.clone(), clock, backups, tasks.clone()),
             touch: SessionTouch::new(touches),
             status: status_seen,

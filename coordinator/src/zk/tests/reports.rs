@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Client, create, set, unwatched};
 use super::locks::acquire;
 use super::node::Node;
-use crate::report::{Party, Place};
+use crate::report::{Party, ReportSlot};
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())
@@ -101,7 +101,7 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
 }
 
 /// All places but those for superusers, taken by as many hosts as that takes.
-fn all_places(node: &Node) -> Vec<Place> {
+fn all_places(node: &Node) -> Vec<ReportSlot> {
     let party = |last| Party::Http([10, 0, 0, last].into());
     let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
     hosts.map(|party| node.context.reports.begin(&[], party).unwrap()).collect()

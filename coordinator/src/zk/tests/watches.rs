@@ -16,7 +16,9 @@ async fn the_event_of_an_own_write_comes_before_its_reply_and_carries_its_zxid()
     client.call(Request::GetData(watched("/a"))).await.unwrap();
     let xid = client.send(set("/a", "1")).await;
     let event = match client.next().await {
-        Frame::Event { zxid, event_type: EventType::NodeDataChanged, path } if path == "/a" => zxid,
+        Frame::Event(event) if (event.event_type, &*event.path) == (EventType::NodeDataChanged, "/a") => {
+            event.zxid
+        }
         other => panic!("{other:?}"),
     };
     let (header, _) = client.reply().await;
@@ -40,12 +42,12 @@ async fn the_event_of_another_clients_change_comes_before_any_reply_that_shows_i
         loop {
             reader.send(Request::Exists(unwatched("/a"))).await;
             let mut frame = reader.next().await;
-            if let Frame::Event { event_type, .. } = &frame {
-                assert_eq!((*event_type, told), (EventType::NodeDataChanged, false));
+            if let Frame::Event(event) = &frame {
+                assert_eq!((event.event_type, told), (EventType::NodeDataChanged, false));
                 told = true;
                 frame = reader.next().await;
             }
-            let Frame::Reply { body: Some(Response::Stat(stat)), .. } = frame else { panic!("{frame:?}") };
+            let Frame::Reply(_, Ok(Response::Stat(stat))) = frame else { panic!("{frame:?}") };
             assert!(told || stat.version == was, "a change was shown before its event");
             if stat.version != was {
                 break;
@@ -120,11 +122,11 @@ async fn a_client_that_comes_back_hears_what_it_missed_and_the_rest_is_armed() {
     let mut missed = Vec::new();
     let header = loop {
         match a.next().await {
-            Frame::Event { zxid, event_type, path } => {
-                assert_eq!(zxid, Zxid(-1));
-                missed.push((event_type, path));
+            Frame::Event(event) => {
+                assert_eq!(event.zxid, Zxid(-1));
+                missed.push((event.event_type, event.path));
             }
-            Frame::Reply { header, .. } => break header,
+            Frame::Reply(header, _) => break header,
             other => panic!("{other:?}"),
         }
     };

@@ -2,7 +2,6 @@
 
 #[path = "../../../../tests/support/ports.rs"]
 mod ports;
-pub mod session;
 
 use std::path::Path;
 use std::time::Duration;

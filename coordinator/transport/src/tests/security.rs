@@ -9,7 +9,7 @@ use super::*;
 
 const DAY: i64 = 86_400;
 
-/// The material that an authority of nodes gives to whoever has this URI.
+/// The material that an authority of nodes issues for this URI.
 fn keeper(authority: &Authority, trusted: &Authority, uri: Option<&str>) -> Arc<Keeper> {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = Dir::open(folder.path()).expect("is there");

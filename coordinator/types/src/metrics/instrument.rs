@@ -15,12 +15,10 @@ use crate::status::Role;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// `n` more.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
@@ -41,12 +39,10 @@ impl Gauge {
         self.0.store(i64::try_from(value).unwrap_or(i64::MAX), Relaxed);
     }
 
-    /// One more.
     pub fn inc(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// One less.
     pub fn dec(&self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -75,7 +71,6 @@ impl LongestGauge {
         }
     }
 
-    /// The value now.
     pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed))
     }
@@ -104,7 +99,6 @@ impl PartsGauge {
 pub enum TlsListener {
     /// For the other nodes.
     Peer,
-    /// For clients.
     Client,
     /// For health, metrics and reports.
     Http,
@@ -145,7 +139,6 @@ impl Default for ExpiryGauge {
 /// For how long a member has not answered the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// The member.
     pub node: NodeId,
     /// Since the latest request that it has answered was sent.
     pub lasts: Duration,
@@ -159,7 +152,6 @@ pub struct Silence {
 pub struct SilenceGauge(Mutex<Vec<Silence>>);
 
 impl SilenceGauge {
-    /// Replaces all.
     pub fn set(&self, silences: Vec<Silence>) {
         *self.0.lock() = silences;
     }
@@ -183,13 +175,11 @@ impl RoleGauge {
         (Role::Learner, "learner"),
     ];
 
-    /// Replaces the role.
     pub fn set(&self, role: Role) {
         let index = Self::ROLES.iter().position(|(r, _)| *r == role).expect("ROLES lists every role");
         self.0.store(index as u64, Relaxed);
     }
 
-    /// The role now.
     pub fn get(&self) -> Role {
         Self::ROLES[self.0.load(Relaxed) as usize].0
     }
@@ -260,7 +250,6 @@ pub struct View {
     pub cumulative: Vec<(u64, u64)>,
     /// How many values in all.
     pub count: u64,
-    /// Their sum.
     pub sum: u64,
 }
 
@@ -296,7 +285,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds one value.
     pub fn record(&self, duration: Duration) {
         self.0.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -323,7 +311,6 @@ impl Default for LongHistogram {
 }
 
 impl LongHistogram {
-    /// Adds one value.
     pub fn record(&self, duration: Duration) {
         self.0.record(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
@@ -345,12 +332,10 @@ impl Default for SizeHistogram {
 }
 
 impl SizeHistogram {
-    /// Adds one value.
     pub fn record(&self, size: usize) {
         self.0.record(size as u64);
     }
 
-    /// What it holds.
     pub fn view(&self) -> View {
         self.0.view()
     }

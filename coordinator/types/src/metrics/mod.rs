@@ -8,7 +8,7 @@ mod text;
 
 pub use instrument::{
     Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, Silence,
-    SilenceGauge, SizeHistogram, TlsListener,
+    SilenceGauge, SizeHistogram, TlsListener, View,
 };
 pub use leaderships::{LeaderEnd, Leaderships};
 pub use stages::{Stage, StageHistograms};
@@ -67,6 +67,8 @@ metrics! {
     /// Growing commands that this node as the leader has refused while the memory limit was reached.
     growth_refused_total: Counter,
 
+    /// Seconds until sessions are opened after a restore or a recovery, at most; 0: they are opened.
+    restore_grace_seconds: Gauge,
     /// 1 while this node is drained by an operator.
     drained: Gauge,
     /// On the leader: seconds since it sent the latest request that the member has answered.

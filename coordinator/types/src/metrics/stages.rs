@@ -42,7 +42,6 @@ impl Stage {
 pub struct StageHistograms([Histogram; Stage::ALL.len()]);
 
 impl StageHistograms {
-    /// Adds one value.
     pub fn record(&self, stage: Stage, duration: Duration) {
         self.0[stage as usize].record(duration);
     }

@@ -30,7 +30,6 @@ impl Text {
         self.write(format_args!("{} {value}\n", if labels.is_empty() { "" } else { "}" }));
     }
 
-    /// All of it.
     pub(super) fn finish(self) -> String {
         self.0
     }

@@ -18,20 +18,15 @@ use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_
 /// What is found, in the order of the files.
 #[derive(Debug)]
 pub enum Seen<'a> {
-    /// A segment begins.
     Segment {
-        /// Its file.
         file: &'a str,
         /// Bytes of the file.
         bytes: u64,
         /// Of which node it is, or why that cannot be told. Then nothing of it can be read.
         node: Result<u64, String>,
     },
-    /// A record.
     Record {
-        /// Its segment's file.
         file: &'a str,
-        /// Where in it.
         offset: u64,
         /// What it says, or why that makes no sense.
         record: Result<Record, String>,
@@ -40,19 +35,12 @@ pub enum Seen<'a> {
     Damage {
         /// The file; one that should be there, if it is missing.
         file: &'a str,
-        /// Where in it.
         offset: u64,
-        /// What is wrong.
         what: String,
     },
-    /// Behind the last record there are remains of a write that was not finished. Nobody was told that it was
-    /// on the disk.
-    Torn {
-        /// Its segment's file.
-        file: &'a str,
-        /// Where in it.
-        offset: u64,
-    },
+    /// Behind the last record there are remains of a write that was not finished. It was never reported that
+    /// it was on the disk.
+    Torn { file: &'a str, offset: u64 },
 }
 
 /// Shows `visit` all that is in the log of the data folder at `path`. Blocks on the disk.
@@ -88,7 +76,6 @@ pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> i
     Ok(())
 }
 
-/// Shows one segment.
 fn show(
     file: &str,
     bytes: &[u8],

@@ -43,7 +43,6 @@ pub struct SegmentKey {
 /// Where in a segment a record is written, and what precedes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The segment.
     pub key: SegmentKey,
     /// Of the record before.
     pub previous: Chain,
@@ -58,11 +57,9 @@ pub struct Frame<'a> {
     pub chain: Chain,
     /// The link it claims to follow.
     pub previous: Chain,
-    /// See the module.
     pub flushed: u32,
     /// What kind of record.
     pub kind: u8,
-    /// The record.
     pub body: &'a [u8],
 }
 

@@ -39,7 +39,6 @@ impl Log {
         self.memory.lock()
     }
 
-    /// Vote and marks.
     pub fn checkpoint(&self) -> Checkpoint {
         *self.memory.lock().checkpoint()
     }
@@ -64,7 +63,7 @@ impl Log {
     /// Replaces the vote. It is on disk when this returns; readers may see it before.
     ///
     /// # Errors
-    /// The disk has failed or the log is closed: nobody may be told of the vote.
+    /// The disk has failed or the log is closed: the vote must not be sent.
     ///
     /// # Cancel safety
     /// The vote may reach the disk all the same.
@@ -112,8 +111,8 @@ impl Log {
         written.await.map_err(|_| ended())?
     }
 
-    /// Takes what is behind `after` out of the log; everything, if none. Nobody waits for the disk: whatever
-    /// is appended next covers it.
+    /// Takes what is behind `after` out of the log; everything, if none. No caller waits for the disk:
+    /// whatever is appended next covers it.
     pub async fn truncate_after(&self, after: Option<LogId>) -> io::Result<()> {
         rare::taken(Rare::LogTruncated);
         self.memory.lock().truncate_after(after);
@@ -123,7 +122,7 @@ impl Log {
         self.write(vec![Record::Truncate(after)], Done::Nobody).await
     }
 
-    /// Takes what is at or before `upto` out of the log, since a snapshot covers it. Nobody waits for the
+    /// Takes what is at or before `upto` out of the log, since a snapshot covers it. No caller waits for the
     /// disk.
     pub async fn purge(&self, upto: LogId) -> io::Result<()> {
         self.memory.lock().purge(upto);

@@ -11,7 +11,6 @@ use crate::entry::{Entry, LogId, Vote};
 pub enum Record {
     /// A log entry, one index above the last.
     Entry(Entry),
-    /// The vote.
     Vote(Vote),
     /// How far the log is known to be committed.
     Committed(LogId),
@@ -30,9 +29,7 @@ pub enum Record {
 /// The log without its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Last vote.
     pub vote: Option<Vote>,
-    /// Known committed.
     pub committed: Option<LogId>,
     /// Covered by a snapshot.
     pub purged: Option<LogId>,
@@ -41,7 +38,6 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Follows a record.
     pub fn note(&mut self, record: &Record) {
         match record {
             Record::Entry(entry) => self.last = Some(entry.log_id),

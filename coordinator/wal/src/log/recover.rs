@@ -22,13 +22,11 @@ const SEGMENT_MAX_BYTES: u64 = 2 * BODY_MAX_BYTES as u64;
 /// A segment that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentInfo {
-    /// Which one.
     pub seq: SegmentSeq,
     /// Bytes of its file.
     pub len: u64,
     /// Highest index of the entries in it.
     pub max_index: Option<u64>,
-    /// Its records' key.
     pub key: SegmentKey,
     /// Where the records end.
     pub end: u64,
@@ -41,7 +39,6 @@ pub struct SegmentInfo {
 /// What the folder holds.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// The log.
     pub log: MemLog,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
@@ -55,7 +52,6 @@ pub struct Recovered {
     pub torn: bool,
 }
 
-/// Reads everything.
 pub fn recover(dir: &Dir, identity: &Identity) -> Result<Recovered, StorageError> {
     let mut recovered = Recovered::default();
     let mut seqs = Vec::new();

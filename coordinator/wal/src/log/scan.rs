@@ -1,7 +1,7 @@
 //! Reads a segment's records in order and decides how they end: cleanly, torn, or damaged. Pure.
 //!
 //! A write that was in flight when power failed may leave any part of itself on the disk; whatever of it is
-//! unreadable is cut, because nobody was told that it is durable. A record that had been flushed is never
+//! unreadable is cut, because it was never reported as durable. A record that had been flushed is never
 //! cut: see `frame`.
 
 use super::frame::{self, Chain, FRAME_ALIGN, Frame, SegmentKey};
@@ -29,7 +29,6 @@ pub struct Scan {
     pub end: u64,
     /// The link that the next record must follow.
     pub chain: Chain,
-    /// What comes there.
     pub ending: Ending,
 }
 

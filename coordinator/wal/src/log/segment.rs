@@ -29,7 +29,6 @@ impl SegmentSeq {
     /// The first segment of a log.
     pub const FIRST: SegmentSeq = SegmentSeq(1);
 
-    /// The one after.
     pub fn next(self) -> SegmentSeq {
         SegmentSeq(self.0 + 1)
     }
@@ -56,7 +55,6 @@ pub enum FileKind {
     Segment(SegmentSeq),
     /// Reserved space without content of value.
     Spare,
-    /// Not ours.
     Other,
 }
 
@@ -92,13 +90,12 @@ pub struct SegmentHeader {
 /// Why bytes are not a segment header that this version can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Foreign bytes.
+    /// The first bytes are not ours.
     #[error("it does not begin like a log segment")]
     NotASegment,
     /// Written by another version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
-    /// Damaged.
     #[error("the checksum of its header does not match")]
     Checksum,
 }

@@ -1,7 +1,7 @@
 //! The log's thread: takes all writes that wait, writes them as one batch, flushes once, then tells
 //! everybody.
 //!
-//! Invariant: nobody is told "done" before the flush, and after a failure nobody is told "done" ever again. A
+//! Invariant: nothing is reported as done before the flush, and nothing ever again after a failure. A
 //! disk without room is no failure as long as nothing has been flushed: the batch waits until there is some.
 
 use std::io;
@@ -30,15 +30,12 @@ pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
 
 /// What the thread is asked.
 pub enum Job {
-    /// Write records.
     Write {
-        /// In order.
         records: Vec<Record>,
         /// How far the log was known to be committed when this was asked. Written with the batch, never for
         /// itself: a flush per commit would double the flushes, and forgetting the last one costs nothing but
         /// its re-learning.
         committed: Option<LogId>,
-        /// Whom to tell.
         done: Done,
     },
     /// Write what is pending, and let go of the folder.
@@ -58,11 +55,10 @@ pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Who waits for a write.
 pub enum Done {
-    /// Nobody: a later write that somebody waits for covers it.
+    /// No one: a later awaited write covers it.
     Nobody,
-    /// Whoever gave this, which is called on the log's thread: it must not block.
+    /// This callback, which runs on the log's thread: it must not block.
     Callback(Callback),
-    /// A task.
     Waiter(oneshot::Sender<io::Result<()>>),
 }
 
@@ -90,7 +86,6 @@ enum State {
     Closed,
 }
 
-/// The log's thread.
 struct Thread {
     state: State,
     reserve: Reserve,

@@ -46,8 +46,7 @@ enum Name {
 }
 
 impl SnapshotFile {
-    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed when nobody holds it any
-    /// more.
+    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed with its last handle.
     pub(super) fn verify(
         dir: &Dir,
         name: &str,
@@ -91,7 +90,6 @@ impl SnapshotFile {
         Ok(snapshot)
     }
 
-    /// What it covers.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.inner.header.meta
     }
@@ -127,7 +125,7 @@ impl SnapshotFile {
         }
     }
 
-    /// Reads the state in it and keeps that for whoever asks for it first. Blocks on the disk.
+    /// Reads the state in it and keeps it for the first caller. Blocks on the disk.
     pub fn load_state(&self) -> Result<(), StorageError> {
         let state = self.read_state(Duration::ZERO)?;
         *self.inner.state.lock() = Some(state);
@@ -164,7 +162,6 @@ impl SnapshotFile {
         Body { snapshot, at, chunk: Vec::new(), used: 0, pause: Duration::ZERO }
     }
 
-    /// Where it is.
     pub fn path(&self) -> PathBuf {
         self.inner.dir.path().join(self.name())
     }
@@ -174,7 +171,6 @@ impl SnapshotFile {
         self.inner.dir.path() == dir
     }
 
-    /// Its file name.
     pub(super) fn name(&self) -> String {
         match &*self.inner.name.lock() {
             Name::Temporary(name) | Name::Kept(name) => name.clone(),
@@ -186,7 +182,7 @@ impl SnapshotFile {
         *self.inner.name.lock() = Name::Kept(name);
     }
 
-    /// Gives its room on the disk back, a little at a time. Its name is gone. If somebody still reads it,
+    /// Gives its room on the disk back, a little at a time. Its name is gone. If it is still being read,
     /// nothing is done: the file system does it when the last one lets go. Blocks on the disk.
     pub(super) fn discard(self) -> io::Result<()> {
         let Some(inner) = Arc::into_inner(self.inner) else { return Ok(()) };

@@ -33,7 +33,6 @@ pub struct SnapshotHeader {
     pub cluster_hash: u64,
     /// The node that built it.
     pub node: u64,
-    /// What it covers.
     pub meta: SnapshotMeta,
     /// Bytes of the body.
     pub body_len: u64,
@@ -53,13 +52,12 @@ pub struct Lengths {
 /// Why bytes are not a snapshot header that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Foreign bytes.
+    /// The first bytes are not ours.
     #[error("it does not begin like a snapshot")]
     NotASnapshot,
     /// Written by another version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
-    /// Damaged.
     #[error("the checksum of its header does not match")]
     Checksum,
     /// Intact, and not what it should be.

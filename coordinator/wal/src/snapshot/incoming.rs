@@ -35,7 +35,6 @@ impl Incoming {
         self.len
     }
 
-    /// Nothing yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

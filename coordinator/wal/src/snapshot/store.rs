@@ -92,7 +92,6 @@ impl SnapshotStore {
         Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
     }
 
-    /// The newest one.
     pub fn current(&self) -> Option<SnapshotFile> {
         self.inner.current.lock().clone()
     }
@@ -247,7 +246,6 @@ struct Survey {
     older: Vec<SnapshotFile>,
     /// Name and what is wrong.
     damaged: Vec<(String, String)>,
-    /// Never finished.
     superfluous: Vec<String>,
 }
 

@@ -265,12 +265,10 @@ fn tagged_opcode() -> impl Strategy<Value = OpCode> {
     select(OpCode::ALL.iter().copied().filter(|opcode| opcode.may_be_tagged()).collect::<Vec<_>>())
 }
 
-/// Any operation.
 pub fn opcode() -> impl Strategy<Value = OpCode> {
     select(OpCode::ALL)
 }
 
-/// Any request.
 pub fn request_frame() -> impl Strategy<Value = RequestFrame> {
     let request = opcode().prop_flat_map(request_of);
     (any::<i32>(), request).prop_map(|(xid, request)| RequestFrame { xid: Xid(xid), request })

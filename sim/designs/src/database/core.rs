@@ -5,21 +5,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transaction {
     /// `INSERT`, fails if the name is taken. With a time to live, an expired row is deleted first.
     Insert {
-        /// The lock.
         name: String,
-        /// Who takes it.
         owner: String,
         /// How long it is good.
         ttl_ms: Option<i64>,
     },
     /// `DELETE WHERE name AND owner`.
     Delete {
-        /// The lock.
         name: String,
         /// Whose it must be.
         owner: String,
@@ -29,7 +25,6 @@ pub enum Transaction {
 /// What it came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// How many rows.
     Rows(u64),
     /// The key is taken.
     Duplicate,
@@ -41,14 +36,12 @@ struct Row {
     expires_at_ms: Option<i64>,
 }
 
-/// The table.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: BTreeMap<String, Row>,
 }
 
 impl Table {
-    /// Runs a transaction.
     pub fn run(&mut self, transaction: Transaction, now_ms: i64) -> Outcome {
         match transaction {
             Transaction::Insert { name, owner, ttl_ms } => {

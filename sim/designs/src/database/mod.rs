@@ -13,11 +13,9 @@ use rowlock_env::{task, time};
 use self::core::{Outcome, Table, Transaction};
 use crate::wire::{Connection, Meter, Peer, PeerId, Protocol, Service, Trouble, serve};
 
-/// The server's port.
 pub const PORT: u16 = 5432;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The protocol.
 pub struct Sql;
 
 impl Protocol for Sql {

@@ -23,7 +23,6 @@ const RECONNECT: Duration = Duration::from_secs(5);
 /// A lock without a holder but with a waiter is unavailable after this long.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// True time.
 pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
 /// Writes down for people what a client does.
@@ -32,7 +31,6 @@ pub type FactRecorder = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
 /// What a client does, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It waits.
     Waits,
     /// It holds, with this token.
     Holds(Option<u64>),
@@ -47,9 +45,7 @@ pub struct ClientId(pub usize);
 /// A moment between two commands of which only the first has been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
-    /// Of acquiring.
     Acquire,
-    /// Of releasing.
     Release,
 }
 
@@ -60,7 +56,6 @@ pub enum Released {
     Freed,
     /// "You did not hold it."
     WasNotHeld,
-    /// No answer.
     Unknown,
 }
 
@@ -80,11 +75,8 @@ pub enum Remark {
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Between two jobs.
     Idle,
-    /// Waits since then.
     Waiting(Nanos),
-    /// Works since then.
     Working(Nanos),
     /// Has checked for the last time, and its write is on the way.
     Writing,
@@ -114,7 +106,6 @@ impl Client {
 /// What was measured in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Grants.
     pub grants: u64,
     /// Times in which two processes that could act both believed.
     pub windows: u64,
@@ -134,7 +125,6 @@ pub struct Measured {
     pub is_stuck: bool,
     /// Clients that have waited all through the last part of the run, though others were granted the lock.
     pub starved: u64,
-    /// What clients counted.
     pub remarks: BTreeMap<Remark, u64>,
     /// Messages of the lock.
     pub messages: u64,

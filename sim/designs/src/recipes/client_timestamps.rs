@@ -1,7 +1,7 @@
 //! `SETNX` with the time of expiry as value, by the client's clock. A client that finds it passed takes over
 //! with `GETSET`; `DEL` releases. Published in the documentation of `SETNX` and in many tutorials (S1-5).
 //!
-//! Claims: it needs synchronised clocks; losers of a race overwrite the winner's time; there is no owner, so
+//! Claims: it needs synchronized clocks; losers of a race overwrite the winner's time; there is no owner, so
 //! any client can unlock.
 
 use rowlock_env::time;
@@ -17,7 +17,6 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// The design.
 pub struct ClientTimestamps;
 
 impl Design for ClientTimestamps {

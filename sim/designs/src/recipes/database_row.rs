@@ -17,7 +17,6 @@ use crate::scenario::Scenario;
 use crate::wire::{Meter, Trouble};
 use crate::{LOCK, TTL};
 
-/// The design.
 pub struct DatabaseRow {
     /// There is a column of expiry.
     pub expires: bool,

@@ -16,17 +16,13 @@ use crate::wire::Meter;
 /// What there is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many servers.
     pub servers: usize,
     /// The first is the primary of the others, and a monitor fails over.
     pub is_replicated: bool,
-    /// `appendfsync`.
     pub persistence: Persistence,
-    /// `min-replicas-to-write`.
     pub min_replicas: usize,
 }
 
-/// Redis servers.
 pub struct RedisSetting {
     world: Simulation,
     meter: Meter,

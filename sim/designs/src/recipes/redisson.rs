@@ -29,7 +29,6 @@ use crate::{LOCK, TTL};
 /// The replicas of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// Nothing.
     None,
     /// Two replicas and a monitor.
     Asynchronous,
@@ -41,7 +40,6 @@ pub enum Replication {
     WaitForAll,
 }
 
-/// The design.
 pub struct Redisson {
     /// The replicas of the server.
     pub replication: Replication,

@@ -24,10 +24,8 @@ use crate::{LOCK, TTL};
 
 const MASTERS: usize = 5;
 const QUORUM: usize = MASTERS / 2 + 1;
-/// For one master.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The design.
 pub struct Redlock {
     /// The masters flush every write before they answer.
     pub flushes: bool,

@@ -20,17 +20,13 @@ use crate::{LOCK, TTL};
 /// How the lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// `DEL`.
     Del,
-    /// `GET`, compare, `DEL`.
     GetThenDel,
-    /// The script.
     CompareAndDelete,
     /// The script, on a server with `appendfsync always`.
     CompareAndDeleteAlways,
 }
 
-/// The design.
 pub struct SetNxPx {
     /// How the lock is released.
     pub release: Release,

@@ -15,7 +15,6 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// The design.
 pub struct SetnxExpire;
 
 impl Design for SetnxExpire {

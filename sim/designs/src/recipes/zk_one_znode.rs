@@ -12,7 +12,6 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 
-/// The design.
 pub struct OneZnode;
 
 const PATH: &str = "/locks/stock";

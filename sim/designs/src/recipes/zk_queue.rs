@@ -20,7 +20,6 @@ use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
 
-/// The design.
 pub struct Queue {
     /// The store looks at the numbers of the znodes.
     pub is_fenced: bool,

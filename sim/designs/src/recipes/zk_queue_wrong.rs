@@ -1,4 +1,4 @@
-//! ZooKeeper's lock recipe as it is often written, with the mistakes of the classes in the notes (S4, E1 to
+//! ZooKeeper's lock recipe as often written, with the mistakes of the classes in the notes (S4, E1 to
 //! E6).
 //!
 //! As printed: the event of a removal is ignored, because the code returns early for every event of a
@@ -36,7 +36,6 @@ pub enum Flaw {
 /// Between the reply to `exists` and the next line of the program, in which the event thread may run.
 const NEXT_LINE: Duration = Duration::from_millis(1);
 
-/// The design.
 pub struct WrongQueue {
     /// Which mistakes are in it.
     pub flaw: Flaw,
@@ -92,7 +91,7 @@ struct WrongLocker {
 }
 
 impl WrongLocker {
-    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins anew, and the
+    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins again, and the
     /// place stays.
     async fn try_once(&mut self) -> Result<Grant, Trouble> {
         let (me, flaw) = (self.zk.me.clone(), self.flaw);

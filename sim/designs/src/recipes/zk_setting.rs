@@ -55,9 +55,7 @@ impl Servers for ZkSetting {
     }
 }
 
-/// A recipe's client.
 pub struct ZkClient {
-    /// Whose.
     pub me: Contender,
     /// Its session, if it has one.
     pub session: Option<Session>,

@@ -12,7 +12,6 @@ use crate::wire::{Connection, Meter, Trouble};
 /// Where the server is.
 #[derive(Clone, Debug)]
 pub enum Where {
-    /// Always there.
     Fixed(String),
     /// Where the monitor at this address says.
     ByMonitor(String),

@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Data {
-    /// A string.
     Text(String),
     /// A hash of counters: Redisson's owner and reentrancy count.
     Hash(BTreeMap<String, i64>),
@@ -20,7 +18,6 @@ pub enum Data {
 /// What a key holds and until when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The value.
     pub data: Data,
     /// Unix time in milliseconds; `None`: for ever.
     pub expires_at_ms: Option<i64>,
@@ -31,47 +28,35 @@ pub struct Entry {
 pub enum Command {
     /// `SET key value NX PX ttl`.
     SetNxPx {
-        /// The key.
         key: String,
         /// Its value if it was absent.
         value: String,
         /// Its time to live.
         ttl_ms: i64,
     },
-    /// `SETNX key value`.
     SetNx {
-        /// The key.
         key: String,
         /// Its value if it was absent.
         value: String,
     },
-    /// `PEXPIRE key ttl`.
     Expire {
-        /// The key.
         key: String,
         /// Its time to live from now.
         ttl_ms: i64,
     },
-    /// `GET key`.
     Get {
-        /// The key.
         key: String,
     },
     /// `GETSET key value`. Takes the expiry away.
     GetSet {
-        /// The key.
         key: String,
-        /// Its new value.
         value: String,
     },
-    /// `DEL key`.
     Del {
-        /// The key.
         key: String,
     },
     /// The script `if get(key) == value then del(key)`.
     CompareAndDelete {
-        /// The key.
         key: String,
         /// The value that it must have.
         value: String,
@@ -79,30 +64,24 @@ pub enum Command {
     /// Redisson's lock script: absent or ours: count up and set the expiry, [`Answer::Nil`]; else the time
     /// that is left.
     RedissonLock {
-        /// The key.
         key: String,
         /// Whose it shall be.
         owner: String,
-        /// The lease.
         ttl_ms: i64,
     },
     /// Redisson's renewal script: 1 and a new expiry if it is ours, else 0.
     RedissonRenew {
-        /// The key.
         key: String,
         /// Whose it should be.
         owner: String,
-        /// The lease.
         ttl_ms: i64,
     },
     /// Redisson's unlock script, in the version of the notes (S3-12, S3-13): gone: publish, 1; another's:
     /// nil; count down: 0 if it stays ours, else delete, publish, 1.
     RedissonUnlock {
-        /// The key.
         key: String,
         /// Whose it should be.
         owner: String,
-        /// The lease.
         ttl_ms: i64,
     },
 }
@@ -110,19 +89,16 @@ pub enum Command {
 /// What a command answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done.
     Ok,
     /// Nothing there, or not done.
     Nil,
-    /// A number.
     Number(i64),
-    /// A string.
     Text(String),
     /// An error of the server: `READONLY`, `NOREPLICAS`.
     Refused(String),
 }
 
-/// A change of the data, as it is replicated and written to the append-only file.
+/// A change of the data, as replicated and written to the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// The key has this now. Expiry is absolute, as Redis replicates it since version 7.
@@ -134,7 +110,6 @@ pub enum Effect {
 /// What running a command came to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Done {
-    /// For the client.
     pub answer: Answer,
     /// For replicas and the file.
     pub effects: Vec<Effect>,
@@ -147,7 +122,6 @@ pub fn channel_of(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
 
-/// All keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keyspace {
     entries: BTreeMap<String, Entry>,

@@ -12,11 +12,9 @@ use super::core::{Effect, Keyspace};
 /// When changes are made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
-    /// Never: `appendonly no`.
     None,
     /// `appendfsync everysec`, the setting that Redis recommends.
     EverySecond,
-    /// `appendfsync always`.
     Always,
 }
 
@@ -27,7 +25,6 @@ enum Record {
     Copy(Keyspace),
 }
 
-/// The open file.
 pub struct Log {
     file: Option<File>,
     persistence: Persistence,
@@ -62,7 +59,6 @@ impl Log {
         self.write(&Record::Changes(effects.to_vec()))
     }
 
-    /// Writes everything.
     pub fn restart_with(&mut self, keys: &Keyspace) -> io::Result<()> {
         self.write(&Record::Copy(keys.clone()))
     }

@@ -23,7 +23,6 @@ pub const PORT: u16 = 6379;
 pub enum Ask {
     /// A command on keys.
     Run(Command),
-    /// `SUBSCRIBE channel`.
     Subscribe(String),
     /// `WAIT replicas timeout`: how many replicas have this connection's writes.
     Wait {
@@ -44,21 +43,16 @@ pub enum Ask {
     Primary,
 }
 
-/// The reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Of a command.
     Answer(Answer),
     /// Everything, and the offset in the stream of changes.
     Copy(Keyspace, u64),
-    /// Offset and role.
     Info {
         /// How far it is in the stream of changes.
         offset: u64,
-        /// It takes writes.
         is_primary: bool,
     },
-    /// An address.
     Address(String),
 }
 

@@ -21,21 +21,16 @@ use crate::wire::{Meter, Peer, PeerId, Service, serve};
 
 /// `min-replicas-max-lag`: a replica whose last report is older does not count (S2-8).
 const MAX_LAG_MS: i64 = 10_000;
-/// `appendfsync everysec`.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// A server's configuration file.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The append-only file.
     pub persistence: Persistence,
-    /// `min-replicas-to-write`.
     pub min_replicas: usize,
-    /// `replicaof`.
     pub follows: Option<String>,
 }
 
-/// The server's state.
 pub struct Server {
     min_replicas: usize,
     inner: Mutex<Inner>,

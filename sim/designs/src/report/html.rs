@@ -30,7 +30,6 @@ td.reason { text-align: left; color: #888; }
 tr:hover td { background-color: var(--soft); }
 ";
 
-/// All of it.
 pub fn write(table: &Table) -> String {
     let judgements = claims::judge(table);
     let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");

@@ -26,12 +26,10 @@ pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: str
     than a second, the longest sum of a run.";
 
 impl Table {
-    /// For a terminal.
     pub fn to_text(&self) -> String {
         text::write(self)
     }
 
-    /// For a document.
     pub fn to_markdown(&self) -> String {
         markdown::write(self)
     }

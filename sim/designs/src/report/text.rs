@@ -7,7 +7,6 @@ use crate::claims::{self, Judgement};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Table};
 
-/// All of it.
 pub fn write(table: &Table) -> String {
     let judgements = claims::judge(table);
     let mut out = format!("Lock designs compared\n\n{}\n\n", preface(table));

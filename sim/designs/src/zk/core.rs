@@ -10,20 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// A new session.
     Open,
     /// This connection is the session's from now.
     Attach(SessionId),
     /// Nothing but to be alive.
     Ping,
-    /// An ephemeral znode.
     Create {
         /// Its path, or what its number is appended to.
         path: String,
@@ -32,29 +29,22 @@ pub enum Request {
     },
     /// Removes a znode. Every client may (E5): ZooKeeper's `delete(path, -1)`.
     Delete {
-        /// Its path.
         path: String,
     },
-    /// Is it there?
     Exists {
-        /// Its path.
         path: String,
         /// Tell of its next change.
         watch: bool,
     },
     /// The names below a path.
     Children {
-        /// The path.
         parent: String,
     },
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// A session.
     Session(SessionId),
-    /// Done.
     Done,
     /// A znode was made: its path, and its position among all changes (czxid).
     Created(String, u64),
@@ -62,9 +52,7 @@ pub enum Reply {
     NodeExists,
     /// It is not there.
     NoNode,
-    /// It is there.
     Exists,
-    /// Names, sorted.
     Children(Vec<String>),
     /// The session is over.
     Expired,
@@ -73,7 +61,6 @@ pub enum Reply {
 /// A watched znode has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its path.
     pub path: String,
 }
 
@@ -83,7 +70,6 @@ struct Session {
     unsent: Vec<Event>,
 }
 
-/// The service.
 #[derive(Debug, Default)]
 pub struct Core {
     next_session: u64,
@@ -91,13 +77,11 @@ pub struct Core {
     sessions: BTreeMap<SessionId, Session>,
     /// Every znode and its owner.
     znodes: BTreeMap<String, SessionId>,
-    /// By parent.
     next_number: BTreeMap<String, u64>,
     watches: BTreeMap<String, BTreeSet<SessionId>>,
 }
 
 impl Core {
-    /// A new session.
     pub fn open(&mut self, now_ms: u64) -> SessionId {
         self.next_session += 1;
         let id = SessionId(self.next_session);

@@ -10,10 +10,8 @@ mod tests;
 use self::core::{Event, Reply, Request};
 use crate::wire::Protocol;
 
-/// The server's port.
 pub const PORT: u16 = 2181;
 
-/// The protocol.
 pub struct Zk;
 
 impl Protocol for Zk {

@@ -34,7 +34,7 @@ struct Server {
     connections: Mutex<Connections>,
 }
 
-/// Starts the service on this host. All sessions get their whole timeout anew, as from a new leader.
+/// Starts the service on this host. All sessions get their full timeout, as from a new leader.
 pub fn start(core: Storage, meter: &Meter) {
     core.lock().forgive(0);
     let server = Arc::new(Server { core, began: time::now(), connections: Mutex::default() });

@@ -77,7 +77,7 @@ impl Injector {
     }
 
     /// They start again at another port, and the operator says so. An operator moves no node while another
-    /// one is still looked for at its old place, or a new one looks for this one: nobody would find them.
+    /// one is still looked for at its old place, or a new one looks for this one: no node would find them.
     fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
         if !self.patients.desk.is_idle() {
             self.note("the operator is not done with earlier changes: no node moves".to_owned());

@@ -14,7 +14,6 @@ const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 
 /// A node that loses its power at a certain moment.
 pub(super) struct Armed {
-    /// For how long.
     pub(super) down: Down,
     /// It has been seen running since; when it stops, its moment has come.
     was_up: bool,

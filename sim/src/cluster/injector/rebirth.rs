@@ -1,7 +1,7 @@
 //! A new cluster is made of the old one: from a backup of it, or from the last node that is left.
 //!
 //! All nodes are killed. Each voter's folder is made on its own host; where that fails or is cut off, it is
-//! begun anew. When all are made, the checkers are told of the new cluster, and its nodes start.
+//! begun again. When all are made, the checkers are told of the new cluster, and its nodes start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,6 @@ type Outcome = Arc<Mutex<Option<Result<Made, String>>>>;
 /// How far it has come.
 pub(super) struct Rebirth {
     plan: Plan,
-    /// By place.
     folders: BTreeMap<usize, Folder>,
     /// A node of the old cluster that comes back.
     revenant: Option<usize>,
@@ -125,7 +124,6 @@ impl Injector {
         self.later(lasts.max(LOOK), End::Rebuild(Rebirth { plan, folders, revenant }));
     }
 
-    /// The next step.
     pub(super) fn go_on_rebuilding(&mut self, mut rebirth: Rebirth) -> Result<(), Halt> {
         for (place, folder) in &mut rebirth.folders {
             let host = self.patients.nodes[*place];

@@ -48,7 +48,6 @@ impl Injector {
         self.later(after, End::Regain(Regain { leader, late, links, is_lost: false, until }));
     }
 
-    /// The next step.
     pub(super) fn go_on(&mut self, mut regain: Regain) {
         let host = self.patients.nodes[regain.leader];
         let now_leads = self.patients.statuses.leader();

@@ -71,7 +71,6 @@ impl Injector {
         Ok(())
     }
 
-    /// Ends the isolation.
     pub(super) fn leave(&mut self, rest: &Rest) {
         self.cuts.join(self.sim.network(), &rest.links);
     }

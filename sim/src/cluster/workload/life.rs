@@ -25,7 +25,6 @@ const CLOSE: Duration = Duration::from_secs(10);
 /// Percentage of operations that come in a burst.
 const BURSTS_PERCENT: u64 = 4;
 
-/// See [`super::live`].
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
     // A client that starts together with the cluster finds only the leader serving, and all would be clients

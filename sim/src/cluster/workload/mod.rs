@@ -19,7 +19,6 @@ mod store;
 mod tests;
 mod theme;
 mod watches;
-pub mod wire;
 
 use rowlock_env::sync::watch;
 

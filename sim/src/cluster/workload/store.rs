@@ -23,7 +23,6 @@ impl Stores {
         Stores { is_fenced, highest: Arc::default() }
     }
 
-    /// A write arrives.
     pub fn write(&self, lock: Lock, token: FencingToken) -> Store {
         if !self.is_fenced {
             return Store::Plain;

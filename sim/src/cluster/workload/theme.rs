@@ -111,7 +111,6 @@ pub(super) struct Sides {
     pub(super) frames: bool,
     /// As many writes at once as there is room for.
     pub(super) floods: bool,
-    /// By HTTP.
     pub(super) rest: bool,
 }
 
@@ -124,7 +123,6 @@ pub struct Theme {
     plain: Vec<Lock>,
     /// The semaphore and its permits.
     permits: (Lock, u32),
-    /// The election's lock.
     lead: Lock,
     /// How many plain znodes there are to write.
     znodes: u64,
@@ -137,7 +135,7 @@ pub struct Theme {
     sides: Sides,
 }
 
-/// What one client of a run is like. A life after a crash begins with it anew.
+/// What one client of a run is like. A life after a crash begins with it again.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The nodes: a new session is opened with those of its time.
@@ -150,7 +148,6 @@ pub struct Profile {
     pub grace: Option<Duration>,
     /// The locks of the run.
     pub locks: Locks,
-    /// What these protect.
     pub stores: Stores,
     pub(super) plain: Vec<Lock>,
     pub(super) permits: (Lock, u32),

@@ -7,7 +7,6 @@ use rowlock_world::time::Nanos;
 pub struct Disturbances(Vec<(Nanos, Nanos)>);
 
 impl Disturbances {
-    /// These.
     pub fn new(times: Vec<(Nanos, Nanos)>) -> Self {
         Disturbances(times)
     }

@@ -18,7 +18,7 @@ struct Floor {
     zxid: Zxid,
     /// Of numbered znodes, by the path that was asked for.
     numbers: BTreeMap<String, i64>,
-    /// When znodes were deleted last: below one that is made again, numbers begin anew.
+    /// When znodes were deleted last: below one that is made again, numbers begin again.
     deleted: BTreeMap<String, Zxid>,
 }
 

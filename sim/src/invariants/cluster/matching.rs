@@ -30,10 +30,11 @@ pub(super) struct Sent {
 
 /// What a fact means to the writes of the clients.
 pub(super) enum Matched {
-    /// Nothing.
     Nothing,
     /// The log ran a call. `overtaken_by`: which has been run already although it was sent later.
-    Ran { overtaken_by: Option<CallId> },
+    Ran {
+        overtaken_by: Option<CallId>,
+    },
     /// The log ran something for a session that this session has not on its way.
     RanUnasked(Arc<Logged>),
     /// A call has come to its end.

@@ -9,7 +9,6 @@ use super::disturbances::Disturbances;
 use crate::history::Fact;
 use crate::history::node::NodeFact;
 
-/// Who leads.
 pub struct NoElectionByLoad {
     disturbances: Disturbances,
     leads: Option<(NodeId, u64)>,

@@ -1,4 +1,4 @@
-//! exactly-once: whoever is told whether its release gave a lock back is told the truth, also when an answer
+//! exactly-once: the answer whether a release gave a lock back is true, also when an answer
 //! got lost and the release came again.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,7 +34,6 @@ struct Session {
     since: Nanos,
 }
 
-/// Sessions and leaders.
 #[derive(Default)]
 pub struct SessionExpiry {
     /// No clock is faster than the bound.

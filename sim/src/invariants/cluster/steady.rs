@@ -14,7 +14,6 @@ use crate::history::node::NodeFact;
 /// A cluster that comes up has its leader within this, and clients find it.
 const UP_WITHIN: Duration = Duration::from_secs(3);
 
-/// Who leads.
 pub struct Steady {
     has_faults: bool,
     has_room: bool,

@@ -24,7 +24,6 @@ struct Watch {
     was_absent: bool,
 }
 
-/// Who watches what.
 #[derive(Default)]
 pub struct Watches {
     reads: Reads,

@@ -12,7 +12,6 @@ use crate::history::client::{Answer, Failure, ReadKind, Znode, ZnodeChange, name
 
 /// A znode from one change to the next.
 pub(super) struct Stretch {
-    /// It begins.
     pub(super) from: Zxid,
     znode: Arc<Znode>,
     /// The XOR of the names of its children.

@@ -61,7 +61,7 @@ fn micros(at: Nanos) -> u64 {
     at.0 / 1_000
 }
 
-/// Each lock has a number, and so a colour.
+/// Each lock has a number, and so a color.
 fn lock_names(scene: &Scene) -> BTreeMap<&str, usize> {
     let mut names: BTreeMap<&str, usize> = scene
         .lanes

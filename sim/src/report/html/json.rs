@@ -44,7 +44,6 @@ pub(super) fn array(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(",\n"))
 }
 
-/// A text.
 pub(super) fn text(text: &str) -> String {
     let mut json = String::new();
     push_text(&mut json, text);

@@ -1,7 +1,7 @@
 //! The space-time diagram of a run: one self-contained HTML file, for a reader who has never seen the code.
 //!
 //! Hosts stand side by side, time runs downwards. The page contains its data; `page.js` draws the visible
-//! part and `page.css` gives it colours. Nothing is loaded from elsewhere.
+//! part and `page.css` gives it colors. Nothing is loaded from elsewhere.
 //!
 //! Invariant: the file's size is bounded for any record: the page says how much is left out.
 
@@ -74,7 +74,6 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
     page
 }
 
-/// Text in HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

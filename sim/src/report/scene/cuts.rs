@@ -8,9 +8,7 @@ use rowlock_world::time::Nanos;
 /// A time during which the same ways were cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// From then on.
     pub from: Nanos,
-    /// Until then.
     pub until: Nanos,
     /// For each lane its side, if the cut ways divide the hosts into sides that do not reach each other;
     /// `None` for hosts that reach all others.
@@ -24,9 +22,7 @@ pub struct Region {
 pub struct Wall {
     /// Nothing gets from here ...
     pub from: usize,
-    /// ... to there.
     pub to: usize,
-    /// Nor back.
     pub both: bool,
 }
 

@@ -12,15 +12,12 @@ pub struct Message {
     pub from: usize,
     /// The lane it went to.
     pub to: usize,
-    /// When it left.
     pub sent: Nanos,
     /// When it arrived, or was lost.
     pub ended: Option<Nanos>,
-    /// It never arrived.
     pub lost: bool,
     /// How long it was.
     pub bytes: usize,
-    /// What it said.
     pub label: String,
 }
 

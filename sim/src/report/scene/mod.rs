@@ -27,12 +27,9 @@ pub struct Scene {
     pub end: Nanos,
 }
 
-/// One host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
-    /// `node1`, `client2`.
     pub name: String,
-    /// `node`, `client`.
     pub kind: &'static str,
     /// When it came into being.
     pub born: Nanos,
@@ -43,9 +40,7 @@ pub struct Lane {
 /// A time during which a host was something.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spell {
-    /// What.
     pub what: Being,
-    /// From then on.
     pub from: Nanos,
     /// Until then; the end of the record, if it was so to the end.
     pub until: Nanos,
@@ -53,7 +48,6 @@ pub struct Spell {
 
 /// What a host can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the sentence of each names its fields")]
 pub enum Being {
     /// Its process is not there: `how` says why (`killed`, `power lost`, `stopped`).
     Down { how: &'static str },
@@ -72,11 +66,9 @@ pub enum Being {
 pub struct FaultSpell {
     /// As the script says it.
     pub text: String,
-    /// When it began.
     pub from: Nanos,
     /// When it was over; `None` if it was over at once, or never.
     pub until: Option<Nanos>,
-    /// Whom it concerns.
     pub lanes: Vec<usize>,
 }
 

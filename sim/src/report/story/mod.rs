@@ -13,41 +13,34 @@ use rowlock_world::trace::Happening;
 
 use super::Verdict;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// When; a line that sums up a spell has its beginning.
     pub at: Nanos,
     /// What it is about.
     pub tone: Tone,
-    /// What happened.
     pub text: String,
 }
 
-/// What a line is about, so that a terminal or a page can give it a colour.
+/// What a line is about, so that a terminal or a page can give it a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// Something began or ended.
     Plain,
     /// Something was broken on purpose.
     Fault,
-    /// It was mended.
     Healed,
     /// A process ended or stands still.
     Down,
-    /// It is back.
     Up,
-    /// A node leads.
     Leader,
     /// A client waits for, holds or releases a lock.
     Lock,
-    /// A remark.
     Note,
     /// Nothing worth a line happened.
     Quiet,
     /// A promise was broken.
     Violation,
-    /// How it ended.
     Verdict,
 }
 
@@ -99,7 +92,6 @@ pub(super) fn seconds(at: Nanos) -> String {
     format!("{}.{:03}", at.0 / 1_000_000_000, at.0 / 1_000_000 % 1_000)
 }
 
-/// `1234567` as `1,234,567`.
 pub(super) fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let mut text = String::new();

@@ -22,7 +22,6 @@ pub(super) struct LockMove {
     pub(super) what: Move,
 }
 
-/// Which step.
 pub(super) enum Move {
     Waits,
     Holds(i64),

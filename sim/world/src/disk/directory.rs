@@ -6,7 +6,6 @@ use super::stats::Losses;
 use super::tree::Ino;
 use crate::rng::Rng;
 
-/// A directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     names: BTreeMap<String, Ino>,
@@ -29,7 +28,6 @@ impl Directory {
         self.names.get(name).copied()
     }
 
-    /// The names, sorted.
     pub fn names(&self) -> &BTreeMap<String, Ino> {
         &self.names
     }

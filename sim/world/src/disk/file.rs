@@ -42,7 +42,6 @@ enum Luck {
     Each,
     /// All were on the medium already.
     All,
-    /// None was.
     None,
     /// They went there in order, and the last of them may be torn.
     Prefix(usize),
@@ -54,7 +53,7 @@ impl FileNode {
         FileNode { named: true, ..FileNode::default() }
     }
 
-    /// Bytes in it.
+    /// Returns the length in bytes, unflushed writes included.
     pub fn size(&self) -> u64 {
         self.cached.len()
     }

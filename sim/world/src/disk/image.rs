@@ -13,7 +13,7 @@ pub(super) struct Image {
 pub(super) struct Span<'a> {
     /// Where in the file it begins.
     pub at: u64,
-    /// Its first bytes.
+    /// Its first bytes, without trailing zeros.
     pub data: &'a [u8],
     /// All of its bytes; those after `data` are zero.
     pub len: u64,

@@ -20,7 +20,6 @@ pub(super) struct Mount {
     pub life: Life,
 }
 
-/// An open file.
 struct OpenFile {
     host: Arc<HostDisk>,
     life: Life,

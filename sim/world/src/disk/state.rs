@@ -24,11 +24,9 @@ pub(super) struct Life(pub u64);
 /// Whether the host runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Power {
-    /// It does.
     On,
     /// The power went at an operation. What is lost is not yet decided.
     Cut,
-    /// It does not.
     Off,
 }
 
@@ -37,7 +35,6 @@ pub(super) enum Power {
 pub(super) struct Faults {
     /// How many flushes fail.
     pub syncs_to_fail: u32,
-    /// Every change fails.
     pub changes_fail: bool,
     /// Bytes that there is space for.
     pub capacity: u64,
@@ -54,7 +51,6 @@ impl Default for Faults {
 /// The operation at which the power will go.
 pub(super) struct Cut {
     pub left: u64,
-    /// Which operations count.
     pub counts: fn(Op) -> bool,
     pub on_cut: OnCut,
 }

@@ -14,20 +14,16 @@ pub enum Op {
     Allocate,
     /// Flush of a file.
     Sync,
-    /// A new file.
     Create,
-    /// A new directory.
     CreateDir,
     /// A name for another.
     Rename,
-    /// A name less.
     Remove,
     /// Flush of a directory's names.
     SyncDir,
 }
 
 impl Op {
-    /// All of them.
     pub const ALL: [Op; 9] = [
         Op::Write,
         Op::SetLen,
@@ -105,7 +101,6 @@ pub struct DiskStats {
     pub out_of_space: u64,
     /// Bits that were inverted.
     pub rotten_bits: u64,
-    /// Processes that died.
     pub deaths: u64,
     /// Times that the power went.
     pub power_losses: u64,

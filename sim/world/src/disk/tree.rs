@@ -22,7 +22,6 @@ enum Inode {
     File(FileNode),
 }
 
-/// A file system.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     inodes: BTreeMap<Ino, Inode>,
@@ -71,7 +70,6 @@ impl Tree {
         self.dir(place.dir).ok().and_then(|dir| dir.get(&place.name))
     }
 
-    /// A directory.
     pub fn dir(&self, ino: Ino) -> io::Result<&Directory> {
         match self.inodes.get(&ino) {
             Some(Inode::Dir(dir)) => Ok(dir),
@@ -94,7 +92,6 @@ impl Tree {
         }
     }
 
-    /// A file.
     pub fn file(&mut self, ino: Ino) -> io::Result<&mut FileNode> {
         match self.inodes.get_mut(&ino) {
             Some(Inode::File(file)) => Ok(file),

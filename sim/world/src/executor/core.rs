@@ -28,7 +28,6 @@ const WALL_BEGIN_MS: i64 = 1_700_000_000_000;
 const WALL_SPREAD_MS: usize = 50;
 /// Mixed into the seed for the hosts' speeds.
 const SPEEDS: u64 = 0x7370_6565_6473;
-/// No host.
 const NOWHERE: usize = usize::MAX;
 
 pub(super) struct Core {
@@ -51,7 +50,6 @@ pub(super) struct State {
     pub(super) doomed: Vec<HostId>,
     pub(super) polls: u64,
     serial: u64,
-    /// Who runs next.
     pub(super) choice: Rng,
     /// How long things take.
     pace: Rng,

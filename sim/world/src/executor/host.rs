@@ -15,13 +15,11 @@ use crate::time::Nanos;
 pub(super) enum Life {
     /// There is no process; the machine may have power or not.
     Down,
-    /// It runs.
     Up,
     /// It stands still. Its clocks go on.
     Paused,
 }
 
-/// A machine.
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) life: Life,

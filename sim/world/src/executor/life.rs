@@ -26,7 +26,6 @@ impl Simulation {
         self.core.state.lock().hosts[host.0].end
     }
 
-    /// A host's name.
     pub fn name_of(&self, host: HostId) -> String {
         self.core.state.lock().hosts[host.0].name.clone()
     }
@@ -166,7 +165,7 @@ impl Simulation {
     }
 
     /// It goes on: all its timers that have passed in the meantime ring, together with what has come in.
-    /// Whose turn is first is open.
+    /// Either may run first.
     pub fn resume(&self, host: HostId) {
         let core = &self.core;
         let mut rung = Vec::new();

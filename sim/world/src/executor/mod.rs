@@ -39,9 +39,7 @@ use crate::trace::Trace;
 /// Why a world stands still: a bug in what runs in it, whatever the faults were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// A task panicked.
     Panic {
-        /// On which host.
         host: Option<HostId>,
         /// The message, and where.
         what: String,
@@ -98,7 +96,6 @@ impl Simulation {
         self.core.state.lock().hosts[host.0].processor.set_speed(percent);
     }
 
-    /// True time.
     pub fn now(&self) -> Nanos {
         self.core.now()
     }
@@ -133,12 +130,10 @@ impl Simulation {
         self.core.disk_of(host)
     }
 
-    /// What happened.
     pub fn trace(&self) -> &Trace {
         self.core.trace()
     }
 
-    /// Polls so far.
     pub fn polls(&self) -> u64 {
         self.core.polls()
     }

@@ -21,11 +21,10 @@ const AHEAD: Duration = Duration::from_micros(50);
 pub const USUAL_SPEED: u32 = 100;
 /// Speeds of hosts with their weights: from a tenth of the usual one to four times as much.
 const SPEEDS: [(usize, (u32, u32)); 4] = [(70, (80, 125)), (12, (35, 80)), (13, (125, 400)), (5, (10, 35))];
-/// Of tasks that have waited for a busy processor, one of so many that have waited longest is next.
+/// Of tasks that have waited for a busy processor, one of this many longest waiting is next.
 /// Schedulers are fair, but not exactly.
 const OLDEST: usize = 2;
 
-/// See the module.
 pub(super) struct Processor {
     speed: u32,
     /// Its turns so far are over then.
@@ -63,7 +62,7 @@ impl Processor {
         if self.is_busy { 0 } else { self.ready.len() }
     }
 
-    /// Takes out a ready task, chosen by `at` of so many.
+    /// Takes out a ready task, chosen by `at`.
     pub(super) fn take(&mut self, at: usize) -> Option<TaskId> {
         let at = if self.is_contended { at % OLDEST.min(self.ready.len()) } else { at };
         let task = self.ready.remove(at);

@@ -141,7 +141,6 @@ impl Tasks {
         }
     }
 
-    /// It has ended.
     pub(super) fn end(&mut self, task: TaskId) {
         self.remove(task);
     }

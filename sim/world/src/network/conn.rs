@@ -42,7 +42,6 @@ impl Side {
     }
 }
 
-/// One end.
 #[derive(Debug)]
 pub(super) struct End {
     pub host: HostId,
@@ -68,7 +67,6 @@ impl End {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Conn {
     pub id: ConnId,

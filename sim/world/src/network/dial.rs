@@ -48,7 +48,6 @@ impl State {
         Ok(id)
     }
 
-    /// Sends the request.
     pub fn knock(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let (from, Some(to)) = (attempt.from, attempt.to) else { return };
@@ -65,7 +64,6 @@ impl State {
         fx.at(fx.now + pause, Deed::Knock(id));
     }
 
-    /// The request arrives.
     pub fn knocked(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let (from, Some(to), addr) = (attempt.from, attempt.to, attempt.addr) else { return };

@@ -20,7 +20,6 @@ pub(super) enum Deed {
     GiveUp(ConnId, Side, Nanos),
     /// A request to connect leaves.
     Knock(u64),
-    /// It arrives.
     Knocked(u64),
     /// The answer arrives: from a listener, or that there is none.
     Answered(u64, Option<u64>),
@@ -28,13 +27,10 @@ pub(super) enum Deed {
     TooLate(u64),
 }
 
-/// The collected effects.
 pub(super) struct Effects<'a> {
-    /// True time.
     pub now: Nanos,
     /// When what is sent leaves.
     pub leaves: Nanos,
-    /// What happened.
     pub trace: &'a Trace,
     woken: Vec<Waker>,
     dropped: Vec<Waker>,
@@ -61,12 +57,10 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Wakes who waits.
     pub fn wake(&mut self, slot: &mut Option<Waker>) {
         self.woken.extend(slot.take());
     }
 
-    /// Forgets who waits.
     pub fn forget(&mut self, slot: &mut Option<Waker>) {
         self.dropped.extend(slot.take());
     }

@@ -26,7 +26,6 @@ pub(super) struct Segment {
     pub resent: bool,
 }
 
-/// One direction.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub flight: VecDeque<Segment>,

@@ -91,7 +91,6 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// A listening socket.
 struct Listening {
     network: Network,
     listener: u64,

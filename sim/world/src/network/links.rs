@@ -10,18 +10,15 @@ use crate::time::HostId;
 /// How long something takes: a range, and now and then a value from a long tail above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// At least.
     pub least: Duration,
     /// At most, but for the tail.
     pub most: Duration,
     /// How many of a thousand come from the tail, between `most` and `tail`.
     pub tail_per_mille: u32,
-    /// The tail's end.
     pub tail: Duration,
 }
 
 impl Delay {
-    /// Nothing is added.
     pub const NONE: Delay = Delay::between(Duration::ZERO, Duration::ZERO);
     /// Between machines of one place.
     pub const LOCAL: Delay = Delay {
@@ -30,7 +27,6 @@ impl Delay {
         tail_per_mille: 1,
         tail: Duration::from_millis(50),
     };
-    /// Within one machine.
     const LOOPBACK: Delay = Delay::between(Duration::from_micros(15), Duration::from_micros(25));
 
     /// A range without a tail.

@@ -161,7 +161,6 @@ impl Network {
     /// keeps them for later.
     pub fn pause(&self, _host: HostId) {}
 
-    /// It goes on.
     pub fn resume(&self, _host: HostId) {}
 
     /// From now on nothing gets from one host to the other; the way back is not concerned.
@@ -174,7 +173,6 @@ impl Network {
         self.with(|state, fx| state.set_cut(from, to, false, fx));
     }
 
-    /// Ends all cuts.
     pub fn join_all(&self) {
         self.with(|state, fx| {
             for (from, to) in state.wire.links.cuts() {
@@ -223,7 +221,6 @@ impl Network {
         self.shared.state.lock().wire.links.set_distrusted(from, to, true);
     }
 
-    /// Ends that.
     pub fn trust(&self, from: HostId, to: HostId) {
         self.shared.state.lock().wire.links.set_distrusted(from, to, false);
     }

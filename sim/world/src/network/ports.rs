@@ -31,7 +31,6 @@ struct Listener {
     acceptor: Option<Waker>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Ports {
     hosts: Vec<Option<Host>>,

@@ -8,7 +8,6 @@ use super::effects::Effects;
 use super::flow::Load;
 use super::wire::Wire;
 
-/// The longest segment.
 const SEGMENT_MAX: usize = 64 * 1024;
 /// One of this many reads returns less than it could.
 const SHORT_READS: usize = 32;
@@ -16,7 +15,6 @@ const SHORT_READS: usize = 32;
 const SPLIT_WRITES: usize = 16;
 
 impl Conn {
-    /// Reads at `side`.
     pub fn read(
         &mut self,
         side: Side,
@@ -50,7 +48,6 @@ impl Conn {
         Poll::Pending
     }
 
-    /// Writes at `side`.
     pub fn write(
         &mut self,
         side: Side,

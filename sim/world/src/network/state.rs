@@ -14,7 +14,6 @@ use crate::rng::Rng;
 use crate::time::{HostId, Nanos};
 use crate::trace::What;
 
-/// The connections.
 #[derive(Default)]
 pub(super) struct Conns {
     slots: Vec<Option<Conn>>,
@@ -57,13 +56,11 @@ impl Conns {
     }
 }
 
-/// See the module.
 pub(super) struct State {
     pub wire: Wire,
     pub ports: Ports,
     pub conns: Conns,
     pub attempts: BTreeMap<u64, Attempt>,
-    /// The last attempt's.
     pub serial: u64,
 }
 

@@ -1,11 +1,9 @@
 //! Figures of the network.
 
-/// How much happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
     /// Pieces of data that were sent.
     pub segments: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Segments of any kind that were lost on the way. Data among them was sent again.
     pub lost_on_the_way: u64,

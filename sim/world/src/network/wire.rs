@@ -22,7 +22,6 @@ pub(super) const ARRIVED: u64 = 2;
 pub(super) const BROKE: u64 = 3;
 pub(super) const CONNECTED: u64 = 4;
 
-/// See the module.
 pub(super) struct Wire {
     pub links: Links,
     pub rng: Rng,
@@ -114,11 +113,9 @@ impl Wire {
 
 /// One direction of one connection, for the record.
 pub(super) struct Hop {
-    /// The connection's.
     pub serial: u64,
     pub way: Side,
     pub from: HostId,
     pub to: HostId,
-    /// The server's.
     pub port: u16,
 }

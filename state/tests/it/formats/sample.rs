@@ -9,7 +9,6 @@ use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Propos
 use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
 use rowlock_state::{ClusterVersion, Machine, Proof};
 
-/// Nobody watches.
 pub struct Silent;
 
 impl EventSink for Silent {
@@ -119,6 +118,8 @@ fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
         owner: Owner::Named(u64::MAX),
         max_hold_ms: 60_000,
         lock_delay_ms: 1_000,
+        min_hold_ms: 300,
+        min_hold_lapses: true,
     }
 }
 

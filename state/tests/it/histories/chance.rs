@@ -8,7 +8,6 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Less than `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

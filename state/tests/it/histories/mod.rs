@@ -4,7 +4,7 @@
 //!
 //! Several replicas apply each history, one from the first command on and others from snapshots that were
 //! taken on the way ([`replicas`]). After every command they must agree in everything, and what is promised
-//! must hold ([`promises`]).
+//! must hold ([`promises`], [`numbered`]).
 //!
 //! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test it histories` runs so many; `ROWLOCK_FIRST_SEED`
 //! begins elsewhere.
@@ -12,6 +12,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
 mod chance;
+mod numbered;
 mod promises;
 mod replicas;
 mod steps;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::lock::{Claim, Mode, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Party, PlaceState};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::command::{Batch, Command, Proposal};
@@ -38,6 +38,10 @@ pub struct Promises {
     /// When holders were granted their lock, and for how long at most.
     granted: BTreeMap<String, i64>,
     max_holds: BTreeMap<String, u32>,
+    /// For how long holders hold at least, and whether only a release counts.
+    min_holds: BTreeMap<String, (u32, bool)>,
+    /// Until when locks are kept for holders that have gone.
+    kept_until: BTreeMap<String, i64>,
     /// The last token that was granted of each lock, and to whom.
     tokens: BTreeMap<String, (FencingToken, SessionId)>,
     /// In which order the places that are there were made.
@@ -58,7 +62,7 @@ impl Promises {
             return Err("time has gone back".to_owned());
         }
         // A conversion makes a new place of an old one.
-        self.note_max_holds(proposal, applied, told);
+        self.note_holds(proposal, applied, told);
         let ended = |lock: &str| {
             let znode = |machine: &Machine| machine.stat(lock).map(|stat| stat.czxid);
             let forced = Command::ForceRelease(Claim { path: lock.to_owned(), token: FencingToken(0) });
@@ -67,6 +71,7 @@ impl Promises {
         for one in told {
             self.hear(before, &ended, one)?;
         }
+        self.kept_until.retain(|lock, _| !(ended(lock) && applied.result.is_ok()));
         self.queues_are_in_the_order_of_creation(after)?;
         whoever_is_told_that_it_holds_does(after, applied)?;
         if applied.zxid == before.last_zxid() {
@@ -93,6 +98,10 @@ impl Promises {
                 if until_ms.is_some_and(|until_ms| *time_ms < until_ms) && !ended(&place.lock) {
                     return Err(format!("{place:?} is granted the lock before the lock-delay is over"));
                 }
+                let kept_until = self.kept_until.remove(&place.lock);
+                if kept_until.is_some_and(|until_ms| *time_ms < until_ms) && !ended(&place.lock) {
+                    return Err(format!("{place:?} is granted the lock within another's minimum hold"));
+                }
                 self.granted.insert(place.path.clone(), *time_ms);
                 // One multi makes its places under one zxid, and they are of one session.
                 let this = (place.token, place.session);
@@ -107,6 +116,15 @@ impl Promises {
                 let granted_ms = self.granted.remove(&place.path);
                 let max_hold_ms = self.max_holds.remove(&place.path);
                 self.made.remove(&place.path);
+                if let Some((granted_ms, (min_hold_ms, lapses))) =
+                    granted_ms.zip(self.min_holds.remove(&place.path))
+                    && *why != Why::Forced
+                    && (*why == Why::Released || !lapses)
+                {
+                    let until_ms = granted_ms + i64::from(min_hold_ms);
+                    let kept = self.kept_until.entry(place.lock.clone()).or_insert(until_ms);
+                    *kept = until_ms.max(*kept);
+                }
                 if *why == Why::Revoked {
                     let (granted_ms, max_hold_ms) = (granted_ms.unwrap(), i64::from(max_hold_ms.unwrap()));
                     let timeout_ms = i64::from(self.timeouts[&place.session]);
@@ -119,8 +137,8 @@ impl Promises {
         Ok(())
     }
 
-    /// For how long those hold at most that this command has made, as it has asked.
-    fn note_max_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
+    /// For how long those hold at most and at least that this command has made, as it has asked.
+    fn note_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
         let command = written(&proposal.command);
         let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
@@ -131,12 +149,18 @@ impl Promises {
             if !is_new(claim) {
                 continue;
             }
-            let max_hold_ms = match command {
-                Command::Acquire(all) => Some(all[at].max_hold_ms),
-                Command::Convert { claim: old, .. } => self.max_holds.get(&old.path).copied(),
-                _ => None,
+            let (max_hold_ms, min_hold) = match command {
+                Command::Acquire(all) => {
+                    let Acquire { max_hold_ms, min_hold_ms, min_hold_lapses, .. } = all[at];
+                    (Some(max_hold_ms), Some((min_hold_ms, min_hold_lapses)))
+                }
+                Command::Convert { claim: old, .. } => {
+                    (self.max_holds.get(&old.path).copied(), self.min_holds.remove(&old.path))
+                }
+                _ => (None, None),
             };
             self.max_holds.extend(max_hold_ms.map(|max_hold_ms| (claim.path.clone(), max_hold_ms)));
+            self.min_holds.extend(min_hold.map(|min_hold| (claim.path.clone(), min_hold)));
         }
     }
 
@@ -223,6 +247,7 @@ fn place_state_bytes(place_state: &PlaceState) -> usize {
 fn result_bytes(result: &OpResult) -> usize {
     match result {
         OpResult::Create(path) | OpResult::Create2(path, _) => path.len() + 68,
+        OpResult::Check | OpResult::Delete => 9,
         _ => 68,
     }
 }

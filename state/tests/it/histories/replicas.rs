@@ -5,6 +5,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, SessionEnd};
 
+use crate::histories::numbered::Numbered;
 use crate::histories::promises::{Place, Promises, Told};
 
 /// Replicas beside the first one; the oldest makes room for a newer one.
@@ -13,6 +14,7 @@ const RESTORED_MAX: usize = 2;
 pub struct Replicas {
     machines: Vec<Machine>,
     promises: Promises,
+    numbered: Numbered,
 }
 
 /// Everything that a sink is told, written down, and what the promises are about.
@@ -60,7 +62,8 @@ impl EventSink for Log {
 
 impl Replicas {
     pub fn new() -> Self {
-        Replicas { machines: vec![Machine::new()], promises: Promises::default() }
+        let (promises, numbered) = (Promises::default(), Numbered::default());
+        Replicas { machines: vec![Machine::new()], promises, numbered }
     }
 
     pub fn first(&self) -> &Machine {
@@ -90,6 +93,7 @@ impl Replicas {
         for other in &self.machines[1..] {
             alike(first, other)?;
         }
+        self.numbered.check(&before, proposal, &applied)?;
         self.promises.check(&before, first, proposal, &applied, &log.told)?;
         Ok(applied)
     }

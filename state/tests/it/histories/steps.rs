@@ -20,6 +20,8 @@ const SESSIONS: usize = 4;
 const PASSWORD: [u8; 16] = [7; 16];
 /// Bytes of the largest names and data: a request with one of them fills a frame, but for what else it says.
 const LARGEST: usize = DEFAULT_MAX_BYTES - 256;
+/// Operations of a write whose outcome takes about half of what may be kept for a session.
+const HOARD: usize = 4_000;
 /// Numbered writes that a session's client may not know the outcome of.
 const UNKNOWN_MAX: u64 = 6;
 
@@ -40,6 +42,8 @@ pub struct Generator {
     /// Nearly all share locks and have a lock-delay: one of them expires beside another who wants to be alone
     /// then.
     are_readers: bool,
+    /// Clients acknowledge no outcome, and one asks for large ones until its session may keep no more.
+    are_hoarders: bool,
     /// What long names begin with; empty in most histories.
     long: String,
     /// What long data are; none in most histories.
@@ -68,6 +72,7 @@ impl Generator {
             time_ms: 1_000,
             attempts: 0,
             are_readers: chance.one_in(4),
+            are_hoarders: chance.one_in(8),
             long: "n".repeat(long),
             large: (large > 0).then(|| vec![b'd'; large].into()),
         }
@@ -100,6 +105,15 @@ impl Generator {
             place => self.of_a_client(chance, place),
         };
         let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_));
+        if self.are_hoarders && at == 0 && may_be_tagged && chance.one_in(4) {
+            let check = Op::Check { path: "/".to_owned(), version: Version::ANY };
+            command = Command::Multi(vec![check; HOARD]);
+        }
+        let are_hoarders = self.are_hoarders;
+        let tagged = |chance: &mut Chance, id: u64, command| {
+            let known = if are_hoarders { id } else { chance.pick(&[0, 1, 2, UNKNOWN_MAX]) };
+            Command::Tagged { id, acked: id.saturating_sub(known), command: Box::new(command) }
+        };
         let session = &mut self.sessions[at];
         if may_be_tagged && chance.one_in(3) {
             if !session.latest.is_empty() && chance.one_in(4) {
@@ -110,7 +124,7 @@ impl Generator {
             } else {
                 session.tag += 1;
                 session.latest.push((session.tag, command.clone()));
-                if session.latest.len() as u64 > UNKNOWN_MAX {
+                if session.latest.len() as u64 > UNKNOWN_MAX && !are_hoarders {
                     session.latest.remove(0);
                 }
                 command = tagged(chance, session.tag, command);
@@ -225,6 +239,8 @@ impl Generator {
             owner: chance.pick(&[Owner::Unnamed, Owner::Session, Owner::Named(7), under]),
             max_hold_ms: chance.pick(&[0, 0, 500]),
             lock_delay_ms: chance.pick(if is_reader { &[3_000, 60_000] } else { &[0, 3_000, 60_000] }),
+            min_hold_ms: chance.pick(&[0, 0, 2_000]),
+            min_hold_lapses: chance.one_in(2),
         }
     }
 
@@ -286,11 +302,6 @@ impl Generator {
 fn proposal(session: SessionId, attachment: Attachment, command: Command) -> Proposal {
     let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
     Proposal { origin, session, attachment, identities: Default::default(), command }
-}
-
-fn tagged(chance: &mut Chance, id: u64, command: Command) -> Command {
-    let acked = id.saturating_sub(chance.pick(&[0, 1, 2, UNKNOWN_MAX]));
-    Command::Tagged { id, acked, command: Box::new(command) }
 }
 
 fn places(state: &Machine, is_wanted: impl Fn(&LockView<'_>) -> bool) -> Vec<Place> {

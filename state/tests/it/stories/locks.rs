@@ -1,9 +1,9 @@
 //! The words of stories about locks, and how place states and queues are written down.
 //!
 //! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
-//! [delay=MS] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH TOKEN` and `abandon LOCK
-//! PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `once ID ACKED COMMAND` (as the
-//! client sends it again after a lost reply).
+//! [delay=MS] [min=MS] [lapses=1] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH
+//! TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `once ID
+//! ACKED COMMAND` (as the client sends it again after a lost reply).
 
 use std::fmt::Write as _;
 
@@ -60,6 +60,8 @@ fn acquire(words: &Words<'_>) -> Acquire {
         },
         max_hold_ms: words.number("hold", 0),
         lock_delay_ms: words.number("delay", 0),
+        min_hold_ms: words.number("min", 0),
+        min_hold_lapses: words.option("lapses").is_some(),
     }
 }
 

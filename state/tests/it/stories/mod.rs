@@ -102,6 +102,7 @@ stories! {
     locks_permits
     locks_replaced
     locks_shared
+    locks_min_hold
     locks_time
     multi
     null_data

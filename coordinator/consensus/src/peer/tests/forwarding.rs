@@ -23,7 +23,7 @@ async fn next(link: &mut ForwardLink) -> ForwardEvent {
     time::timeout(PATIENCE, link.next()).await.expect("an event in time")
 }
 
-/// Until so many proposals have been taken, one batch each, and nothing is left of them.
+/// Waits until this number of proposals has been taken, one batch each, and nothing is left of them.
 async fn taken(link: &mut ForwardLink, service: &Service, count: usize) {
     while service.script.lock().forwarded.len() < count {
         assert_eq!(next(link).await, ForwardEvent::Acked);

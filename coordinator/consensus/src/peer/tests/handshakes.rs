@@ -34,7 +34,7 @@ async fn a_node_of_another_cluster_is_refused_and_told_nothing_of_this_one() {
     assert_eq!(error, PeerError::Refused { node: NodeId(2), refusal });
     assert!(!error.may_have_happened());
     assert!(!error.to_string().contains("test"), "{error}");
-    // Whoever asks while the next attempt is put off is told the same.
+    // A call while the next attempt is put off gets the same error.
     let mut impatient = Ok(Response::Forwarded);
     for _ in 0..10 {
         let deadline = time::now() + Duration::from_millis(5);

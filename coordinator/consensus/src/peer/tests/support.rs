@@ -182,7 +182,6 @@ where
     }
 }
 
-/// No Raft.
 pub fn no_raft() -> Arc<dyn RaftService> {
     raft_by(|_| Box::pin(async { RaftResponse::Failed("no Raft here".into()) }))
 }
@@ -194,7 +193,6 @@ where
     Arc::new(ScriptedRaft(Arc::new(answer)))
 }
 
-/// Node 2, listening.
 pub struct Node {
     pub address: String,
     pub tasks: TaskGroup,
@@ -273,7 +271,7 @@ pub fn hello(lane: Lane) -> Hello {
     }
 }
 
-/// A frame's bytes.
+/// Encodes a frame as on the wire.
 pub fn framed(id: u64, body: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId(id), body);

@@ -111,7 +111,8 @@ async fn leadership_moves_to_the_node_that_the_leader_names() {
     cluster.stop().await;
 }
 
-/// Found by the simulator (seed 4073 of 10 s): such a node took itself for a member, and nobody knew of it.
+/// Found by the simulator (seed 4073 of 10 s): such a node took itself for a member, and no other node knew
+/// of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_has_not_joined_by_what_a_deposed_leader_has_put_into_its_log() {
     let cluster = Cluster::start(4).await;

@@ -26,7 +26,7 @@ use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, Ra
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {
     seen: Mutex<Vec<u64>>,
-    /// How many requests said that nobody waits.
+    /// How many requests said that no client waits.
     lazy: Mutex<usize>,
     arrived: watch::Sender<usize>,
     waiting: Mutex<(usize, usize)>,

@@ -26,7 +26,7 @@ fn steps(cluster: &Cluster, id: u64) -> Option<usize> {
     (known.log_id() == committed.log_id()).then(|| known.membership().get_joint_config().len())
 }
 
-/// Asks whoever leads, again and again until the membership has so many steps there: on a busy machine
+/// Asks the current leader repeatedly until the membership has this number of steps there: on a busy machine
 /// leaders change, and a leader refuses while its quorum is silent. Gives the last leader.
 async fn until_steps(cluster: &Cluster, wanted: usize, ask: impl AsyncFn(u64)) -> u64 {
     let asking = async {

@@ -206,7 +206,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes that know nothing of each other yet.
+    /// This number of nodes that do not know each other yet.
     pub async fn start(count: u64) -> Cluster {
         let mut cluster = Cluster { nodes: BTreeMap::new(), cuts: Cuts::new() };
         for id in 1..=count {

@@ -9,7 +9,7 @@ fn every_node_finds_its_own_certificate_by_its_number_beside_the_file() {
     let text = format!("{THREE}{TLS}peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"mtls\"\n");
     let config = parse(&text).unwrap();
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
-    let files = config.node(NodeId(2)).unwrap().tls.unwrap();
+    let files = config.node(NodeId(2)).unwrap().file.tls.unwrap();
     let wanted = TlsFiles {
         cert: "conf/tls/2.pem".into(),
         key: "/etc/2/key".into(),
@@ -48,14 +48,18 @@ fn a_node_may_listen_for_clients_with_tls_beside_or_instead_of_the_plain_address
     let secure = "secure_client = \"127.0.0.1:2192\"\nsecure_client_listen = \"0.0.0.0:2192\"\n";
     let plain = "client = \"127.0.0.1:2182\"\n";
     let tls = format!("{TLS}client_ca = \"ca.pem\"\n");
-    for (addresses, found) in
-        [(secure.to_owned(), "127.0.0.1:2192"), (format!("{plain}{secure}"), "127.0.0.1:2182")]
+    for (addresses, found, open) in
+        [(secure.to_owned(), "127.0.0.1:2192", 2), (format!("{plain}{secure}"), "127.0.0.1:2182", 0)]
     {
         let config = parse(&format!("{}{tls}", THREE.replace(plain, &addresses))).unwrap();
-        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+        let is_told = |warning: &&String| {
+            warning.contains("takes clients without TLS, and node 2 takes them by TLS only")
+        };
+        assert_eq!(config.warnings.iter().filter(is_told).count(), open, "{:?}", config.warnings);
+        assert_eq!(config.warnings.len(), open);
         let node = config.node(NodeId(2)).unwrap();
         assert_eq!(node.secure_client_addr.as_deref(), Some("0.0.0.0:2192"));
-        assert_eq!(node.members[1].any_client_addr(), found);
+        assert_eq!(node.nodes[1].any_client_addr(), found);
         assert_eq!(node.client_addr.is_some(), addresses.contains(plain));
     }
 }

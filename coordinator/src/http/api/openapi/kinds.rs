@@ -181,6 +181,9 @@ pub(super) struct ByLease {
     /// With a lease: takes effect once
     #[param(rename = "Idempotency-Key")]
     key: Option<String>,
+    /// LOCK;TOKEN: takes effect only while the token holds the lock, else 412
+    #[param(rename = "Rowlock-Fence")]
+    fence: Option<String>,
 }
 
 /// How much of a report.

@@ -13,16 +13,16 @@ use super::kinds::{
 
 /// Opens a lease
 #[utoipa::path(post, path = "/v1/leases", tag = "leases", request_body = NewLease,
-    responses((status = 201, body = LeaseOpened)))]
+    responses((status = 201, description = "The lease, with its secret", body = LeaseOpened)))]
 fn new_lease() {}
 
-/// A sign of life of a lease
+/// Keeps a lease alive
 #[utoipa::path(post, path = "/v1/leases/{lease}/keepalive", tag = "leases", request_body = Shown,
     params(Lease),
-    responses((status = 200, body = LeaseKept), OfLease))]
+    responses((status = 200, description = "The lease goes on", body = LeaseKept), OfLease))]
 fn keep_alive() {}
 
-/// Ends a lease: everything of it is free
+/// Ends a lease and releases all that it holds
 #[utoipa::path(delete, path = "/v1/leases/{lease}", tag = "leases", request_body = Shown,
     params(Lease),
     responses((status = 204, description = "It is over. Repeating it is no error")))]
@@ -47,24 +47,32 @@ fn acquire() {}
         InQueue))]
 fn acquire_all() {}
 
+/// Shows who holds a lock, and who waits
+#[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
+    params(LockName, ("token" = Option<i64>, Query, description = "Of the place that the question is about"), Limit),
+    responses(
+        (status = 200, description = "As /v1/queue; see docs/monitoring.md", body = serde_json::Value),
+        OfReport))]
+fn one_lock() {}
+
 /// Gives a lock back, or a place in its queue
 #[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
     params(LockName),
-    responses((status = 200, body = Released), OfLease))]
+    responses((status = 200, description = "Whether there was anything to give back", body = Released), OfLease))]
 fn release() {}
 
-/// Whether a lock is held by a token
+/// Checks whether a lock is held by a token
 #[utoipa::path(post, path = "/v1/locks/{name}/verify", tag = "locks", request_body = Verify,
     params(LockName),
-    responses((status = 200, body = IsHeld)))]
+    responses((status = 200, description = "Whether it is held by this token", body = IsHeld)))]
 fn verify() {}
 
-/// Takes a lock away from its holder: for operators
+/// Forces the release of a lock: for operators
 #[utoipa::path(delete, path = "/v1/locks/{name}/holders/{token}", tag = "locks",
     params(
         LockName,
         ("token" = String, Path, description = "Of the holder; 0: the lock's delay")),
-    responses((status = 200, body = Released)))]
+    responses((status = 200, description = "Whether there was anything to give back", body = Released)))]
 fn force() {}
 
 /// Stands for election
@@ -80,23 +88,23 @@ fn campaign() {}
 /// Gives the lead or the candidacy back
 #[utoipa::path(post, path = "/v1/elections/{name}/resign", tag = "elections", request_body = Release,
     params(ElectionName),
-    responses((status = 200, body = Released), OfLease))]
+    responses((status = 200, description = "Whether there was anything to give back", body = Released), OfLease))]
 fn resign() {}
 
-/// Who leads
+/// Shows who leads
 #[utoipa::path(get, path = "/v1/elections/{name}/leader", tag = "elections",
     params(
         ElectionName,
         ("after" = Option<i64>, Query, minimum = 0, description = "The zxid of an answer: wait for another leader"),
         ("wait_ms" = Option<u32>, Query, maximum = 60000, description = "At most so long")),
-    responses((status = 200, body = LedDocument)))]
+    responses((status = 200, description = "The leader, or none", body = LedDocument)))]
 fn leader() {}
 
 /// Reads the root of the tree
 #[utoipa::path(get, path = "/v1/znodes/", tag = "znodes",
     params(View),
     responses(
-        (status = 200, content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
+        (status = 200, description = "What was asked for", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
 fn get_root() {}
 
 /// Reads a znode
@@ -106,7 +114,7 @@ fn get_root() {}
         View,
         ("If-None-Match" = Option<String>, Header, description = "With data: a version that is known")),
     responses(
-        (status = 200, content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")),
+        (status = 200, description = "What was asked for", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")),
             headers(("ETag" = String, description = "The version, with data and stat"))),
         (status = 304, description = "It has this version"),
         OfReport))]
@@ -117,16 +125,16 @@ fn get_znode() {}
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(ZnodePath, OfVersion, IfMatch, ByLease),
     responses(
-        (status = 200, body = ZnodeDocument, headers(("ETag" = String, description = "The new version"))),
+        (status = 200, description = "The data is set", body = ZnodeDocument, headers(("ETag" = String, description = "The new version"))),
         OfZnode))]
 fn set_znode() {}
 
-/// Makes a znode
+/// Creates a znode
 #[utoipa::path(post, path = "/v1/znodes/{path}", tag = "znodes",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(ZnodePath, Making, ByLease),
     responses(
-        (status = 201, body = ZnodeDocument, headers(
+        (status = 201, description = "The znode exists", body = ZnodeDocument, headers(
             ("ETag" = String, description = "The version"), ("Location" = String, description = "Its address"))),
         (status = 404, description = "There is no parent, or the lease is over", body = ProblemDocument,
             content_type = "application/problem+json"),
@@ -149,10 +157,10 @@ fn delete_znode() {}
     request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
     params(StateName),
     responses(
-        (status = 200, body = StateHeld),
+        (status = 200, description = "The state is locked", body = StateHeld),
         (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
             content_type = "application/problem+json"),
-        (status = 423, description = "Somebody else has it: the lock info of that one",
+        (status = 423, description = "Another client has it; this is its lock info",
             body = serde_json::Value)))]
 fn lock_state() {}
 
@@ -161,20 +169,22 @@ fn lock_state() {}
     request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
     params(StateName),
     responses(
-        (status = 200, body = Released),
-        (status = 409, description = "Somebody else has it: the lock info of that one",
+        (status = 200, description = "Whether there was anything to give back", body = Released),
+        (status = 409, description = "Another client has it; this is its lock info",
             body = serde_json::Value)))]
 fn unlock_state() {}
 
-/// All locks that somebody holds or waits for, the most contended first
+/// Lists locks that are held or waited for, most contended first
 #[utoipa::path(get, path = "/v1/locks", tag = "reports",
     params(
         ("prefix" = Option<String>, Query, description = "Only those whose path begins so"),
+        ("contains" = Option<String>, Query, description = "Only those with this text in their path"),
+        ("holders" = Option<bool>, Query, description = "With the first holder of each"),
         Limit),
     responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn locks() {}
 
-/// Who holds a lock, and who waits
+/// Shows who holds a lock, and who waits
 #[utoipa::path(get, path = "/v1/queue", tag = "reports",
     params(
         ("lock" = String, Query, description = "Its path"),
@@ -185,7 +195,7 @@ fn locks() {}
         OfReport))]
 fn queue() {}
 
-/// What happened to locks
+/// Lists what happened to locks
 #[utoipa::path(get, path = "/v1/history", tag = "reports",
     params(
         ("lock" = Option<String>, Query, description = "Its path"),
@@ -200,7 +210,7 @@ fn queue() {}
             content_type = "application/problem+json")))]
 fn history() {}
 
-/// Open sessions and leases, and what they have
+/// Lists open sessions and leases, and what they hold
 #[utoipa::path(get, path = "/v1/sessions", tag = "reports",
     params(
         ("session" = Option<String>, Query, description = "This one, with its znodes"),
@@ -210,18 +220,18 @@ fn history() {}
         OfReport))]
 fn sessions() {}
 
-/// Ends a session or a lease, whosever it is: for operators
+/// Ends any session or lease: for operators
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
     params(("session" = String, Path, description = "Its id, like 0x100000000000001")),
-    responses((status = 200, body = Ended)))]
+    responses((status = 200, description = "Whether there was such a session", body = Ended)))]
 fn end_session() {}
 
-/// What this node is and has
+/// Shows the status of this node
 #[utoipa::path(get, path = "/v1/status", tag = "reports",
     responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn status() {}
 
-/// What happens to locks, as server-sent events
+/// Streams what happens to locks, as server-sent events
 #[utoipa::path(get, path = "/v1/watch", tag = "reports",
     params(
         ("lock" = Option<String>, Query, description = "Of this lock"),
@@ -231,7 +241,7 @@ fn status() {}
     responses((status = 200, description = "See docs/rest.md", body = String, content_type = "text/event-stream")))]
 fn watch() {}
 
-/// This document
+/// Returns this document
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "reports",
-    responses((status = 200, body = serde_json::Value)))]
+    responses((status = 200, description = "This document", body = serde_json::Value)))]
 fn openapi() {}

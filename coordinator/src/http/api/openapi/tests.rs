@@ -26,8 +26,8 @@ fn routed() -> BTreeSet<String> {
     for route in routes {
         match route {
             "/v1/locks/{*rest}" => {
-                for verb in ["acquire", "release", "verify", "holders/{token}"] {
-                    paths.insert(format!("/v1/locks/{{name}}/{verb}"));
+                for verb in ["", "/acquire", "/release", "/verify", "/holders/{token}"] {
+                    paths.insert(format!("/v1/locks/{{name}}{verb}"));
                 }
             }
             // The same as with the slash.
@@ -54,6 +54,7 @@ fn every_answer_that_is_no_success_is_a_problem_or_said_to_be_something_else() {
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             for (status, answer) in operation["responses"].as_object().unwrap() {
+                assert!(answer["description"].is_string(), "OpenAPI requires one: {method} {path} {status}");
                 let is_terraforms = path.starts_with("/v1/terraform/") && ["409", "423"].contains(&&**status);
                 if status.starts_with(['4', '5']) && !is_terraforms {
                     let content = answer["content"].as_object().unwrap();

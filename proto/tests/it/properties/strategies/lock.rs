@@ -10,7 +10,6 @@ use rowlock_proto::{FencingToken, SessionId};
 
 use super::{acl, data, text};
 
-/// Any mode.
 pub fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), any::<u32>().prop_map(Mode::Permits)]
 }
@@ -27,9 +26,16 @@ fn owner() -> impl Strategy<Value = Owner> {
 /// Any place that is asked for.
 pub fn acquire() -> impl Strategy<Value = Acquire> {
     let znode = (text(), text(), option::of(data()), option::of(acl()));
-    let times = any::<(u32, u32)>();
+    let times = any::<(u32, u32, u32, bool)>();
     (znode, mode(), any::<u32>(), any::<bool>(), owner(), times).prop_map(
-        |((lock, prefix, data, acl), mode, limit, wait, owner, (max_hold_ms, lock_delay_ms))| Acquire {
+        |(
+            (lock, prefix, data, acl),
+            mode,
+            limit,
+            wait,
+            owner,
+            (max_hold_ms, lock_delay_ms, min_hold_ms, min_hold_lapses),
+        )| Acquire {
             lock: lock.into(),
             prefix: prefix.into(),
             data,
@@ -40,6 +46,8 @@ pub fn acquire() -> impl Strategy<Value = Acquire> {
             owner,
             max_hold_ms,
             lock_delay_ms,
+            min_hold_ms,
+            min_hold_lapses,
         },
     )
 }
@@ -70,7 +78,6 @@ fn party() -> impl Strategy<Value = Party> {
     )
 }
 
-/// Any place state.
 pub fn place_state() -> impl Strategy<Value = PlaceState> {
     let place = || (any::<u32>(), option::of(party()));
     prop_oneof![
@@ -83,7 +90,6 @@ pub fn place_state() -> impl Strategy<Value = PlaceState> {
     ]
 }
 
-/// Any notice.
 pub fn notice() -> impl Strategy<Value = Notice> {
     let event = prop_oneof![
         Just(NoticeEvent::Granted),
@@ -94,7 +100,6 @@ pub fn notice() -> impl Strategy<Value = Notice> {
     (claim(), event).prop_map(|(claim, event)| Notice { claim, event })
 }
 
-/// Any wishes.
 pub fn session_options() -> impl Strategy<Value = SessionOptions> {
     any::<u32>().prop_map(|disconnect_grace_ms| SessionOptions { disconnect_grace_ms })
 }

@@ -90,7 +90,7 @@ pub(super) async fn dropped(place: &Place) {
     }
 }
 
-/// With a maximum hold, a lock-delay or an owner.
+/// With a maximum or a minimum hold, a lock-delay or an owner.
 pub(super) async fn options(place: &Place) {
     let (lock, path) = any_lock(place);
     let mut request = place.caller.client().mutex_at(&path).request().meta("with options");
@@ -102,6 +102,12 @@ pub(super) async fn options(place: &Place) {
     }
     if chance(50) {
         request = request.lock_delay(millis(1, 2_000));
+    }
+    if chance(30) {
+        request = request.min_hold(millis(1, 2_000));
+        if chance(30) {
+            request = request.min_hold_lapses();
+        }
     }
     if chance(30) {
         request = request.owner(Owner::Named(between(1, 3)));

@@ -10,7 +10,6 @@ mod znodes;
 use super::life::Place;
 use super::theme::Operation;
 
-/// Does it once.
 pub(super) async fn run(operation: Operation, place: &Place) {
     match operation {
         Operation::Mutex => locks::mutex(place).await,

@@ -9,7 +9,7 @@ use crate::cluster::workload::plain::ghost;
 use crate::cluster::workload::section::HeldLock;
 
 /// Reads, lets another reader die beside it, and tries to become the writer again and again. What is not
-/// answered with the lock leaves the old hold as it is.
+/// answered with the lock leaves the old hold unchanged.
 pub(super) async fn upgrade(place: &Place) {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);

@@ -15,7 +15,6 @@ use super::session::{Fate, Session};
 use crate::cluster::membership::Membership;
 use crate::history::client::ClientFact;
 
-/// Of its sessions.
 const SESSION: Duration = Duration::from_secs(8);
 /// Between an answer and the next request, milliseconds.
 const REST_MS: (u64, u64) = (10, 60);

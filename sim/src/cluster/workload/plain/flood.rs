@@ -21,7 +21,6 @@ const WRITES: (u64, u64) = (500, 1_024);
 /// How often all of them send, and the longest pause before, milliseconds.
 const ROUNDS: (u64, u64) = (1, 3);
 const PAUSE_MS: u64 = 4_000;
-/// Of its sessions.
 const SESSION: Duration = Duration::from_secs(8);
 const DATA: &[u8] = &[7; 100];
 
@@ -44,7 +43,7 @@ pub(in super::super) async fn live(life: Life) {
     }
 }
 
-/// One session, with a znode that nobody else writes and that goes with it.
+/// One session, with an ephemeral znode that no other client writes.
 struct Source {
     session: Session,
     path: String,

@@ -35,7 +35,7 @@ pub(in super::super) async fn live(life: Life) {
         session.follow();
         let mut follower = Follower { life: &life, session, watches: Vec::new() };
         while !life.is_over() && !follower.session.is_over() {
-            // Whatever has come of it: a lost connection is made anew, and an ended session too.
+            // Whatever the outcome: a lost connection is opened again, and an ended session too.
             let _ = follower.turn().await;
             follower.session.idle(about(PAUSE)).await;
         }

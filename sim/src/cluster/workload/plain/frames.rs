@@ -26,7 +26,6 @@ const PLACES_MAX: u64 = 1_024;
 /// Missing znodes above the locks of one acquire, as state/src/cost.rs has it. (What the leader judges by may
 /// be older than the last answer, so one is left for the parent.)
 const ANCESTORS_MAX: usize = 32;
-/// Of its sessions.
 const SESSION: Duration = Duration::from_secs(8);
 /// Of one ACL, as state/src/acl.rs counts it.
 const ACL_MAX_BYTES: usize = 256 << 10;
@@ -40,7 +39,7 @@ pub(in super::super) async fn live(life: Life) {
         if life.is_over() || session.is_over() {
             break;
         }
-        // Whatever has come of it: a lost connection is made anew.
+        // Whatever the outcome: a lost connection is opened again.
         if session.is_attached() || session.attach().await.is_ok() {
             let kind = pick(&Large::ALL);
             let _ = one(&mut session, kind).await;

@@ -10,7 +10,6 @@ use super::super::chance::{between, millis};
 use super::super::life::Place as Life;
 use super::session::Session;
 
-/// Its disconnect grace.
 const GRACE_MS: u32 = 100;
 
 /// Takes the lock at `path` in this mode, if it is free for it, and is gone.

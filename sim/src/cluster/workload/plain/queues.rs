@@ -74,7 +74,7 @@ pub(in super::super) async fn live(life: Life) {
         };
         let mut worker = Worker { life: &life, session, places: Vec::new(), made: 0 };
         while !life.is_over() && !worker.session.is_over() {
-            // Whatever has come of it: a lost connection is made anew, and an ended session too.
+            // Whatever the outcome: a lost connection is opened again, and an ended session too.
             let _ = worker.turn().await;
             worker.session.idle(about(PAUSE)).await;
         }
@@ -236,7 +236,7 @@ impl Worker<'_> {
         self.session.attempt(request).await
     }
 
-    /// Deletes the znode of a lock whose queue is empty, and mostly makes it anew: at once, or in the same
+    /// Deletes the znode of a lock whose queue is empty, and mostly creates it again: at once, or in the same
     /// request.
     async fn remake(&mut self) -> Result<(), Fate> {
         for lock in self.locks() {

@@ -3,17 +3,18 @@
 //!
 //! It reports to the checkers its session, every event, every zxid that it is shown, and lost connections.
 
+use std::io;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rowlock_env::time::{self, Instant};
+use rowlock_frames::wire::{Wire, connect_request};
 use rowlock_proto::request::{ConnectRequest, SetWatches};
 use rowlock_proto::response::Response;
-use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode, encode};
+use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode};
 
 use super::super::Journal;
 use super::super::chance::{chance, millis, pick};
-use super::super::wire::{Broken, Wire};
 use crate::cluster::membership::Membership;
 use crate::history::client::{ClientFact, Connect, Follow};
 
@@ -37,8 +38,8 @@ pub(super) enum Fate {
     Over,
 }
 
-impl From<Broken> for Fate {
-    fn from(_: Broken) -> Fate {
+impl From<io::Error> for Fate {
+    fn from(_: io::Error) -> Fate {
         Fate::Lost
     }
 }
@@ -161,26 +162,17 @@ impl Session {
         self.hang_up();
         let endpoints = self.membership.endpoints();
         let endpoints: Vec<&str> = endpoints.split(',').collect();
-        let mut wire = Wire::dial(pick(&endpoints), DIAL).await?;
+        let mut wire = Wire::connect(pick(&endpoints), DIAL).await?;
         let hello = ConnectRequest {
-            protocol_version: 0,
             last_zxid_seen: self.last_zxid,
-            timeout_ms: i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX),
             session_id: self.id,
             password: self.password.clone(),
-            read_only: Some(false),
+            ..connect_request(i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX))
         };
         let sent = time::now();
-        let mut out = BytesMut::new();
-        encode::connect_request(&hello, &mut out);
         self.connects(Connect::Begins { has_seen: self.last_zxid > Zxid(0) });
         let limit = if chance(IMPATIENT_PERCENT) { millis(20, 300) } else { self.silence_max() };
-        let answer = time::timeout(limit, async {
-            wire.send(&out).await?;
-            wire.frame().await
-        });
-        let answer = answer.await.map_err(|_| Fate::Lost)??;
-        let answer = decode::connect_response(answer).map_err(|_| Fate::Lost)?;
+        let answer = time::timeout(limit, wire.open(&hello)).await.map_err(|_| Fate::Lost)??;
         if answer.session_id == SessionId::NONE || answer.timeout_ms <= 0 {
             self.is_over = true;
             return Err(Fate::Over);
@@ -224,14 +216,13 @@ impl Session {
 
     async fn exchange(&mut self, requests: &[Request], answers: &mut Vec<Answered>) -> Result<(), Fate> {
         let (first, silence) = (self.next_xid, self.silence_max());
-        let mut out = BytesMut::new();
+        let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
         for (xid, request) in (first..).zip(requests) {
-            encode::request_of(Xid(xid), request, &mut out);
+            wire.put_request(Xid(xid), request);
             self.next_xid = xid + 1;
         }
         let mut deadline = time::now() + silence;
-        let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
-        time::timeout_at(deadline, wire.send(&out)).await.map_err(|_| Fate::Lost)??;
+        time::timeout_at(deadline, wire.flush()).await.map_err(|_| Fate::Lost)??;
         for (xid, request) in (first..).zip(requests) {
             let answered = loop {
                 let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
@@ -311,9 +302,8 @@ impl Session {
         }
         if is_time_to_ping {
             self.pinged = Some(now);
-            let mut out = BytesMut::new();
-            encode::request_of(Xid::PING, &Request::Ping, &mut out);
-            if wire.send(&out).await.is_err() {
+            wire.put_request(Xid::PING, &Request::Ping);
+            if wire.flush().await.is_err() {
                 self.hang_up();
                 return Err(Fate::Lost);
             }
@@ -329,7 +319,7 @@ impl Session {
                     Err(fate)
                 }
             },
-            Ok(Err(Broken)) => {
+            Ok(Err(_)) => {
                 self.hang_up();
                 Err(Fate::Lost)
             }

@@ -51,6 +51,9 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
     if chance(10) {
         body["lock_delay_ms"] = rng::below(1_500).into();
     }
+    if chance(10) {
+        body["min_hold_ms"] = rng::below(1_500).into();
+    }
     // All requests of an attempt wait, or none does.
     let wait = if chance(80) { millis(1, 3_000) } else { Duration::ZERO };
     body["wait_ms"] = (wait.as_millis() as u64).into();

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rowlock_env::time;
+use rowlock_frames::wire::Wire;
 use serde_json::Value;
 
 use super::super::chance::pick;
-use super::super::wire::Wire;
 use crate::cluster::membership::Membership;
 use crate::cluster::rest_door;
 
@@ -15,11 +15,9 @@ const DIAL: Duration = Duration::from_millis(500);
 /// Pause before the next node is asked.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// What is asked.
 #[derive(Clone)]
 pub(super) struct Asking {
     pub(super) membership: Membership,
-    /// `METHOD PATH`.
     pub(super) head: String,
     pub(super) body: Value,
 }
@@ -35,7 +33,7 @@ impl Asking {
         }
         let at = format!("{}:{}", pick(&nodes), rest_door::PORT);
         let exchange = async {
-            let mut wire = Wire::dial(&at, DIAL).await?;
+            let mut wire = Wire::connect(&at, DIAL).await?;
             wire.send(&rest_door::frame(&format!("{}\n{}", self.head, self.body))).await?;
             wire.frame().await
         };

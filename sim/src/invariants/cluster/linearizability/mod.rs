@@ -20,7 +20,6 @@ use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 use model::{Node, Path};
 use search::{Component, Pending};
 
-/// Which component.
 type Number = usize;
 
 /// A call on its way.

@@ -20,7 +20,6 @@ pub(super) struct Node {
     pub(super) owner: SessionId,
 }
 
-/// Some znodes.
 pub(super) type Nodes = BTreeMap<Path, Node>;
 
 /// What comes of a call.
@@ -30,7 +29,6 @@ pub(super) enum Outcome {
     Done(Vec<i32>),
     /// The operation at this place was refused with this code (a number, because codes have no order).
     Refused(usize, i32),
-    /// It read this.
     Seen(Option<(i32, Option<Bytes>)>),
     /// It never was done, and never will be: its session has gone on without it, or it was refused for a
     /// reason that is not in the model.

@@ -164,7 +164,6 @@ impl Earth {
     }
 }
 
-/// Counts its calls.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 

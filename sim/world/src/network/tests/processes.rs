@@ -29,7 +29,7 @@ async fn serve() {
     }
 }
 
-/// Sends frames and counts the answers; connects anew when anything fails or takes more than a second.
+/// Sends frames and counts the answers; reconnects when anything fails or takes more than a second.
 async fn ask(answers: Arc<AtomicU64>) {
     loop {
         if let Ok(mut stream) = Stream::connect("server:2181", SECOND).await {

@@ -1,0 +1,202 @@
+package rowlock
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// FenceHeader is the header in which a token travels to a service: the lock, percent-encoded, a semicolon,
+	// the token.
+	FenceHeader = "Rowlock-Fence"
+	// How long a holder waits for requests of earlier holders to end.
+	enterMax = 30 * time.Second
+)
+
+// Fence is the largest token that a resource has seen: one for each resource. The zero value has seen none.
+// It lives in memory: data that outlive the program need the token beside them (docs/fencing.md). It is safe
+// for concurrent use.
+type Fence struct {
+	mutex sync.Mutex
+	seen  uint64
+	// Tokens between Enter and its end, each with its count.
+	inside map[uint64]int
+	// Is closed at the next end of a write.
+	changed chan struct{}
+}
+
+// Stale means that a token is smaller than one that was seen: its holder has lost the lock.
+type Stale struct {
+	Token, Seen uint64
+}
+
+func (stale *Stale) Error() string {
+	return fmt.Sprintf("rowlock: stale token %d: a holder with token %d has been here", stale.Token, stale.Seen)
+}
+
+// NewFence begins with the largest token that was stored beside the data.
+func NewFence(seen uint64) *Fence {
+	return &Fence{seen: seen}
+}
+
+// Seen is the largest token so far.
+func (f *Fence) Seen() uint64 {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.seen
+}
+
+// Check remembers the token if none was larger; false: refuse the write. Compare and write must be one step:
+// call it under the mutex of the data, or use Enter.
+func (f *Fence) Check(token uint64) bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.admit(token)
+}
+
+func (f *Fence) admit(token uint64) bool {
+	if token < f.seen {
+		return false
+	}
+	f.seen = token
+	return true
+}
+
+// Enter is Check for writes that take time: it waits until those with smaller tokens have ended. Call leave at
+// the end of the write. Smaller tokens are refused from the call on. The error is a *Stale, or that of ctx.
+func (f *Fence) Enter(ctx context.Context, token uint64) (leave func(), err error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if !f.admit(token) {
+		return nil, &Stale{token, f.seen}
+	}
+	if f.inside == nil {
+		f.inside, f.changed = map[uint64]int{}, make(chan struct{})
+	}
+	f.inside[token]++
+	for f.isAfterAnother(token) {
+		changed := f.changed
+		f.mutex.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		f.mutex.Lock()
+		if err != nil {
+			break
+		}
+	}
+	if err == nil && token < f.seen {
+		err = &Stale{token, f.seen}
+	}
+	if err != nil {
+		f.leave(token)
+		return nil, err
+	}
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			f.mutex.Lock()
+			defer f.mutex.Unlock()
+			f.leave(token)
+		})
+	}, nil
+}
+
+func (f *Fence) isAfterAnother(token uint64) bool {
+	for other := range f.inside {
+		if other < token {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *Fence) leave(token uint64) {
+	if f.inside[token]--; f.inside[token] == 0 {
+		delete(f.inside, token)
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// FenceStore compares and remembers tokens where all processes of a service see them.
+type FenceStore interface {
+	// Check is whether the token is not smaller than all that the lock had before.
+	Check(ctx context.Context, lock string, token uint64) (bool, error)
+}
+
+// Fenced puts a fence before a handler: requests that change something need the header Rowlock-Fence with one
+// of these locks. A late holder gets 412; 428 is for no header, 400 for another lock, and 503 while requests of
+// an earlier holder do not end. store may be nil: then it is a service of one process.
+func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
+	fences := map[string]*Fence{}
+	names := map[string]string{}
+	for _, lock := range locks {
+		text := headerName(lock)
+		fences[text], names[text] = &Fence{}, lock
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+			next.ServeHTTP(w, r)
+			return
+		}
+		value := r.Header.Get(FenceHeader)
+		if value == "" {
+			http.Error(w, "send the header "+FenceHeader+": LOCK;TOKEN", http.StatusPreconditionRequired)
+			return
+		}
+		name, digits, _ := strings.Cut(value, ";")
+		token, err := strconv.ParseUint(digits, 10, 64)
+		fence := fences[name]
+		if err != nil || fence == nil {
+			http.Error(w, FenceHeader+" is not LOCK;TOKEN of a lock that guards this service", http.StatusBadRequest)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), enterMax)
+		defer cancel()
+		if store != nil {
+			newest, err := store.Check(ctx, names[name], token)
+			if err != nil {
+				http.Error(w, "the store of tokens does not answer", http.StatusServiceUnavailable)
+				return
+			}
+			if !newest {
+				http.Error(w, fmt.Sprintf("stale token %d: the lock is lost", token), http.StatusPreconditionFailed)
+				return
+			}
+		}
+		leave, err := fence.Enter(ctx, token)
+		if stale, ok := err.(*Stale); ok {
+			http.Error(w, stale.Error(), http.StatusPreconditionFailed)
+			return
+		}
+		if err != nil {
+			http.Error(w, "requests of an earlier holder have not ended", http.StatusServiceUnavailable)
+			return
+		}
+		defer leave()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// FenceValue is the value of FenceHeader for a lock, by its name or path.
+func FenceValue(lock string, token uint64) string {
+	return headerName(lock) + ";" + strconv.FormatUint(token, 10)
+}
+
+func headerName(lock string) string {
+	parts := strings.Split(lock, "/")
+	for at, part := range parts {
+		parts[at] = strings.ReplaceAll(url.QueryEscape(part), "+", "%20")
+	}
+	return strings.Join(parts, "/")
+}

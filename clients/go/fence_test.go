@@ -1,0 +1,102 @@
+package rowlock
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestASmallerTokenIsRefused(t *testing.T) {
+	fence := NewFence(7)
+	for _, c := range []struct {
+		token uint64
+		fits  bool
+	}{{6, false}, {7, true}, {7, true}, {1<<63 - 1, true}, {1<<63 - 2, false}} {
+		if fence.Check(c.token) != c.fits {
+			t.Errorf("%d is refused: %v", c.token, c.fits)
+		}
+	}
+}
+
+func TestALargerTokenWaitsForWritesOfSmallerOnes(t *testing.T) {
+	ctx, fence := context.Background(), &Fence{}
+	leave, err := fence.Enter(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	let := make(chan error)
+	go func() {
+		leave, err := fence.Enter(ctx, 2)
+		if err == nil {
+			leave()
+		}
+		let <- err
+	}()
+	for fence.Seen() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	var stale *Stale
+	if _, err := fence.Enter(ctx, 1); !errors.As(err, &stale) {
+		t.Fatal("it is let in while the larger one waits", err)
+	}
+	select {
+	case err := <-let:
+		t.Fatal("it has not waited", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	leave()
+	leave()
+	if err := <-let; err != nil {
+		t.Fatal(err)
+	}
+	leave, _ = fence.Enter(ctx, 3)
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if _, err := fence.Enter(short, 4); err != context.DeadlineExceeded {
+		t.Fatal(err)
+	}
+	leave()
+	if len(fence.inside) != 0 {
+		t.Fatal(fence.inside)
+	}
+}
+
+type below9 struct{}
+
+func (below9) Check(_ context.Context, lock string, token uint64) (bool, error) {
+	return lock == "a b" && token >= 9, nil
+}
+
+func TestAServiceRefusesLateHolders(t *testing.T) {
+	done := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
+	ask := func(handler http.Handler, method, value string) int {
+		request := httptest.NewRequest(method, "/", strings.NewReader("x"))
+		if value != "" {
+			request.Header.Set(FenceHeader, value)
+		}
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		return answer.Code
+	}
+	fenced := Fenced(done, nil, "a b")
+	for _, c := range []struct {
+		method, value string
+		status        int
+	}{
+		{"GET", "", 200}, {"PUT", "", 428}, {"PUT", "other;9", 400}, {"PUT", "a%20b", 400}, {"PUT", "a%20b;-1", 400},
+		{"PUT", FenceValue("a b", 5), 200}, {"PUT", FenceValue("a b", 4), 412}, {"PUT", FenceValue("a b", 5), 200},
+		{"DELETE", FenceValue("a b", 1<<53+1), 200}, {"PUT", FenceValue("a b", 1<<53), 412},
+	} {
+		if status := ask(fenced, c.method, c.value); status != c.status {
+			t.Errorf("%s %q: %d instead of %d", c.method, c.value, status, c.status)
+		}
+	}
+	stored := Fenced(done, below9{}, "a b")
+	if one, other := ask(stored, "PUT", "a%20b;8"), ask(stored, "PUT", "a%20b;9"); one != 412 || other != 200 {
+		t.Error(one, other)
+	}
+}

@@ -1,0 +1,228 @@
+package io.github.rowlock;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * A lock that is held, several of them, or the lead of an election. A guard that is not closed keeps its lock while
+ * the program runs.
+ */
+public final class Guard implements AutoCloseable {
+    /** Of a znode: any will do. */
+    public static final int ANY_VERSION = -1;
+
+    private final Lease lease;
+    private final LockRequest.Target target;
+    private final List<Long> tokens;
+    private final AtomicBoolean isReleased = new AtomicBoolean();
+    private final CompletableFuture<Void> lost = new CompletableFuture<>();
+
+    Guard(Lease lease, LockRequest.Target target, List<Long> tokens) {
+        this.lease = lease;
+        this.target = target;
+        this.tokens = List.copyOf(tokens);
+        lease.ended.whenComplete((none, error) -> lost.complete(null));
+    }
+
+    /** {@return the fencing token: give it to what you write to. Tokens of a lock rise} */
+    public long token() {
+        return tokens.get(0);
+    }
+
+    /** {@return a token for each of several locks, in their order} */
+    public List<Long> tokens() {
+        return tokens;
+    }
+
+    /**
+     * Whether the lock may be another client's: stop then. It looks at the clock, so it is right also at once after
+     * the program or the machine stood still.
+     *
+     * @return also true after the release
+     */
+    public boolean isLost() {
+        return isReleased.get() || lease.isLost();
+    }
+
+    /** {@return how long the lock is certainly held, unless it is taken away; zero: it is lost} */
+    public Duration remaining() {
+        return isLost() ? Duration.ZERO : Duration.ofNanos(Math.max(0, lease.deadline() - Clock.now()));
+    }
+
+    /**
+     * Completes when the lock is lost or released. What depends on it runs in a thread of this client, and may block.
+     *
+     * @return a copy: completing it changes nothing
+     */
+    public CompletableFuture<Void> lost() {
+        return lost.copy();
+    }
+
+    /**
+     * Asks the cluster whether all of it was held at a moment of this call.
+     *
+     * @return false is final
+     * @throws TimedOutException no node has answered
+     */
+    public boolean verify() {
+        for (int at = 0; at < tokens.size(); at++) {
+            long until = Math.min(Clock.now() + Transport.ANSWER_MAX, lease.deadline());
+            var request = new Transport.Request(
+                "POST", target.verify().get(at), Map.of("token", Long.toString(tokens.get(at))));
+            var bounds = new Transport.Bounds(until, lease.transport.share(until), answer -> answer.isAbout("held"));
+            if (!Boolean.TRUE.equals(joined(lease.transport.call(request, bounds)).document().get("held"))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /**
+     * Gives the lock back. It may be repeated, and raises no error.
+     *
+     * @return whether it was still held; false also when no node has answered before the lease's deadline
+     */
+    public boolean release() {
+        return joined(releaseAsync());
+    }
+
+    /**
+     * As {@link #release}, without a thread that waits.
+     *
+     * @return completes in any case
+     */
+    public CompletableFuture<Boolean> releaseAsync() {
+        boolean wasLost = lease.isLost();
+        if (isReleased.getAndSet(true)) {
+            return CompletableFuture.completedFuture(false);
+        }
+        lease.silence();
+        lost.completeAsync(() -> null, lease.transport.workers);
+        if (wasLost) {
+            return CompletableFuture.completedFuture(false);
+        }
+        long until = lease.deadline();
+        long each = Math.max(Transport.SECOND / 2, (until - Clock.now()) / 3);
+        var releases = new ArrayList<CompletableFuture<Boolean>>();
+        for (int at = 0; at < tokens.size(); at++) {
+            var body = Map.of("secret", lease.secret, "token", Long.toString(tokens.get(at)));
+            var request = new Transport.Request("POST", target.release().get(at), body);
+            var bounds = new Transport.Bounds(until, each, answer -> answer.isAbout("released"));
+            releases.add(lease.transport.call(request, bounds).handle((answer, error) ->
+                // When no node has answered, the lease ends by itself, and the lock with it.
+                error == null && Boolean.TRUE.equals(answer.document().get("released"))));
+        }
+        return CompletableFuture.allOf(releases.toArray(CompletableFuture[]::new))
+            .thenCompose(none -> lease.end())
+            .thenApplyAsync(none -> releases.stream().allMatch(CompletableFuture::join), lease.transport.workers);
+    }
+
+    /** As {@link #release}. */
+    @Override
+    public void close() {
+        release();
+    }
+
+    /**
+     * Makes a znode, only while this guard's token holds the lock. It takes effect once.
+     *
+     * @param path of the znode
+     * @param data what it holds
+     * @return its version
+     * @throws StaleTokenException the lock is lost: nothing was changed
+     * @throws RefusedException 409: there is one
+     */
+    public int create(String path, byte[] data) {
+        return write("POST", path, data, ANY_VERSION, 201);
+    }
+
+    /**
+     * Sets the data of a znode, as {@link #create} makes one.
+     *
+     * @param path of the znode
+     * @param data what it is to hold
+     * @param version it must have this one, or {@link #ANY_VERSION}
+     * @return its new version
+     * @throws StaleTokenException the lock is lost: nothing was changed
+     * @throws RefusedException 412: another version; 404: no such znode
+     */
+    public int set(String path, byte[] data, int version) {
+        return write("PUT", path, data, version, 200);
+    }
+
+    /**
+     * Deletes a znode, as {@link #set} changes one.
+     *
+     * @param path of the znode
+     * @param version it must have this one, or {@link #ANY_VERSION}
+     */
+    public void delete(String path, int version) {
+        write("DELETE", path, null, version, 204);
+    }
+
+    private int write(String method, String path, byte[] data, int version, int done) {
+        var verify = target.verify().get(0);
+        var headers = new HashMap<String, String>();
+        var lock = verify.substring("/v1/locks/".length(), verify.length() - "/verify".length());
+        headers.put(Fence.HEADER, lock + ";" + token());
+        headers.put("Rowlock-Lease", lease.secret);
+        headers.put("Idempotency-Key", LockRequest.requestId());
+        if (version != ANY_VERSION) {
+            headers.put("If-Match", "\"" + version + "\"");
+        }
+        // A late holder is told so by the cluster.
+        long until = Math.max(lease.deadline(), Clock.now() + Transport.SECOND);
+        long each = Math.max(Transport.SECOND / 2, (until - Clock.now()) / 3);
+        var request = new Transport.Request(method, "/v1/znodes" + Fence.encoded(path), data, headers);
+        var answer = joined(lease.transport.call(request, new Transport.Bounds(until, each, found ->
+            found.status() == 404 ? found.text("title") != null
+                : found.status() == done && (done == 204 || version(found) != null))));
+        if (answer.status() == 404) {
+            throw isLost() ? new StaleTokenException("the lock is lost: nothing was changed")
+                : Transport.refusal(answer);
+        }
+        return done == 204 ? 0 : version(answer).intValue();
+    }
+
+    private static Long version(Answer answer) {
+        return answer.document().get("stat") instanceof Map<?, ?> stat && stat.get("version") instanceof Long number
+            ? number : null;
+    }
+
+    /** Stops keep-alive, so that the lock is lost: for tests of what happens then. */
+    public void silence() {
+        lease.silence();
+    }
+
+    /** Waits for what has a bound of its own; an interrupt is kept for later. */
+    private static <T> T joined(CompletableFuture<T> future) {
+        boolean isInterrupted = false;
+        try {
+            while (true) {
+                try {
+                    return future.get();
+                } catch (InterruptedException interrupt) {
+                    isInterrupted = true;
+                } catch (ExecutionException | CompletionException error) {
+                    throw LockRequest.unwrapped(error.getCause());
+                }
+            }
+        } finally {
+            if (isInterrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Guard[" + target.ask() + ", token " + tokens + (isLost() ? ", lost]" : "]");
+    }
+}

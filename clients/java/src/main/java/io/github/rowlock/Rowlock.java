@@ -1,0 +1,161 @@
+package io.github.rowlock;
+
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A cluster. Safe for threads; one for a program will do. It has a thread for its timer and some for requests, all of
+ * them daemons, so nothing has to be closed.
+ */
+public final class Rowlock {
+    private final Transport transport;
+    private final long ttl;
+
+    private Rowlock(Builder builder) {
+        var nodes = new ArrayList<URI>();
+        for (var url : builder.urls) {
+            var node = URI.create(url.strip());
+            boolean isHttp = "http".equals(node.getScheme()) || "https".equals(node.getScheme());
+            if (!isHttp || node.getHost() == null) {
+                throw new IllegalArgumentException("not the URL of a node: " + url);
+            }
+            nodes.add(URI.create(node.getScheme() + "://" + node.getRawAuthority()));
+        }
+        if (nodes.isEmpty()) {
+            throw new IllegalArgumentException("no URL of a node");
+        }
+        transport = new Transport(List.copyOf(nodes), builder.token, builder.http);
+        ttl = builder.ttl.toNanos();
+    }
+
+    /**
+     * A client with nothing but defaults.
+     *
+     * @param urls of the nodes' {@code api} listeners, separated by commas. Name all of them, so that the next one is
+     *     asked when one fails
+     * @return the client; nothing is sent yet
+     */
+    public static Rowlock connect(String urls) {
+        return builder(urls).build();
+    }
+
+    /**
+     * A client with options.
+     *
+     * @param urls as for {@link #connect}
+     * @return to be given options
+     */
+    public static Builder builder(String urls) {
+        return new Builder(urls);
+    }
+
+    /** Options of a client. */
+    public static final class Builder {
+        private final List<String> urls;
+        private String token;
+        private Duration ttl = Duration.ofSeconds(10);
+        private HttpClient http;
+
+        private Builder(String urls) {
+            this.urls = List.of(urls.split(","));
+        }
+
+        /**
+         * Goes into {@code Authorization: Bearer}.
+         *
+         * @param token of {@code rowlock token new}
+         * @return this
+         */
+        public Builder token(String token) {
+            this.token = token;
+            return this;
+        }
+
+        /**
+         * The time of leases, 10 s if it is left out: the locks of a program that has died are free after it.
+         *
+         * @param ttl the cluster has bounds
+         * @return this
+         */
+        public Builder ttl(Duration ttl) {
+            this.ttl = ttl;
+            return this;
+        }
+
+        /**
+         * For certificates of your own, for example.
+         *
+         * @param http makes the requests: HTTP/1.1, no redirects
+         * @return this
+         */
+        public Builder http(HttpClient http) {
+            this.http = http;
+            return this;
+        }
+
+        /** {@return the client; nothing is sent yet} */
+        public Rowlock build() {
+            return new Rowlock(this);
+        }
+    }
+
+    /**
+     * A lock. Nothing is sent.
+     *
+     * @param name its levels are separated by slashes; one that begins with a slash is the path of a znode
+     * @return to be acquired
+     */
+    public LockRequest lock(String name) {
+        var address = Part.exclusive(name).address();
+        return new LockRequest(transport, ttl, new LockRequest.Target(
+            address + "/acquire", List.of(address + "/release"), List.of(address + "/verify"), Map.of(), false));
+    }
+
+    /**
+     * Several locks, of which all places are taken by one change, or none. Nothing is sent.
+     *
+     * @param parts 1 to 64; the guard has a token for each, in their order
+     * @return to be acquired
+     */
+    public LockRequest locks(List<Part> parts) {
+        var bodies = parts.stream().map(part -> part.body(true)).toList();
+        var release = parts.stream().map(part -> part.address() + "/release").toList();
+        var verify = parts.stream().map(part -> part.address() + "/verify").toList();
+        return new LockRequest(transport, ttl, new LockRequest.Target(
+            "/v1/locks/acquire", release, verify, Map.of("locks", bodies), false));
+    }
+
+    /**
+     * An election. Nothing is sent.
+     *
+     * @param name as that of a lock
+     * @return to stand for, or to look at
+     */
+    public Election election(String name) {
+        return new Election(transport, ttl, name);
+    }
+
+    /**
+     * What happens to one lock.
+     *
+     * @param path with {@code /locks/}
+     * @return to be run
+     */
+    public Watch watchLock(String path) {
+        return new Watch(transport, "?lock=" + Fence.encoded(path), null);
+    }
+
+    /**
+     * What happens to the locks below a path.
+     *
+     * @param prefix {@code /locks/ci/}; {@code /}: all of them
+     * @return to be run
+     */
+    public Watch watchBelow(String prefix) {
+        return new Watch(transport, "?prefix=" + Fence.encoded(prefix), null);
+    }
+}

@@ -1,0 +1,311 @@
+package io.github.rowlock;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Flow;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Predicate;
+
+/** Asks one node after another until one answers. It knows no locks. All times are nanoseconds of {@link Clock}. */
+final class Transport {
+    static final long SECOND = TimeUnit.SECONDS.toNanos(1);
+    static final long MILLISECOND = TimeUnit.MILLISECONDS.toNanos(1);
+    /** How long a node may take for an answer, on top of the time for which it was asked to wait. */
+    static final long ANSWER_MAX = 10 * SECOND;
+    /** Between two rounds through all nodes. */
+    static final long PAUSE = 200 * MILLISECOND;
+    static final long FOREVER = Long.MAX_VALUE;
+    /** Bytes of an answer. */
+    private static final int BODY_MAX = 1 << 20;
+
+    /** Runs what is short and never waits: a keep-alive must not be late because another task is slow. */
+    final ScheduledExecutorService timer;
+    /** Runs what a program does with our futures. */
+    final ExecutorService workers;
+    private final List<URI> nodes;
+    private final String token;
+    private final HttpClient http;
+    private final AtomicInteger at = new AtomicInteger();
+
+    Transport(List<URI> nodes, String token, HttpClient http) {
+        this.nodes = nodes;
+        this.token = token;
+        ThreadFactory daemons = work -> {
+            var thread = new Thread(work, "rowlock");
+            thread.setDaemon(true);
+            return thread;
+        };
+        workers = Executors.newCachedThreadPool(daemons);
+        var one = new ScheduledThreadPoolExecutor(1, daemons);
+        one.setRemoveOnCancelPolicy(true);
+        timer = one;
+        this.http = http != null ? http : HttpClient.newBuilder()
+            .version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
+            .connectTimeout(Duration.ofSeconds(10)).executor(workers).build();
+    }
+
+    /**
+     * One request that may be repeated.
+     *
+     * @param body bytes as they are, null for none, or a document
+     */
+    record Request(String method, String path, Object body, Map<String, String> headers) {
+        Request(String method, String path, Object body) {
+            this(method, path, body, Map.of());
+        }
+    }
+
+    /**
+     * How long it is repeated.
+     *
+     * @param until nothing is sent after it
+     * @param each bounds one node's answer
+     * @param wants what it does not take is no answer: a proxy may have made it
+     */
+    record Bounds(long until, long each, Predicate<Answer> wants) {
+    }
+
+    /** The part of the time that is left which one node may use up: others are to be asked, too. */
+    long share(long until) {
+        return until == FOREVER ? FOREVER : (until - Clock.now()) / nodes.size();
+    }
+
+    void after(long nanos, Runnable work) {
+        timer.schedule(work, Math.max(0, nanos), TimeUnit.NANOSECONDS);
+    }
+
+    /**
+     * Fails with {@link TimedOutException} after the bounds, and with {@link RefusedException} for all refusals but 404.
+     * Cancelling it ends the request that is under way.
+     */
+    CompletableFuture<Answer> call(Request request, Bounds bounds) {
+        var call = new Call(request, bounds);
+        call.result.whenComplete((answer, error) -> {
+            var current = call.current.get();
+            if (current != null) {
+                current.cancel(true);
+            }
+        });
+        call.next("no node was asked");
+        return call.result;
+    }
+
+    private final class Call {
+        final Request request;
+        final Bounds bounds;
+        final CompletableFuture<Answer> result = new CompletableFuture<>();
+        final AtomicReference<CompletableFuture<?>> current = new AtomicReference<>();
+        private int tried;
+
+        Call(Request request, Bounds bounds) {
+            this.request = request;
+            this.bounds = bounds;
+        }
+
+        void next(String failed) {
+            long left = bounds.until == FOREVER ? FOREVER : bounds.until - Clock.now();
+            if (result.isDone()) {
+                return;
+            }
+            if (left <= 0) {
+                result.completeExceptionally(
+                    new TimedOutException("no node has answered in time; the last one: " + failed));
+                return;
+            }
+            int asked = at.get();
+            tried++;
+            CompletableFuture<HttpResponse<byte[]>> sent;
+            try {
+                sent = http.sendAsync(build(asked, request), BOUNDED);
+            } catch (IllegalArgumentException error) {
+                result.completeExceptionally(error);
+                return;
+            }
+            current.set(sent);
+            if (result.isDone()) {
+                sent.cancel(true);
+            }
+            var bound = timer.schedule(() -> sent.cancel(true), Math.min(left, bounds.each), TimeUnit.NANOSECONDS);
+            sent.whenComplete((response, error) -> {
+                bound.cancel(false);
+                try {
+                    judge(asked, response, error);
+                } catch (RuntimeException bug) {
+                    result.completeExceptionally(bug);
+                }
+            });
+        }
+
+        private void judge(int asked, HttpResponse<byte[]> response, Throwable error) {
+            String failed;
+            try {
+                if (error != null) {
+                    failed = said(error);
+                } else {
+                    var answer = read(response);
+                    int status = answer.status();
+                    if (status >= 400 && status < 500 && status != 404) {
+                        result.completeExceptionally(refusal(answer));
+                        return;
+                    }
+                    if (status < 500 && bounds.wants.test(answer)) {
+                        result.complete(answer);
+                        return;
+                    }
+                    failed = status + " " + (answer.text("detail") == null ? "not an answer" : answer.text("detail"));
+                }
+            } catch (IllegalArgumentException wrong) {
+                failed = "not an answer of this API: " + wrong.getMessage();
+            }
+            skip(asked);
+            var why = failed;
+            if (tried % nodes.size() == 0) {
+                after(Math.min(PAUSE, bounds.until - Clock.now()), () -> next(why));
+            } else {
+                next(why);
+            }
+        }
+    }
+
+    static RowlockException refusal(Answer answer) {
+        var detail = answer.text("detail") == null ? answer.text("title") : answer.text("detail");
+        if (answer.status() == 412 && Boolean.TRUE.equals(answer.document().get("stale"))) {
+            return new StaleTokenException(detail);
+        }
+        return new RefusedException(answer.status(), detail == null ? "refused" : detail);
+    }
+
+    /** Goes on to the next node, unless another request has done so. */
+    private void skip(int asked) {
+        at.compareAndSet(asked, (asked + 1) % nodes.size());
+    }
+
+    private HttpRequest build(int node, Request request) {
+        var builder = HttpRequest.newBuilder(URI.create(nodes.get(node) + request.path));
+        request.headers.forEach(builder::header);
+        if (token != null) {
+            builder.header("Authorization", "Bearer " + token);
+        }
+        if (request.body == null) {
+            return builder.method(request.method, HttpRequest.BodyPublishers.noBody()).build();
+        }
+        boolean isData = request.body instanceof byte[];
+        builder.header("Content-Type", isData ? "application/octet-stream" : "application/json");
+        byte[] bytes =
+            isData ? (byte[]) request.body : Json.write(request.body).getBytes(StandardCharsets.UTF_8);
+        return builder.method(request.method, HttpRequest.BodyPublishers.ofByteArray(bytes)).build();
+    }
+
+    private static Answer read(HttpResponse<byte[]> response) {
+        var text = new String(response.body(), StandardCharsets.UTF_8);
+        var document = text.isEmpty() ? Map.of() : Json.parse(text);
+        if (!(document instanceof Map<?, ?> map)) {
+            throw new IllegalArgumentException("no JSON object");
+        }
+        return new Answer(response.statusCode(), map);
+    }
+
+    private static String said(Throwable error) {
+        var cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
+        return cause instanceof CancellationException ? "no answer in time" : cause.toString();
+    }
+
+    /** The body of an answer that goes on, and the node that was asked: for one request at the present node. */
+    InputStream stream(Request request) throws IOException, InterruptedException {
+        int asked = at.get();
+        try {
+            var response = http.send(build(asked, request), HttpResponse.BodyHandlers.ofInputStream());
+            if (response.statusCode() == 200) {
+                return response.body();
+            }
+            byte[] body;
+            try (var input = response.body()) {
+                body = input.readNBytes(BODY_MAX);
+            }
+            int status = response.statusCode();
+            if (status >= 400 && status < 500) {
+                Object document = Json.parse(new String(body, StandardCharsets.UTF_8));
+                throw refusal(new Answer(status, document instanceof Map<?, ?> map ? map : Map.of()));
+            }
+            throw new IOException("status " + status);
+        } catch (IOException | IllegalArgumentException error) {
+            skip(asked);
+            throw new IOException(error);
+        }
+    }
+
+    void moveOn() {
+        skip(at.get());
+    }
+
+    int count() {
+        return nodes.size();
+    }
+
+    private static final HttpResponse.BodyHandler<byte[]> BOUNDED =
+        head -> new Bounded(HttpResponse.BodySubscribers.ofByteArray());
+
+    /** An answer of a decent size. */
+    private static final class Bounded implements HttpResponse.BodySubscriber<byte[]> {
+        private final HttpResponse.BodySubscriber<byte[]> inner;
+        private Flow.Subscription subscription;
+        private long length;
+
+        Bounded(HttpResponse.BodySubscriber<byte[]> inner) {
+            this.inner = inner;
+        }
+
+        @Override
+        public CompletionStage<byte[]> getBody() {
+            return inner.getBody();
+        }
+
+        @Override
+        public void onSubscribe(Flow.Subscription subscription) {
+            this.subscription = subscription;
+            inner.onSubscribe(subscription);
+        }
+
+        @Override
+        public void onNext(List<java.nio.ByteBuffer> pieces) {
+            for (var piece : pieces) {
+                length += piece.remaining();
+            }
+            if (length > BODY_MAX) {
+                subscription.cancel();
+                inner.onError(new IOException("the answer is too large"));
+            } else {
+                inner.onNext(pieces);
+            }
+        }
+
+        @Override
+        public void onError(Throwable error) {
+            inner.onError(error);
+        }
+
+        @Override
+        public void onComplete() {
+            inner.onComplete();
+        }
+    }
+}

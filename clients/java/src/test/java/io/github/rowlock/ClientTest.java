@@ -1,0 +1,296 @@
+package io.github.rowlock;
+
+import static io.github.rowlock.Conformance.check;
+
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** What the client does when nodes fail: against nodes of this file, which answer as they are told. */
+public final class ClientTest {
+    private static final String HELD = "{\"state\":\"held\",\"token\":\"9007199254740993\",\"valid_for_ms\":1500}";
+
+    private ClientTest() {
+    }
+
+    private record Said(int status, String text) {
+    }
+
+    private interface Script {
+        Said answer(String path, Map<?, ?> body, int count) throws Exception;
+    }
+
+    private record Seen(String method, String path, Map<?, ?> body, Map<String, List<String>> headers, String text) {
+        Object field(String name) {
+            return body.get(name);
+        }
+    }
+
+    private static final class Node implements AutoCloseable {
+        final HttpServer server;
+        final List<Seen> seen = Collections.synchronizedList(new ArrayList<>());
+
+        Node(Script script) throws IOException {
+            server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+            server.setExecutor(Executors.newCachedThreadPool(work -> {
+                var thread = new Thread(work);
+                thread.setDaemon(true);
+                return thread;
+            }));
+            server.createContext("/", exchange -> answer(script, exchange));
+            server.start();
+        }
+
+        private void answer(Script script, HttpExchange exchange) throws IOException {
+            var text = new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8);
+            var isJson = "application/json".equals(exchange.getRequestHeaders().getFirst("Content-Type"));
+            var body = text.isEmpty() || !isJson ? Map.of() : (Map<?, ?>) Json.parse(text);
+            var path = exchange.getRequestURI().toString();
+            seen.add(new Seen(exchange.getRequestMethod(), path, body, exchange.getRequestHeaders(), text));
+            try {
+                var said = script.answer(path, body, seen.size());
+                var bytes = said.text.getBytes(StandardCharsets.UTF_8);
+                exchange.sendResponseHeaders(said.status, bytes.length == 0 ? -1 : bytes.length);
+                exchange.getResponseBody().write(bytes);
+            } catch (Exception error) {
+                // It hangs up.
+            }
+            exchange.close();
+        }
+
+        String url() {
+            return "http://127.0.0.1:" + server.getAddress().getPort();
+        }
+
+        List<Seen> all(String end) {
+            return List.copyOf(seen).stream().filter(one -> one.path.endsWith(end)).toList();
+        }
+
+        @Override
+        public void close() {
+            server.stop(0);
+        }
+    }
+
+    private static Said works(String path, Map<?, ?> body, int count) {
+        if (path.equals("/v1/leases")) {
+            return new Said(201, "{\"lease\":\"0x1\",\"secret\":\"s\",\"ttl_ms\":1500}");
+        } else if (path.endsWith("/acquire")) {
+            return new Said(200, HELD);
+        } else if (path.endsWith("/keepalive")) {
+            return new Said(200, "{\"valid_for_ms\":1500}");
+        }
+        return new Said(200, "{\"released\":true,\"held\":true}");
+    }
+
+    private static Script but(String end, Script other) {
+        return (path, body, count) -> path.endsWith(end) ? other.answer(path, body, count) : works(path, body, count);
+    }
+
+    private static Rowlock client(Node... nodes) {
+        return Rowlock.connect(String.join(",", List.of(nodes).stream().map(Node::url).toList()));
+    }
+
+    static void attemptKeepsItsRequestIdAtTheNextNode() throws Exception {
+        try (var fails = new Node(but("/acquire", (path, body, count) -> new Said(503, "{}")));
+             var good = new Node(ClientTest::works)) {
+            Guard kept;
+            try (var guard = client(fails, good).lock("a/b").acquire()) {
+                check(guard.token() == 9_007_199_254_740_993L && !guard.isLost(), guard);
+                kept = guard;
+            }
+            check(kept.isLost() && kept.lost().get(1, TimeUnit.SECONDS) == null, kept);
+            var one = fails.all("/acquire").get(0);
+            var other = good.all("/v1/locks/a/b/acquire").get(0);
+            check(one.field("request_id").equals(other.field("request_id")), other);
+            check(good.seen.stream().anyMatch(seen -> seen.method.equals("DELETE")), good.seen);
+        }
+    }
+
+    static void whatIsNotDocumentedIsNoAnswer() throws Exception {
+        for (var strange : List.of(new Said(200, "{}"), new Said(200, ""), new Said(200, "[]"), new Said(200, "<html>"),
+            new Said(302, ""), new Said(404, "no"), new Said(200, "{\"state\":\"held\",\"token\":null}"),
+            new Said(200, "{\"state\":\"held\",\"token\":\"-7\"}"), new Said(200, "{\"valid_for_ms\":-5,\"released\":1}"),
+            new Said(201, "{\"lease\":\"0x1\",\"secret\":\"s\",\"ttl_ms\":-1}"), new Said(200, "x".repeat(2 << 20)))) {
+            try (var proxy = new Node((path, body, count) -> strange); var good = new Node(ClientTest::works)) {
+                var guard = client(proxy, good).lock("a").timeout(Duration.ofSeconds(5)).acquire();
+                check(guard.token() > 0 && guard.release(), strange);
+            }
+        }
+    }
+
+    static void timeoutIsKeptWhereNodesHang() throws Exception {
+        Script hangs = (path, body, count) -> {
+            Thread.sleep(2_500);
+            return new Said(503, "{}");
+        };
+        try (var node = new Node(hangs)) {
+            long began = System.nanoTime();
+            try {
+                client(node).lock("a").timeout(Duration.ofMillis(300)).acquire();
+                throw new AssertionError("granted");
+            } catch (TimedOutException late) {
+                check(System.nanoTime() - began < Duration.ofMillis(2_300).toNanos(), late);
+            }
+        }
+    }
+
+    static void aLockIsLostWhenNoKeepAliveSucceedsAndAtA404() throws Exception {
+        for (var answer : List.of(new Said(503, "{}"), new Said(404, "{}"), new Said(200, "{\"valid_for_ms\":null}"))) {
+            try (var node = new Node(but("/keepalive", (path, body, count) -> answer))) {
+                var guard = client(node).lock("a").acquire();
+                long began = System.nanoTime();
+                guard.lost().get(5, TimeUnit.SECONDS);
+                long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
+                check(guard.isLost() && took < 1_500, took);
+                check(!guard.release(), "it was lost");
+            }
+        }
+    }
+
+    static void aKeptLockIsNotLost() throws Exception {
+        try (var node = new Node(ClientTest::works)) {
+            var guard = client(node).lock("a").acquire();
+            Thread.sleep(3_500);
+            check(!guard.isLost() && node.all("/keepalive").size() >= 5, node.seen.size());
+            // What depends on the loss may block, and the locks of others are kept.
+            guard.lost().thenRun(() -> {
+                try {
+                    Thread.sleep(2_500);
+                } catch (InterruptedException interrupt) {
+                    throw new AssertionError(interrupt);
+                }
+            });
+            var other = client(node).lock("b").acquire();
+            guard.release();
+            Thread.sleep(2_400);
+            check(!other.isLost() && other.release(), other);
+        }
+    }
+
+    private static Said waits(String path, Map<?, ?> body, int count) throws Exception {
+        Thread.sleep(50);
+        return new Said(202, "{\"state\":\"waiting\",\"position\":2}");
+    }
+
+    static void anInterruptAndACancelGiveThePlaceBack() throws Exception {
+        try (var node = new Node(but("/acquire", ClientTest::waits))) {
+            var position = new CompletableFuture<Integer>();
+            var interrupted = new CompletableFuture<Boolean>();
+            var thread = new Thread(() -> {
+                try {
+                    client(node).lock("a").onWaiting(position::complete).acquire();
+                } catch (InterruptedException interrupt) {
+                    interrupted.complete(true);
+                }
+            });
+            thread.start();
+            check(position.get(5, TimeUnit.SECONDS) == 2, "its position");
+            thread.interrupt();
+            check(interrupted.get(5, TimeUnit.SECONDS), "it goes on");
+            var waiting = client(node).lock("a").acquireAsync();
+            Thread.sleep(200);
+            waiting.cancel(true);
+            for (int tries = 0; node.seen.stream().filter(seen -> seen.method.equals("DELETE")).count() < 2; tries++) {
+                check(tries < 100, node.seen);
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    static void aFencedWriteIsRepeatedWithItsKeyAndALateOneIsStale() throws Exception {
+        var count = new AtomicInteger();
+        var said = List.of(new Said(200, "{}"), new Said(503, "{}"), new Said(200, "{\"stat\":{\"version\":3}}"),
+            new Said(412, "{\"stale\":true,\"title\":\"late\"}"), new Said(412, "{\"title\":\"other version\"}"));
+        try (var node = new Node(but("/x%20y", (path, body, all) -> said.get(count.getAndIncrement())))) {
+            var guard = client(node).lock("a;b").acquire();
+            check(guard.set("/x y", "data".getBytes(StandardCharsets.UTF_8), 2) == 3, "its version");
+            var sent = node.all("/v1/znodes/x%20y");
+            check(sent.size() == 3 && sent.get(2).text.equals("data"), sent);
+            check(sent.stream().map(one -> one.headers.get("Idempotency-key")).distinct().count() == 1, sent);
+            check(sent.get(2).headers.get("Rowlock-fence").equals(List.of("a%3Bb;9007199254740993")), sent);
+            check(sent.get(2).headers.get("If-match").equals(List.of("\"2\"")), sent);
+            try {
+                guard.delete("/x y", 1);
+                throw new AssertionError("a late write");
+            } catch (StaleTokenException stale) {
+                check(stale.getMessage().contains("late"), stale);
+            }
+            try {
+                guard.delete("/x y", 1);
+                throw new AssertionError("another version");
+            } catch (RefusedException refused) {
+                check(refused.status() == 412, refused);
+            }
+            guard.release();
+        }
+    }
+
+    static void aFenceRefusesSmallerTokensAndWaitsForWritesUnderWay() throws Exception {
+        var fence = new Fence(7);
+        check(!fence.check(6) && fence.check(7) && fence.check(8), fence.seen());
+        var first = fence.enter(8);
+        var second = CompletableFuture.runAsync(() -> {
+            try (var in = fence.enter(9)) {
+                check(fence.seen() == 9, "its token");
+            } catch (InterruptedException interrupt) {
+                throw new AssertionError(interrupt);
+            }
+        });
+        while (fence.seen() < 9) {
+            Thread.sleep(1);
+        }
+        try (var late = fence.enter(8)) {
+            throw new AssertionError("let in while the larger one waits");
+        } catch (StaleTokenException stale) {
+            check(!second.isDone(), "it has not waited");
+        }
+        first.close();
+        first.close();
+        second.get(5, TimeUnit.SECONDS);
+        check(Fence.header("a;b's/\u00e9 *~", 5).equals("a%3Bb%27s/%C3%A9%20%2A~;5"), Fence.header("a;b's/\u00e9 *~", 5));
+    }
+
+    static void jsonIsReadAsItIsWritten() {
+        var text = "{\"a\":[1,-2.5,true,null,{}],\"b\":\"\\u00e9\\n\\\"\",\"c\":9007199254740993}";
+        check(Json.parse(Json.write(Json.parse(text))).equals(Json.parse(text)), Json.parse(text));
+        for (var wrong : List.of("", "{", "[1,]", "nul", "\"a", "{\"a\":1}x", "[".repeat(100), "\"\\u12\"", "--1")) {
+            try {
+                throw new AssertionError(wrong + ": " + Json.parse(wrong));
+            } catch (IllegalArgumentException expected) {
+                // NumberFormatException is one.
+            }
+        }
+    }
+
+    /**
+     * Runs all tests: those that are static, and take and give nothing.
+     *
+     * @param args none
+     */
+    public static void main(String[] args) throws Exception {
+        int count = 0;
+        for (var method : ClientTest.class.getDeclaredMethods()) {
+            boolean isTest = method.getParameterCount() == 0 && method.getReturnType() == void.class;
+            if (isTest && !method.isSynthetic()) {
+                method.invoke(null);
+                System.out.println("ok " + method.getName());
+                count++;
+            }
+        }
+        System.out.println(count + " tests");
+        System.exit(count >= 8 ? 0 : 1);
+    }
+}

@@ -1,0 +1,103 @@
+//! When duties are called, and what becomes of their commands.
+
+use std::time::Duration;
+
+use rowlock_env::task::{self, Shutdown, TaskGroup};
+
+use super::*;
+
+pub(crate) const ME: NodeId = NodeId(1);
+pub(crate) const LEADS: Leadership = Leadership { term: 2, leader: Some(ME), ready: true };
+
+/// The task of the duties of node [`ME`], and what is around it.
+pub(crate) struct Stage {
+    pub(crate) leadership: watch::Sender<Leadership>,
+    /// Rings if no other alarm was given.
+    pub(crate) alarm: watch::Sender<Option<i64>>,
+    pub(crate) proposed: mpsc::Receiver<TermBatch>,
+    tasks: TaskGroup,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        leadership: Leadership,
+        alarm: Option<watch::Receiver<Option<i64>>>,
+        duty: impl Duty + 'static,
+    ) -> Stage {
+        let (publish, leadership) = watch::channel(leadership);
+        let (proposals, proposed) = mpsc::channel(4);
+        let (ring, own) = watch::channel(None);
+        let (alarm, duties): (_, Vec<Box<dyn Duty>>) = (alarm.unwrap_or(own), vec![Box::new(duty)]);
+        let tasks = TaskGroup::new(Shutdown::new());
+        let duties = LeaderDuties { me: ME, leadership, proposals, alarm, duties };
+        tasks.spawn_until_shutdown("leader-duties", duties.run());
+        Stage { leadership: publish, alarm: ring, proposed, tasks }
+    }
+
+    pub(crate) async fn next(&mut self) -> TermBatch {
+        let proposal = time::timeout(Duration::from_secs(20), self.proposed.recv()).await;
+        proposal.expect("in time").expect("the task runs")
+    }
+
+    /// Ends the task; returns what was proposed and not received.
+    pub(crate) async fn stop(mut self) -> Vec<TermBatch> {
+        self.tasks.stop().await;
+        std::iter::from_fn(|| self.proposed.try_recv().ok()).collect()
+    }
+}
+
+/// Proposes `count` commands whenever it is called.
+struct Counter {
+    count: usize,
+    every: Option<Duration>,
+    hears_alarm: bool,
+}
+
+impl Duty for Counter {
+    fn due(&mut self, _: u64, now: Instant) -> Due {
+        Due { commands: vec![Command::Noop; self.count], next: self.every.map(|every| now + every) }
+    }
+
+    fn hears_alarm(&self) -> bool {
+        self.hears_alarm
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_lead_or_is_not_ready_proposes_nothing() {
+    let duty = Counter { count: 1, every: Some(Duration::from_millis(1)), hears_alarm: true };
+    let mut stage = Stage::new(Leadership { leader: Some(NodeId(2)), ..LEADS }, None, duty);
+    stage.alarm.send(Some(1));
+    stage.leadership.send(Leadership { term: 3, ready: false, ..LEADS });
+    stage.alarm.send(Some(2));
+    stage.leadership.send(Leadership { term: 4, ..LEADS });
+    assert_eq!([stage.next().await.term, stage.next().await.term], [4, 4], "and again at its interval");
+    stage.leadership.send(Leadership { term: 5, leader: Some(NodeId(2)), ready: false });
+    assert!(stage.stop().await.iter().all(|batch| batch.term == 4));
+}
+
+#[tokio::test]
+async fn a_duty_is_called_in_each_term_and_by_an_alarm_that_it_hears() {
+    for hears_alarm in [true, false] {
+        let mut stage = Stage::new(LEADS, None, Counter { count: 1, every: None, hears_alarm });
+        assert_eq!(stage.next().await.term, 2);
+        stage.alarm.send(Some(1));
+        for _ in 0..10 {
+            task::give_way().await;
+        }
+        assert_eq!(stage.proposed.try_recv().is_ok(), hears_alarm);
+        stage.leadership.send(Leadership { term: 3, ..LEADS });
+        assert_eq!(stage.next().await.term, 3, "{hears_alarm}");
+        assert!(stage.stop().await.is_empty(), "{hears_alarm}");
+    }
+}
+
+#[tokio::test]
+async fn many_commands_become_several_batches() {
+    let duty = Counter { count: 2 * BATCH_MAX_COMMANDS + 1, every: None, hears_alarm: false };
+    let mut stage = Stage::new(LEADS, None, duty);
+    for size in [BATCH_MAX_COMMANDS, BATCH_MAX_COMMANDS, 1] {
+        assert_eq!(stage.next().await.proposals.len(), size);
+    }
+    assert!(stage.stop().await.is_empty());
+}

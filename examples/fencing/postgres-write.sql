@@ -1,0 +1,4 @@
+BEGIN;
+SELECT fence_enter('report', :token);
+UPDATE report SET body = :'body' WHERE id = 1;
+COMMIT;

@@ -1,0 +1,221 @@
+//! minimum-hold: a lock that is kept after its holder, and `rowlock once`, which runs a command once per
+//! interval on one of many hosts. The drill is short here; `ROWLOCK_DRILL=10` makes it ten times longer.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rowlock_world::rng::Rng;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::cli_under_lock::start;
+use crate::drills::{factor, history};
+use crate::support::cluster::{Cluster, FAST};
+use crate::support::command::{Said, rowlock};
+use crate::support::http::post;
+use crate::support::{eventually, secs};
+
+const BUSY: i32 = 1;
+const USAGE: i32 = 64;
+const RAN_ELSEWHERE: i32 = 80;
+const HOSTS: usize = 20;
+const INTERVAL_MS: i64 = 5_000;
+/// From one run to the next: what is left of the interval, the death of the holder's session, an election,
+/// and a machine that is busy with other tests.
+const GAP_MAX_MS: i64 = 3 * INTERVAL_MS;
+
+async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
+    start(&cluster.folder, arguments).end().await
+}
+
+async fn last_run(cluster: &Cluster, lock: &str) -> Value {
+    let said = ask(cluster, &["get", lock]).await;
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minimum_hold_keeps_others_out_after_a_release_and_after_a_death() {
+    let cluster = Cluster::start_with_api(1, FAST).await;
+    let begun = Instant::now();
+    assert_eq!(ask(&cluster, &["lock", "--min-hold", "2.5", "l", "true"]).await.code, 0);
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, BUSY);
+    assert_eq!(ask(&cluster, &["lock", "l", "true"]).await.code, 0);
+    assert!(begun.elapsed() >= Duration::from_millis(2_500), "{:?}", begun.elapsed());
+    let flags = ["lock", "--min-hold", "60", "l", "-c", "echo > started; sleep 600"];
+    let mut holder = start(&cluster.folder, &flags);
+    holder.wrote("started").await;
+    holder.child.kill().unwrap();
+    holder.child.wait().unwrap();
+    assert_eq!(ask(&cluster, &["lock", "-w", "5", "l", "true"]).await.code, BUSY, "its warden gave it back");
+    assert_eq!(ask(&cluster, &["release", "--force", "--token", "0", "l"]).await.code, 0);
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0);
+    // By HTTP.
+    let api = cluster.api(1);
+    let lock = async |document: Value| post(api, "/v1/locks/h/acquire", &document).await.unwrap();
+    let (code, _) = lock(json!({ "ttl_ms": 10_000, "min_hold_ms": 2_678_400_001_u32 })).await;
+    assert_eq!(code, 400, "longer than 31 days");
+    let (_, held) = lock(json!({ "ttl_ms": 10_000, "min_hold_ms": 60_000 })).await;
+    let claim = json!({ "secret": held["secret"], "token": held["token"] });
+    assert_eq!(post(api, "/v1/locks/h/release", &claim).await.unwrap().1, json!({ "released": true }));
+    let (_, busy) = lock(json!({ "ttl_ms": 10_000 })).await;
+    assert_eq!((&busy["state"], &busy["holder"]), (&json!("busy"), &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_runs_once_per_interval_and_notes_the_run() {
+    let cluster = Cluster::start(1, FAST).await;
+    let job =
+        async |words: &[&str]| ask(&cluster, &[&["once", "--every", "1h", "-w", "0"], words].concat()).await;
+    let said = job(&["ci/job", "--", "sh", "-c", "echo ran"]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "ran\n"), "{}", said.err);
+    let noted = last_run(&cluster, "/locks/ci/job").await;
+    assert_eq!((&noted["state"], &noted["exit"]), (&json!("ended"), &json!(0)), "{noted}");
+    assert!(noted["host"].as_str().unwrap().contains('/') && noted["started_ms"].is_i64(), "{noted}");
+    let history = ask(&cluster, &["history", "ci/job", "-o", "json"]).await;
+    let history: Value = serde_json::from_str(&history.out).unwrap();
+    let last = history["entries"].as_array().unwrap().last().unwrap();
+    let label = last["label"].as_str().unwrap();
+    assert!(last["event"] == "released" && label.ends_with("\nexit=0"), "{last}");
+    let said = job(&["ci/job", "--", "echo", "again"]).await;
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (RAN_ELSEWHERE, "", ""));
+    assert_eq!(job(&["-E", "0", "ci/job", "true"]).await.code, 0);
+    assert_eq!(ask(&cluster, &["release", "--force", "--token", "0", "ci/job"]).await.code, 0);
+    assert_eq!(job(&["ci/job", "true"]).await.code, 0);
+    for wrong in [
+        &["once", "--every", "32d", "x", "true"][..],
+        &["once", "--every", "1h", "x"],
+        &["once", "x", "true"],
+    ] {
+        assert_eq!(ask(&cluster, wrong).await.code, USAGE, "{wrong:?}");
+    }
+    // One that fails counts, unless it is to be run again.
+    assert_eq!(job(&["fails", "-c", "exit 3"]).await.code, 3);
+    assert_eq!(job(&["fails", "true"]).await.code, RAN_ELSEWHERE);
+    assert_eq!(last_run(&cluster, "/locks/fails").await["exit"], 3);
+    assert_eq!(job(&["--retry-failed", "again", "-c", "exit 3"]).await.code, 3);
+    assert_eq!(last_run(&cluster, "/locks/again").await["exit"], 3);
+    assert_eq!(job(&["--retry-failed", "again", "true"]).await.code, 0);
+    assert_eq!(job(&["--retry-failed", "again", "true"]).await.code, RAN_ELSEWHERE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_host_dies_counts_unless_failed_runs_are_to_be_retried() {
+    let cluster = Cluster::start(1, FAST).await;
+    for (flags, code) in [(&[][..], RAN_ELSEWHERE), (&["--retry-failed"], 0)] {
+        let lock = format!("job{}", flags.len());
+        let command = format!("echo > started-{lock}; sleep 600");
+        let all = [&["once", "--every", "1h"], flags, &[&lock, "-c", &command]].concat();
+        let mut host = start(&cluster.folder, &all);
+        host.wrote(&format!("started-{lock}")).await;
+        let noted = last_run(&cluster, &format!("/locks/{lock}")).await;
+        assert_eq!(noted["state"], "running", "{noted}");
+        host.child.kill().unwrap();
+        host.child.wait().unwrap();
+        let all = [&["once", "--every", "1h", "-w", "6"], flags, &[&lock, "true"]].concat();
+        assert_eq!(ask(&cluster, &all).await.code, code, "{flags:?}");
+    }
+}
+
+/// A host that tries once per interval, as a timer would, until `end`. It dies with its run now and then.
+/// Gives how often that was.
+fn host(folder: PathBuf, number: usize, end: Instant) -> usize {
+    let (mut deaths, mut rng) = (0, Rng::new(number as u64));
+    std::thread::sleep(Duration::from_millis(INTERVAL_MS as u64) * number as u32 / HOSTS as u32);
+    while Instant::now() < end {
+        let tried = Instant::now();
+        let run =
+            "echo $ROWLOCK_LOCK_TOKEN >> runs; sleep 0.$((RANDOM % 9)); echo $ROWLOCK_LOCK_TOKEN >> ends";
+        let words = ["once", "--every", "5s", "--disconnect-grace", "1", "drill", "--", "bash", "-c", run];
+        let mut command = rowlock(&folder, &words);
+        // Another time of day on each host, up to 24 hours apart.
+        command
+            .env("TZ", format!("X{:+}", number as i32 % 25 - 12))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let doomed = rng.chance(30);
+        let dies = tried + Duration::from_millis(100 + rng.below(1_100) as u64);
+        loop {
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+            if doomed && Instant::now() >= dies {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                deaths += 1;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let next = tried + Duration::from_millis(INTERVAL_MS as u64);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    deaths
+}
+
+fn tokens(file: &Path) -> Vec<i64> {
+    fs::read_to_string(file).unwrap_or_default().lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// The times of the grants that a node has recorded, by the cluster's clock, with their tokens.
+async fn grants(cluster: &Cluster) -> Vec<(i64, i64)> {
+    let complete = || async {
+        for id in cluster.ids() {
+            if let Some(entries) = history(cluster, id, "drill").await {
+                let granted = entries.iter().filter(|entry| entry["event"] == "granted");
+                let number = |entry: &Value, field: &str| entry[field].as_i64().unwrap();
+                return Some(
+                    granted.map(|entry| (number(entry, "time_ms"), number(entry, "token"))).collect(),
+                );
+            }
+        }
+        None
+    };
+    eventually("a history without a gap", secs(60), complete).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_hosts_run_once_per_interval_and_skip_none_while_hosts_and_leaders_die() {
+    if !Path::new("/bin/bash").exists() {
+        println!("bash is not installed: the drill of hosts is LEFT OUT");
+        return;
+    }
+    let mut cluster = Cluster::start(3, FAST).await;
+    let length = secs(25) * factor() as u32;
+    let (begun, end) = (Instant::now(), Instant::now() + length);
+    let mut hosts = JoinSet::new();
+    for number in 0..HOSTS {
+        let folder = cluster.folder.clone();
+        hosts.spawn_blocking(move || host(folder, number, end));
+    }
+    for kill in 1..=2 {
+        tokio::time::sleep_until((begun + length * kill / 3).into()).await;
+        let leader = cluster.leader().await;
+        cluster.kill(leader);
+        cluster.start_node(leader);
+        cluster.wait_until_serves(leader).await;
+    }
+    let mut deaths = 0;
+    while let Some(died) = hosts.join_next().await {
+        deaths += died.unwrap();
+    }
+    let (grants, runs) = (grants(&cluster).await, tokens(&cluster.folder.join("runs")));
+    let granted: BTreeSet<i64> = grants.iter().map(|(_, token)| *token).collect();
+    assert!(runs.iter().all(|token| granted.contains(token)), "{runs:?} {grants:?}");
+    assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), runs.len(), "one grant is one run: {runs:?}");
+    // A host may die between its grant and the start of its command.
+    assert!(runs.len() + deaths >= grants.len(), "{} runs, {} grants", runs.len(), grants.len());
+    let gaps: Vec<i64> = grants.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(gaps.iter().all(|gap| *gap >= INTERVAL_MS), "twice in an interval: {gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap <= GAP_MAX_MS), "none in an interval: {gaps:?}");
+    let least = length.as_millis() as i64 / GAP_MAX_MS;
+    assert!(grants.len() as i64 >= least, "{} grants in {length:?}", grants.len());
+    let broken = runs.len() - tokens(&cluster.folder.join("ends")).len();
+    println!(
+        "{HOSTS} hosts, {length:?}: {} runs, {broken} of them killed, {deaths} hosts died, gaps {gaps:?}",
+        runs.len()
+    );
+}
