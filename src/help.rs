@@ -79,34 +79,6 @@ pub fn suggest(error: &mut clap::Error) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn every_command_is_in_one_group() {
-        let all = crate::Cli::command();
-        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
-        let mut shown: Vec<&str> = shown.collect();
-        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        shown.sort_unstable();
-        listed.sort_unstable();
-        assert_eq!(listed, shown);
-    }
-
-    #[test]
-    fn a_word_of_other_programs_leads_to_the_command() {
-        let mut error = crate::Cli::command().try_get_matches_from(["rowlock", "unlock", "l"]).unwrap_err();
-        suggest(&mut error);
-        assert!(error.to_string().contains("'release'"), "{error}");
-        for (_, meant) in OTHER_WORDS {
-            assert!(crate::Cli::command().find_subcommand(meant).is_some(), "{meant}");
-        }
-    }
-}
-
 pub const UP: &str = "\
 Examples:
   rowlock up                               Three nodes, a demonstration, then stay until Ctrl-C
@@ -233,3 +205,31 @@ Examples:
   rowlock doctor --endpoints a:2181,b:2181
 
 Exit codes: 0 no problem found; 69 otherwise.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let all = crate::Cli::command();
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let mut shown: Vec<&str> = shown.collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        shown.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, shown);
+    }
+
+    #[test]
+    fn a_word_of_other_programs_leads_to_the_command() {
+        let mut error = crate::Cli::command().try_get_matches_from(["rowlock", "unlock", "l"]).unwrap_err();
+        suggest(&mut error);
+        assert!(error.to_string().contains("'release'"), "{error}");
+        for (_, meant) in OTHER_WORDS {
+            assert!(crate::Cli::command().find_subcommand(meant).is_some(), "{meant}");
+        }
+    }
+}

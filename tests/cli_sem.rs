@@ -12,7 +12,7 @@ async fn permits_are_shared_out_and_who_says_another_number_is_told() {
     let ask = async |arguments: &[&str]| start(&cluster.folder, arguments).end().await;
     let unknown = ask(&["sem", "s", "true"]).await;
     assert_eq!(
-        (unknown.code, unknown.err.ends_with("say so with -n N\n")),
+        (unknown.code, unknown.err.ends_with("set it with -n N\n")),
         (REFUSED, true),
         "{}",
         unknown.err

@@ -2,7 +2,6 @@
 //! itself where it is installed.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -109,7 +108,11 @@ async fn the_lock_of_a_state_is_free_when_the_command_or_its_wrapper_is_killed_o
         let free = || async { (plain("plain").await == 200).then_some(()) };
         eventually("the lock is free", secs(8), free).await;
         println!("{what}: free after {:?}", begun.elapsed());
-        let child_ended = || async { (!Path::new(&format!("/proc/{child}")).exists()).then_some(()) };
+        // A stopped parent has not reaped it yet.
+        let child_ended = || async {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            (stat.is_empty() || stat.contains(") Z ")).then_some(())
+        };
         eventually("the command has ended", secs(8), child_ended).await;
         let freed = request(cluster.api(1), "UNLOCK /v1/terraform/prod", "", &lock("plain")).await.unwrap();
         assert_eq!(freed.1, json!({ "released": true }));

@@ -15,7 +15,6 @@ use rowlock_fuzz::within_worth;
 #[allow(dead_code, reason = "a command's, of which some is read here")]
 #[path = "../../src/import"]
 mod import {
-    pub mod adler;
     pub mod limits;
     pub mod lineage;
     pub mod plan;

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rowlock_coordinator::report::question::{HistoryQuestion, Question};
+use rowlock_coordinator::report::question::{HistoryQuestion, LocksQuestion, Question};
 use rowlock_fuzz::within_worth;
 use rowlock_proto::path;
 use rowlock_types::limits::REPORT_MAX_ITEMS;
@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     let (limit, lock) = match &question {
         // It has no limit: its pieces have.
         Question::Backup { .. } => return,
-        Question::Locks { limit, .. } | Question::Sessions { limit, .. } => (*limit, None),
+        Question::Locks(LocksQuestion { limit, .. }) | Question::Sessions { limit, .. } => (*limit, None),
         Question::Queue { lock, limit, .. } => (*limit, Some(lock)),
         Question::History(HistoryQuestion { lock, limit, .. }) => (*limit, lock.as_ref()),
     };

@@ -16,7 +16,7 @@ use crate::table::table;
 /// Check certificates and keys as nodes and clients do
 #[derive(clap::Args)]
 pub struct Check {
-    /// Certificate files [default: those in [tls] of cluster.toml, else all in the folder]
+    /// Certificate files [default: those that cluster.toml names, else all in the folder]
     files: Vec<PathBuf>,
     /// Path of cluster.toml [default: ./cluster.toml if it exists]
     #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]

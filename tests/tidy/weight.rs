@@ -32,7 +32,7 @@ const RIDDLES: [&str; 11] = [
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
     ("lines of Rust, all", 205_240),
-    ("lines of Rust that ship, without tests", 95_990),
+    ("lines of Rust that ship, without tests", 96_060),
     ("doc comments of three words or fewer", 277),
     ("names of types defined more than three times", 34),
     ("riddle words in Rust", 175),

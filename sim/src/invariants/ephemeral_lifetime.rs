@@ -23,14 +23,11 @@ impl Invariant for EphemeralLifetime {
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::SessionOpened { session, .. } => {
-                if self.sessions.insert(*session, BTreeSet::new()).is_some() {
-                    return Err(format!("session {session} was opened twice"));
-                }
+                let before = self.sessions.insert(*session, BTreeSet::new());
+                return before.map_or(Ok(()), |_| Err(format!("session {session} was opened twice")));
             }
-            Fact::SessionAttached { session, .. } => {
-                if !self.sessions.contains_key(session) {
-                    return Err(format!("dead session {session} was attached"));
-                }
+            Fact::SessionAttached { session, .. } if !self.sessions.contains_key(session) => {
+                return Err(format!("dead session {session} was attached"));
             }
             Fact::SessionEnded { session, .. } => {
                 let ephemerals =
