@@ -227,6 +227,10 @@ impl Builder {
         if (depth == 0) != name.is_empty() || name.contains('/') {
             return damaged("a znode has a bad name");
         }
+        let kind = znode.meta.kind;
+        if depth == 0 && kind != Kind::Persistent {
+            return damaged("the root is not persistent");
+        }
         while self.open.len() > depth {
             self.close();
         }
@@ -248,7 +252,6 @@ impl Builder {
         let path = if depth == 0 { "/" } else { self.path.as_str() };
         self.totals.add(path, &mut znode);
         self.acls.add(&mut znode.acl);
-        let kind = znode.meta.kind;
         let parent = self.open.last().map(|open| open.id);
         znode.parent = parent.unwrap_or(Number::FIRST);
         let id = self.nodes.insert(znode);
