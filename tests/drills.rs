@@ -1,5 +1,5 @@
 //! mutual-exclusion, fencing-monotonic, fifo, exactly-once: drills with many kinds of clients at one lock.
-//! They are short here; `ROWLOCK_DRILL=10` makes them ten times longer (docs/testing.md has figures).
+//! They are short here; `ROWLOCK_DRILL=10` makes them ten times longer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;

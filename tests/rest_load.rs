@@ -1,5 +1,5 @@
 //! Many clients by HTTP at once: requests that wait, and leases that only live. `ROWLOCK_REST_WAITS` and
-//! `ROWLOCK_REST_LEASES` say how many; the figures of docs/testing.md are those of 5,000 and 10,000.
+//! `ROWLOCK_REST_LEASES` say how many.
 
 use std::time::{Duration, Instant};
 
