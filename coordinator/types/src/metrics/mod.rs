@@ -36,7 +36,7 @@ metrics! {
     sessions: Gauge,
     /// Sessions opened.
     sessions_opened_total: Counter,
-    /// New sessions that this node has refused (too many a second, too many in all, no memory).
+    /// New sessions refused by this node (rate, limit, memory).
     sessions_refused_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,
@@ -53,57 +53,57 @@ metrics! {
 
     /// Watches of this node's connections.
     watches: Gauge,
-    /// Approximate bytes of these watches: 256 plus the path, for each path of each connection.
+    /// Approximate bytes of these watches.
     watch_bytes: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
 
-    /// Approximate bytes that this node holds in memory, by use.
+    /// Approximate bytes in memory, by use.
     memory_bytes: PartsGauge,
-    /// Bytes from which new sessions, addWatch and (on the leader) growing writes are refused; 0: no limit.
+    /// Memory limit in bytes; 0: none.
     memory_limit_bytes: Gauge,
     /// 1 while the memory limit is reached.
     memory_full: Gauge,
-    /// Growing commands that this node as the leader has refused while the memory limit was reached.
+    /// Growing commands refused by this node as leader at the memory limit.
     growth_refused_total: Counter,
 
-    /// Seconds until sessions are opened after a restore or a recovery, at most; 0: they are opened.
+    /// Seconds until sessions are opened after a restore; 0: open.
     restore_grace_seconds: Gauge,
     /// 1 while this node is drained by an operator.
     drained: Gauge,
-    /// On the leader: seconds since it sent the latest request that the member has answered.
+    /// On the leader: seconds since the latest request that the member answered was sent.
     member_silent_seconds: SilenceGauge,
 
-    /// Places in locks' queues that hold.
+    /// Held places in queues.
     locks_held: Gauge,
-    /// Places in locks' queues that wait.
+    /// Waiting places in queues.
     lock_waiters: Gauge,
-    /// Grants of locks to any client, as applied by this node.
+    /// Lock grants applied by this node.
     lock_grants_total: Counter,
-    /// From asking for a lock to holding it.
+    /// From request to grant of a lock.
     lock_wait_seconds: LongHistogram,
-    /// From holding a lock to its end.
+    /// From grant to end of a hold.
     lock_hold_seconds: LongHistogram,
-    /// Notices of grants and losses queued for connections of this node.
+    /// Notices of grants and losses queued for clients.
     lock_notices_total: Counter,
 
-    /// Connections to the nodes' port refused, of other nodes and of strangers.
+    /// Connections refused at the port for nodes.
     peer_connections_refused_total: Counter,
-    /// Those of them that were refused because no version is known to both nodes.
+    /// Connections from nodes refused for lack of a common version.
     peer_versions_refused_total: Counter,
-    /// The version in which the cluster writes.
+    /// Version of the cluster.
     cluster_version: Gauge,
-    /// The newest version that this node knows.
+    /// Newest version known to this node.
     node_version: Gauge,
-    /// Learners that this node as the leader has made voters by itself.
+    /// Learners promoted by this node as leader.
     autopilot_promoted_total: Counter,
-    /// Dead voters that this node as the leader has removed by itself.
+    /// Dead voters removed by this node as leader.
     autopilot_removed_total: Counter,
-    /// Seconds until the node's certificate expires, by the listener that shows it; below 0: it has expired.
+    /// Seconds until the certificate expires, by listener; negative once expired.
     tls_cert_expiry_seconds: ExpiryGauge,
-    /// Changed files of certificates that could not be used: the old ones count.
+    /// Failed reloads of certificates; the previous ones stay in use.
     tls_reload_failures_total: Counter,
-    /// Connections with nodes and clients closed because the other side's certificate counts no more.
+    /// Connections closed because the peer's certificate is no longer valid.
     tls_connections_closed_total: Counter,
 
     /// Client connections.
@@ -112,13 +112,13 @@ metrics! {
     connections_accepted_total: Counter,
     /// Client connections refused (limit reached, not serving, bad handshake).
     connections_rejected_total: Counter,
-    /// Client connections closed because a bound was exceeded (slow reader, frame too large).
+    /// Client connections closed at a bound (slow reader, large frame).
     connections_overflowed_total: Counter,
     /// TLS handshakes with clients that succeeded.
     client_tls_handshakes_total: Counter,
-    /// Of these, those that were resumed by a ticket of an earlier one, which is cheaper.
+    /// TLS handshakes with clients resumed by ticket.
     client_tls_resumed_total: Counter,
-    /// TLS handshakes with clients that failed, on either side.
+    /// Failed TLS handshakes with clients.
     client_tls_handshakes_failed_total: Counter,
     /// Wrong passwords of the superuser.
     super_passwords_wrong_total: Counter,
@@ -136,14 +136,14 @@ metrics! {
     requests_outstanding: Gauge,
     /// From decoding a client request to encoding its reply.
     request_seconds: Histogram,
-    /// Parts of a request's way: queue, forward, flush, quorum, apply, outbox.
+    /// Stages of a request: queue, forward, flush, quorum, apply, outbox.
     stage_seconds: StageHistograms,
     /// Client requests that took longer than `slow_request` of `[log]`.
     slow_requests_total: Counter,
 
-    /// Events of locks that this node has written into its history.
+    /// Lock events written to the history.
     history_records_total: Counter,
-    /// Events of locks that are missing in this node's history.
+    /// Lock events missing in the history.
     history_dropped_total: Counter,
 
     /// Commands given to the proposer of this node.
@@ -154,27 +154,27 @@ metrics! {
     proposals_lost_total: Counter,
     /// Log entries proposed by this node as the leader.
     batches_total: Counter,
-    /// Log entries proposed by this node as the leader that only compare the nodes' digests.
+    /// Log entries proposed only to compare digests.
     comparison_batches_total: Counter,
-    /// Log entries that all nodes skipped, since they had overtaken another one; they were proposed again.
+    /// Log entries skipped because they overtook another one; proposed again.
     batches_skipped_total: Counter,
-    /// Commands that this node as the leader has refused because they cost too much for the log.
+    /// Commands refused by this node as leader because of their cost.
     commands_refused_total: Counter,
-    /// Log entries whose last commands were left to the next one, since together they cost too much.
+    /// Log entries cut short because their commands cost too much together.
     batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
-    /// From proposing a log entry to having applied it, on the leader.
+    /// From proposing a log entry to its apply, on the leader.
     commit_seconds: Histogram,
-    /// The longest time that applying one log entry has taken since the start.
+    /// Longest apply of one log entry since the start.
     apply_longest_seconds: LongestGauge,
-    /// The longest turn of a task since the start, by the work that is accounted for (not by the clock).
+    /// Longest turn of a task since the start, in accounted work.
     turn_longest_seconds: LongestGauge,
     /// Commands sent to the leader by this node.
     forwarded_total: Counter,
-    /// Commands received from other nodes by this node as the leader.
+    /// Commands received from other nodes as leader.
     forwards_received_total: Counter,
-    /// Commands from other nodes that this node refused because it does not lead.
+    /// Forwarded commands refused because this node does not lead.
     forwards_refused_total: Counter,
 
     /// Flushes of the write-ahead log.
@@ -183,21 +183,21 @@ metrics! {
     wal_bytes_total: Counter,
     /// Records per flush of the write-ahead log.
     wal_flush_records: SizeHistogram,
-    /// Flushes that failed; the node stops at the first.
+    /// Failed flushes; the node stops at the first.
     fsync_errors_total: Counter,
-    /// Bytes that this node may still write to the file system of its data folder.
+    /// Free bytes on the data folder's file system.
     disk_free_bytes: Gauge,
-    /// 1 while this node has less than `limits.warn_free_bytes` free.
+    /// 1 while less than `limits.warn_free_bytes` is free.
     disk_low: Gauge,
-    /// 1 while this node has less than `limits.min_free_bytes` free, or its log waits for room.
+    /// 1 below `limits.min_free_bytes`, or while the log waits for room.
     disk_short: Gauge,
-    /// 1 while the write-ahead log waits for room on a full disk.
+    /// 1 while the log waits for room on a full disk.
     wal_waits_for_room: Gauge,
-    /// 1 while a write of the write-ahead log has not ended for five seconds.
+    /// 1 while a write of the log has been hanging for five seconds.
     disk_hangs: Gauge,
-    /// 1 while log entries wait for their commit and none was committed for five seconds.
+    /// 1 while entries wait and none was committed for five seconds.
     commits_stalled: Gauge,
-    /// Growing commands that this node as the leader has refused since too few disks had room.
+    /// Growing commands refused by this node as leader because disks were full.
     growth_refused_for_room_total: Counter,
     /// Snapshots written.
     snapshots_written_total: Counter,
@@ -228,45 +228,45 @@ metrics! {
     raft_snapshot_index: Gauge,
     /// Changes of the known leader, including to none.
     leader_changes_total: Counter,
-    /// Times that this node became the leader, by what had ended the leadership before.
+    /// Times this node became leader, by what ended the previous leadership.
     leaderships_total: Leaderships,
     /// 1 while clients are served.
     serving: Gauge,
     /// HTTP connections accepted.
     http_connections_total: Counter,
-    /// HTTP connections closed at once because their address has reached its limit.
+    /// HTTP connections closed at the limit of their address.
     http_connections_refused_total: Counter,
-    /// HTTP requests refused because they proved nothing (no certificate, no token or a wrong one).
+    /// HTTP requests refused without a valid certificate or token.
     http_unauthorized_total: Counter,
-    /// HTTP requests refused because what they proved does not allow them.
+    /// HTTP requests refused for lack of permission.
     http_forbidden_total: Counter,
     /// Wrong and expired tokens in HTTP requests.
     http_tokens_wrong_total: Counter,
-    /// TLS handshakes with HTTP clients that failed, on either side.
+    /// Failed TLS handshakes with HTTP clients.
     http_tls_handshakes_failed_total: Counter,
-    /// Requests to the API for locks, with those that were refused.
+    /// API requests, refused ones included.
     api_requests_total: Counter,
-    /// Requests that wait for a lock at the API.
+    /// API requests waiting for a lock.
     api_waits: Gauge,
-    /// Requests refused because too many wait for locks at the API.
+    /// API requests refused because too many wait.
     api_waits_refused_total: Counter,
     /// Streams of lock events at the API.
     api_watches: Gauge,
-    /// Gaps in streams of lock events: a client was too slow, or the history did not reach back.
+    /// Gaps in streams of lock events.
     api_watch_gaps_total: Counter,
-    /// Changed files of tokens that could not be used: the old tokens count.
+    /// Failed reloads of tokens; the previous ones stay in use.
     token_reload_failures_total: Counter,
     /// Records given to the audit log.
     audit_records_total: Counter,
-    /// Records missing in the audit log (too many strangers' failures a second, queue full, disk full).
+    /// Audit records dropped (rate, full queue, full disk).
     audit_dropped_total: Counter,
-    /// Log lines dropped because the reader of stderr was too slow, or gone.
+    /// Log lines dropped because the reader of stderr was slow or gone.
     log_lines_dropped_total: Counter,
     /// Backups that this node has made by itself.
     backups_made_total: Counter,
     /// Backups that this node could not make.
     backups_failed_total: Counter,
-    /// Bytes of the last backup that this node has made by itself.
+    /// Size of the last scheduled backup.
     backup_bytes: Gauge,
 }
 
