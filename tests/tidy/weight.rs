@@ -37,7 +37,7 @@ const CEILINGS: [(&str, usize); 7] = [
     ("names of types defined more than three times", 34),
     ("riddle words in Rust", 175),
     ("riddle words in pages", 0),
-    ("words in pages", 45_939),
+    ("words in pages", 44_906),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
