@@ -50,7 +50,6 @@ fn user(name: &str) -> Result<String, String> {
 }
 
 impl Auth {
-    /// Prints the credential.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
             AuthCommand::New(new) => new.run(),

@@ -35,7 +35,6 @@ enum Command {
 }
 
 impl Backup {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Save(save) => save.run().await,

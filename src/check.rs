@@ -19,7 +19,6 @@ enum Command {
 }
 
 impl Check {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Perf(perf) => perf.run().await,

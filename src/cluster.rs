@@ -72,7 +72,7 @@ pub fn some_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Cluster {
-    /// `host:port,host:port`
+    /// The endpoints as `host:port,host:port`.
     pub fn endpoints(&self) -> Result<String, Failure> {
         let file = match self.place() {
             Place::Endpoints(list) => return Ok(list),
@@ -229,7 +229,6 @@ pub async fn leave(client: &Client) {
     let _ = time::timeout(LEAVING_MAX, client.close()).await;
 }
 
-/// Opens a session.
 pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
     let connected = patience::explained(config.connect(), async {
         "no server has opened a session yet; still trying (limit: --connect-timeout)".to_owned()

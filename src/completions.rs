@@ -17,7 +17,6 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Prints the script.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let all = Cli::command();
         // Hidden ones are for ourselves; some shells' scripts would offer them.

@@ -24,7 +24,6 @@ enum Command {
 }
 
 impl Debug {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Bundle(bundle) => bundle.run().await,

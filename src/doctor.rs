@@ -197,7 +197,7 @@ impl Speech {
             [0x15, 3, ..] => Speech::Tls,
             [b'H', b'T', b'T', b'P', b'/', ..] => Speech::Http,
             _ if text.contains("not currently serving") => Speech::NotServing(why_no_sessions(&text)),
-            // The word was not allowed, which only such a server says.
+            // The four-letter word was refused, which only such a server does.
             _ if text.contains("not executed because") => Speech::Serves("serves".to_owned(), None),
             _ => value("Mode:").map_or(Speech::Odd, |mode| Speech::Serves(mode, why_no_sessions(&text))),
         }

@@ -119,7 +119,7 @@ fn text(value: &Value) -> String {
     safe(text)
 }
 
-/// A number of milliseconds: as a span for people, as it is for scripts.
+/// Milliseconds: a span for people, the plain number for scripts.
 fn span(form: Form, value: &Value) -> String {
     match (form, value.as_i64()) {
         (Form::Table, Some(ms)) => crate::moment::span(ms),

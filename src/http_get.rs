@@ -19,7 +19,6 @@ const ANSWER_MAX_BYTES: u64 = 4 << 20;
 /// How a command asks nodes over HTTP.
 #[derive(Clone, Default)]
 pub struct Way {
-    /// By TLS.
     pub secure: Option<Secure>,
     /// Sent with each request.
     pub token: Option<String>,
@@ -69,9 +68,9 @@ pub async fn json(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::
 
 /// What a node answered.
 pub struct Answer {
-    /// `200`
+    /// The status code as text, such as `200`.
     pub status: String,
-    /// Without the head.
+    /// The response without its head.
     pub body: String,
 }
 

@@ -43,7 +43,6 @@ enum Command {
 }
 
 impl Member {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Ls(ls) => ls.run().await,

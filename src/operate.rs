@@ -122,7 +122,6 @@ fn no_member(node: u64) -> Failure {
 pub enum Refusal {
     /// The cluster has said so.
     Code(ErrorCode),
-    /// Something else.
     Failure(Failure),
 }
 

@@ -59,7 +59,6 @@ pub fn runtime() -> tokio::runtime::Builder {
 }
 
 impl Serve {
-    /// Runs the node.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let sink = LogSink::start();
         sink.take_panics();

@@ -21,7 +21,7 @@ pub const REMEDY: &str = "only superusers may do this; set ROWLOCK_AUTH=digest:s
                           `rowlock auth new`";
 /// Letters and digits: a shell and a file of TOML take them as they are.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-/// 130 bits.
+/// 26 characters of 5 bits: 130 bits of randomness.
 const PASSWORD_CHARS: usize = 26;
 
 /// A password that cannot be guessed.

@@ -89,7 +89,6 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 impl TokenCommand {
-    /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
             What::New(new) => new.run(),
@@ -161,7 +160,7 @@ fn end_of(life: Duration) -> Result<i64, Failure> {
         .ok_or_else(|| Failure::new(USAGE, "--expires is too far away; leave it out for a token without end"))
 }
 
-/// A file of tokens as it is.
+/// The contents of a token file.
 struct TokenFile {
     path: PathBuf,
     text: String,

@@ -35,7 +35,7 @@ const ONCE_AFTER: Duration = Duration::from_secs(1);
 /// Locks are those that world:anyone may read, or that the token's owner may.
 #[derive(clap::Args)]
 pub struct Top {
-    /// Seconds between refreshes
+    /// Time between refreshes, in seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
     interval: Duration,
     /// Sample for one second, print once, and exit

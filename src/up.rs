@@ -39,7 +39,7 @@ pub struct Up {
     /// Number of nodes [default: as many as cluster.toml has]
     #[arg(long, value_name = "N", value_parser = one_three_or_five, env = "ROWLOCK_NODES")]
     nodes: Option<u16>,
-    /// Skip the demonstration
+    /// Start the nodes without the demonstration
     #[arg(long)]
     no_demo: bool,
     /// Run the demonstration on free ports and in a temporary folder, and exit with its verdict. With

@@ -23,7 +23,6 @@ pub struct Version {
 }
 
 impl Version {
-    /// Prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
         match self.output {

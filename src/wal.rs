@@ -26,7 +26,6 @@ enum Command {
 }
 
 impl Wal {
-    /// Runs the subcommand.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Inspect(inspect) => inspect.run(),

@@ -27,7 +27,7 @@ impl FromStr for WhichNode {
 }
 
 impl WhichNode {
-    /// The id.
+    /// Resolves the option to a node number.
     ///
     /// # Errors
     /// The host's name does not end in an ordinal.

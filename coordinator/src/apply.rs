@@ -57,7 +57,6 @@ pub struct Applier {
     pub history: Arc<dyn HistorySink>,
     /// Tells of entries that took long.
     pub slow: Arc<SlowRequests>,
-    /// Counters.
     pub metrics: Arc<Metrics>,
 }
 

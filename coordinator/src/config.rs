@@ -44,7 +44,7 @@ pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
-/// Everything `cluster.toml` says.
+/// The contents of `cluster.toml`, with defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
@@ -61,21 +61,21 @@ pub struct ClusterConfig {
     pub nodes: Vec<NodeEntry>,
     /// Bounds of session timeouts.
     pub session: SessionConfig,
-    /// Replication.
+    /// Timers of replication, snapshots, polling.
     pub raft: RaftConfig,
     /// The nodes' certificates; `{id}` in a path stands for the number of the node.
     pub tls: Option<TlsFiles>,
-    /// The nodes' port.
+    /// Security of the port for nodes.
     pub peer: PeerConfig,
-    /// The client listener.
+    /// Limits and authentication of clients.
     pub client: ClientConfig,
-    /// The tree.
+    /// Sweeps of containers, and quotas.
     pub znodes: ZnodesConfig,
-    /// The lock history.
+    /// How much lock history is kept.
     pub history: HistoryConfig,
-    /// The HTTP listener.
+    /// Hosts, TLS and tokens of HTTP.
     pub http: HttpConfig,
-    /// The audit log.
+    /// What the audit log records, and where.
     pub audit: AuditConfig,
     /// Backups that the leader makes by itself.
     pub backup: BackupConfig,
@@ -128,7 +128,7 @@ pub struct NodeEntry {
     pub learner: bool,
 }
 
-/// `[session]`
+/// Section `[session]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
@@ -138,7 +138,7 @@ pub struct SessionConfig {
     pub max_timeout_ms: u32,
 }
 
-/// `[client]`
+/// Section `[client]` of `cluster.toml`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
@@ -208,7 +208,7 @@ impl fmt::Debug for ClientConfig {
     }
 }
 
-/// `[znodes]`
+/// Section `[znodes]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
@@ -218,7 +218,7 @@ pub struct ZnodesConfig {
     pub enforce_quota: bool,
 }
 
-/// `[http]`
+/// Section `[http]` of `cluster.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
@@ -242,7 +242,7 @@ impl HttpConfig {
 /// What one node needs to start: where it listens, and all that `cluster.toml` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// This node's number.
+    /// This node's number, 1 to 254.
     pub id: NodeId,
     /// `host:port` to listen on for clients without TLS; the address that others use is in `nodes`.
     pub client_addr: Option<String>,
@@ -288,7 +288,7 @@ impl DerefMut for NodeConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
 pub struct ConfigError {
-    /// The file.
+    /// The file that has the mistake.
     pub file: PathBuf,
     /// The line, counted from 1, where the mistake has one.
     pub line: Option<usize>,

@@ -28,7 +28,7 @@ const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
 /// Between two attempts to.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
-/// A node that was short has room again with so much more than the least: one in so many parts of it.
+/// A node that was short has room again with an eighth more than the least: the divisor.
 const MORE_BY_PART: u64 = 8;
 
 /// What the task needs.

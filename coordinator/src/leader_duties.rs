@@ -45,13 +45,12 @@ pub struct Due {
 
 /// The task of the leader's duties.
 pub struct LeaderDuties {
-    /// This node.
     pub me: NodeId,
     /// All duties are asked at once when this node begins to lead.
     pub leadership: watch::Receiver<Leadership>,
     /// Queue of the batcher.
     pub proposals: mpsc::Sender<TermBatch>,
-    /// Rung by apply.
+    /// Set by apply when a lock may have to be swept earlier.
     pub alarm: watch::Receiver<Option<i64>>,
     /// Asked in this order.
     pub duties: Vec<Box<dyn Duty>>,

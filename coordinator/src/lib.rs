@@ -61,8 +61,6 @@
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
-#![warn(missing_docs)]
-
 pub mod api;
 pub mod apply;
 pub mod audit;
@@ -70,6 +68,7 @@ pub mod autopilot;
 pub mod bootstrap;
 
 pub mod comparison;
+#[warn(missing_docs)]
 pub mod config;
 pub mod delivery;
 mod disk_watch;
@@ -78,6 +77,7 @@ pub mod http;
 pub mod leader_duties;
 pub mod lock_sweep;
 pub mod moment;
+#[warn(missing_docs)]
 pub mod node;
 pub mod operations;
 pub mod proposer;

@@ -45,7 +45,6 @@ impl LockAlarm {
 
 /// Finds the locks that are due.
 pub struct LockSweep {
-    /// Has the locks.
     pub replica: Arc<Replica>,
     /// Only this node raises it while it leads, so a pause is as long as it says.
     pub clock: Arc<LogClock>,

@@ -30,7 +30,6 @@ impl Replica {
         Replica { applied: Arc::new(AppliedState::of(versions)), ..Replica::default() }
     }
 
-    /// Without the watches.
     pub fn applied(&self) -> &Arc<AppliedState> {
         &self.applied
     }

@@ -40,13 +40,9 @@ const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The node's face towards the other nodes.
 pub struct Service {
-    /// This node.
     pub me: NodeId,
-    /// Raft.
     pub raft: Raft,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
-    /// Where proposals go.
     pub batcher: mpsc::Sender<TermBatch>,
     /// This node is about to stop: proposals are for the next leader.
     pub leaving: watch::Receiver<bool>,
@@ -72,7 +68,6 @@ pub struct Service {
     pub founders: Option<(Discovery, Founders)>,
     /// Who has room on its disk.
     pub replica: Arc<AppliedState>,
-    /// Counters.
     pub metrics: Arc<Metrics>,
 }
 

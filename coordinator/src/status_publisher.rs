@@ -129,18 +129,15 @@ impl Grace {
     }
 }
 
-/// `1,2,3`
+/// Node numbers as text: `1,2,3`.
 fn ids(nodes: &BTreeSet<NodeId>) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What the task needs.
 pub struct StatusPublisher {
-    /// This node.
     pub me: NodeId,
-    /// Raft's metrics.
     pub raft: Raft,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Who has answered this node while it leads.
     pub quorum: QuorumContact,
@@ -152,7 +149,6 @@ pub struct StatusPublisher {
     pub replica: Arc<Replica>,
     /// The log, for the same.
     pub log: Log,
-    /// For the gauges.
     pub pending: Arc<Pending>,
     /// Whom to close when serving ends.
     pub registry: Arc<Registry>,
@@ -166,7 +162,6 @@ pub struct StatusPublisher {
     pub admission: Admission,
     /// Where the status goes.
     pub publish: watch::Sender<Status>,
-    /// Gauges.
     pub metrics: Arc<Metrics>,
 }
 

@@ -58,7 +58,7 @@ pub struct Hash([u8; 32]);
 pub struct Token {
     /// Who has it, for people and logs.
     pub name: String,
-    /// Of its text.
+    /// SHA-256 of the token's text.
     pub hash: Hash,
     /// What it allows; at least one.
     pub roles: BTreeSet<Role>,

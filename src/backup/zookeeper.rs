@@ -22,7 +22,7 @@ const OPEN_ACL_INDEX: i64 = -1;
 const CONTAINER: i64 = i64::MIN;
 /// How ZooKeeper marks a time to live, if it is told to (`extendedTypesEnabled`).
 const TTL_MARK: u64 = 0xff00_0000_0000_0000;
-/// It has room for so many bits.
+/// Number of bits that it has room for.
 const TTL_BITS: u64 = 0xff_ffff_ffff;
 /// ZooKeeper writes its own text there when it starts.
 const CONFIG: &str = "/zookeeper/config";

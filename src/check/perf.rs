@@ -48,7 +48,7 @@ impl Times {
         (!all.is_empty()).then_some(Times(all))
     }
 
-    /// So many of a hundred take no longer.
+    /// Percentile that is reported.
     fn percentile(&self, percent: usize) -> Duration {
         self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
     }

@@ -36,7 +36,6 @@ pub struct TlsOptions {
     allow_plaintext_passwords: bool,
 }
 
-/// Encrypts connections.
 #[derive(Clone)]
 pub struct Secure {
     keeper: Arc<ClientKeeper>,

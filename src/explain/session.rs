@@ -81,7 +81,6 @@ struct End {
 }
 
 impl Session {
-    /// Runs the subcommand.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Ls(ls) => ls.run().await,

@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From `ephemeralOwner` as ZooKeeper stores it (not as it is on the wire): a session, or one of two
+    /// From `ephemeralOwner` in ZooKeeper's files (not on the wire): a session, or one of two
     /// marks (`EphemeralType.java`). The two bytes after the second mark are 0; else it is a session of
     /// server 255.
     pub fn from_owner(owner: i64) -> Self {

@@ -180,7 +180,7 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The same list as it is shown to those without ADMIN.
+/// The same list without digests, as clients without ADMIN see it.
 fn is_hidden(shown: &[Acl], acl: &[Acl]) -> bool {
     shown.len() == acl.len()
         && shown.iter().zip(acl).all(|(shown, entry)| {

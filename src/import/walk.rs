@@ -24,7 +24,7 @@ struct Level {
     path: String,
     /// Names of children not read yet, the next one last.
     names: Vec<String>,
-    /// Children read whose turn has not come.
+    /// Children that were read and are still to be visited.
     ready: VecDeque<Found>,
 }
 

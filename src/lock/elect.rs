@@ -46,7 +46,7 @@ pub struct Elect {
     ties: Ties,
     #[command(flatten)]
     work: Work,
-    /// Program and arguments
+    /// The command: program and arguments
     #[arg(last = true, value_name = "CMD")]
     words: Vec<OsString>,
 }

@@ -16,7 +16,7 @@ use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
 pub struct Exec {
     /// The `rowlock lock` that started this
     parent: i32,
-    /// Program and arguments
+    /// The command: program and arguments
     #[arg(last = true, required = true)]
     words: Vec<OsString>,
 }

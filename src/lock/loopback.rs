@@ -23,7 +23,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 pub struct Incoming {
     pub method: String,
-    /// Without the query.
+    /// Path of the URL, without the query.
     pub path: String,
     pub body: Bytes,
 }

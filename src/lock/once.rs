@@ -86,7 +86,7 @@ impl Once {
     }
 }
 
-/// What is left of the interval, as far as it is known: a run that goes on has an unknown end.
+/// What is left of the interval; unknown while a run goes on.
 ///
 /// Hosts that wait take no place in the queue: one that dies there would be granted the lock, and would keep
 /// it for an interval without a run.

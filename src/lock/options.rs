@@ -92,7 +92,6 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// It begins now.
     pub fn begin(timeout: Option<Duration>) -> Asking {
         Asking { begun: time::now(), timeout }
     }
@@ -122,7 +121,6 @@ impl Asking {
 const SAYING: Duration = Duration::from_millis(500);
 
 impl Ties {
-    /// Opens a session.
     pub async fn connect(&self, label: Option<&str>, asking: &Asking) -> Result<Client, Failure> {
         let mut config = self.cluster.client_within(asking.answer_max())?;
         match label {
@@ -227,7 +225,7 @@ impl Work {
         }
     }
 
-    /// With -v.
+    /// Prints a line with -v only.
     pub fn say(&self, text: &str) {
         if self.verbose {
             errln!("rowlock: {text}");

@@ -123,7 +123,7 @@ impl Queued {
     }
 }
 
-/// ` (held by worker-7 for 20 s, 2 before us)`, as far as it is known.
+/// ` (held by worker-7 for 20 s, 2 before us)`, without unknown parts.
 fn place_in(queue: &Queue, session: SessionId) -> String {
     let holder = queue.holders.first().map(|holder| {
         let label = holder.place.label.as_deref().map(crate::print::safe).filter(|label| !label.is_empty());

@@ -136,7 +136,6 @@ pub struct Watch {
     cluster: Cluster,
 }
 
-/// The warden's orders.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Orders {
     group: Option<i32>,

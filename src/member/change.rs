@@ -35,7 +35,7 @@ pub struct Add {
     /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
-    /// Address for clients
+    /// HOST:PORT at which clients connect
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
     /// Wait until it runs and has caught up, then make it a voter. May be repeated
@@ -89,7 +89,7 @@ pub struct Set {
     /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
-    /// Address for clients
+    /// HOST:PORT at which clients connect
     #[arg(long, value_name = "HOST:PORT")]
     client: Option<String>,
     /// Format of the output

@@ -37,7 +37,6 @@ pub struct Serving {
 /// For how long a member has not answered the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Milliseconds.
     pub ms: u64,
     /// It may be longer: the leader has led for no longer than that.
     pub is_least: bool,

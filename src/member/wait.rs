@@ -52,7 +52,7 @@ impl Wait {
     }
 }
 
-/// Waits until a new node has served for `stable` without a gap, as far as it is asked.
+/// Waits until a new node has served for `stable` without a gap between polls.
 pub(super) async fn until_it_serves(
     cluster: &Cluster,
     (node, server): (u64, &Server),

@@ -152,7 +152,7 @@ impl Signer {
         folder.keep(stem, self.authority.cert_pem(), &self.authority.key_pem())
     }
 
-    /// Signs a certificate for so many days, but at most for as long as the authority itself counts.
+    /// Signs a certificate for `days`, but at most until the authority expires.
     pub fn sign(
         &self,
         name: &str,

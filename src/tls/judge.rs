@@ -13,7 +13,6 @@ pub struct Candidate {
     pub file: PathBuf,
     /// Where the key of its certificate is, if it is here.
     pub key: PathBuf,
-    /// Its purpose.
     pub role: Role,
 }
 

@@ -25,26 +25,26 @@ const COLUMNS_OF_LOCKS: usize = 30;
 pub(super) struct Screen {
     paint: Paint,
     /// Shown in the place of the last look.
-    anew: bool,
+    replaces: bool,
     width: Option<usize>,
     height: Option<usize>,
 }
 
 impl Screen {
-    /// `anew`: one sample replaces the other.
-    pub(super) fn of_stdout(anew: bool) -> Screen {
+    /// With `replaces` each sample is drawn over the one before.
+    pub(super) fn of_stdout(replaces: bool) -> Screen {
         let paint = Paint::stdout();
         let out = std::io::stdout();
         let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal());
         let height = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0);
-        Screen { paint, anew: anew && paint.is_terminal(), width: terminal_width(), height }
+        Screen { paint, replaces: replaces && paint.is_terminal(), width: terminal_width(), height }
     }
 
     pub(super) fn draw(&self, shown: &Shown) -> String {
         let mut lines = self.nodes(shown);
         lines.push(String::new());
         lines.extend(self.locks(shown, lines.len()));
-        if !self.anew {
+        if !self.replaces {
             lines.push(String::new());
             return lines.join("\n");
         }
@@ -80,7 +80,7 @@ impl Screen {
         if rows.is_empty() {
             return vec![self.paint.dim("no locks are held or waited for")];
         }
-        let room = self.height.filter(|_| self.anew).map(|rows| rows.saturating_sub(above + 2));
+        let room = self.height.filter(|_| self.replaces).map(|rows| rows.saturating_sub(above + 2));
         let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.max(1)));
         let (laid_out, _) = fitted(LOCKS, &rows[..shown_rows], &LOCKS_SPARE, self.width);
         let paint = |(at, line): (usize, &str)| {
@@ -167,9 +167,9 @@ pub(super) fn document(shown: &Shown) -> Value {
 mod tests {
     use super::*;
 
-    fn screen(width: Option<usize>, height: Option<usize>, anew: bool) -> Screen {
+    fn screen(width: Option<usize>, height: Option<usize>, replaces: bool) -> Screen {
         // Tests have no terminal, so nothing is painted.
-        Screen { paint: Paint::stdout(), anew, width, height }
+        Screen { paint: Paint::stdout(), replaces, width, height }
     }
 
     fn shown(locks: usize) -> Shown {

@@ -25,7 +25,6 @@ pub struct Inspect {
     output: Output,
 }
 
-/// One segment.
 #[derive(Default)]
 struct Segment {
     file: String,
@@ -37,7 +36,6 @@ struct Segment {
     remarks: Vec<String>,
 }
 
-/// The whole log.
 #[derive(Default)]
 struct Found {
     segments: Vec<Segment>,

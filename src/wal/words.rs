@@ -11,7 +11,6 @@ use crate::print::safe;
 /// Whether the data of znodes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// How many bytes.
     Counted,
     Shown,
 }

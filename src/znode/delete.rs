@@ -25,7 +25,7 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// Prints nothing.
+    /// Deletes the znode; prints nothing.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         check_path(&self.path)?;
         if self.path == "/" {

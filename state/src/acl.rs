@@ -27,7 +27,7 @@ pub fn is_super(who: &[Id]) -> bool {
     who.iter().any(|id| id.scheme == "super")
 }
 
-/// Whether one of `who` says more than from where somebody connects.
+/// Whether one of `who` proves more than an address.
 pub fn has_proven(who: &[Id]) -> bool {
     who.iter().any(|id| is_proof(&id.scheme))
 }
@@ -104,7 +104,7 @@ fn is_anyone(id: &Id) -> bool {
     id.scheme == "world" && id.id == "anyone"
 }
 
-/// Schemes that prove who somebody is, as opposed to where he connects from.
+/// Schemes that prove an identity, as opposed to an address.
 pub(crate) fn is_proof(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }

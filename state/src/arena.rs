@@ -11,7 +11,7 @@ use triomphe::Arc;
 
 /// Things per page: few, since the first change behind a copy copies a page.
 const PAGE: usize = 16;
-/// Pages per block.
+/// Pages that a block holds.
 const PAGES: usize = 64;
 
 /// The number of a thing: its block, page and place there.

@@ -62,7 +62,7 @@ mod bits {
     /// A byte of [`super::mode`]; otherwise exclusive.
     pub(super) const MODE: u8 = 16;
     pub(super) const LIMIT: u8 = 32;
-    /// A byte of [`super::owner`]; otherwise nobody in particular.
+    /// A byte of [`super::owner`]; otherwise unnamed.
     pub(super) const OWNER: u8 = 64;
     /// Longest hold, lock-delay and minimum hold; otherwise none.
     pub(super) const TIMES: u8 = 128;
@@ -112,7 +112,7 @@ fn within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, u
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Not one byte.
+    /// The input has no bytes.
     #[error("the batch is empty")]
     Empty,
     /// Written by another version.

@@ -71,7 +71,7 @@ pub enum Command {
     /// The session (of the proposal) ends by its client's wish.
     CloseSession,
     /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
-    /// has, ends the session. Without effect if the session has been attached anew.
+    /// has, ends the session. Without effect if the session has been attached again.
     ExpireSession {
         session: SessionId,
         /// The attachment that the leader's decision was about.
@@ -130,7 +130,7 @@ pub enum Command {
         /// Name of a new place's znode before its number.
         prefix: String,
     },
-    /// forceRelease: ends somebody else's hold.
+    /// forceRelease: ends the hold of another session.
     ForceRelease(Claim),
     /// The leader's sweep: a lock-delay may be over, or something has been held for too long.
     LockDue {
@@ -220,7 +220,7 @@ impl Command {
         }
     }
 
-    /// What is done, whoever makes sure that it is done once.
+    /// The command without its tag.
     pub fn untagged(&self) -> &Command {
         match self {
             Command::Tagged { command, .. } => command,

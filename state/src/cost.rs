@@ -63,7 +63,7 @@ const PLACE_BYTES: u64 = 320;
 const ENTRY_BYTES: u64 = 96;
 /// The number behind a sequential znode's name.
 const NUMBER_BYTES: usize = 11;
-/// So many comparisons of identities are part of an operation.
+/// Comparisons of identities that an operation includes.
 const COMPARISONS_INCLUDED: u64 = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl<'a> Bill<'a> {
             }
             Command::Release(claims) => {
                 claims.iter().for_each(|claim| self.leave(&claim.path));
-                // Whoever gives back one lock is never refused.
+                // A release of one lock is never refused.
                 return if claims.len() > 1 { self.is_within() } else { Ok(()) };
             }
             Command::ForceRelease(claim) => {
@@ -258,7 +258,7 @@ impl<'a> Bill<'a> {
         if self.ancestors.len() > ANCESTORS_MAX { Err(ErrorCode::BadArguments) } else { Ok(()) }
     }
 
-    /// A lock's znode is missing, and what is above it behind so many bytes of its path.
+    /// A lock's znode is missing, and what is above it behind this many bytes of its path.
     fn makes(&mut self, path: &'a str, there: usize) {
         self.touch(path);
         self.made(path.len(), 0, false);
@@ -404,7 +404,7 @@ pub(crate) fn end_steps_at(levels: u64, path: &str) -> u64 {
     LEAVE + LEVEL * levels + bytes_steps(path.len())
 }
 
-/// The same for one whose name below this path has so many bytes, and a number behind them.
+/// The same for one whose name below this path has `name` bytes, and a number behind them.
 fn place_end_steps(above: &str, name: usize) -> u64 {
     LEAVE + LEVEL * (levels(above) + 1) + bytes_steps(above.len() + 1 + name + NUMBER_BYTES)
 }
@@ -417,7 +417,7 @@ fn bytes_steps(bytes: usize) -> u64 {
     bytes as u64 / BYTES_PER_STEP
 }
 
-/// Whether a new znode may have the path of these pieces, with so many bytes of a number behind it.
+/// Whether a new znode may have the path of these pieces, with a number of this length behind it.
 fn check_path(pieces: [&str; 3], number: usize) -> Result<(), ErrorCode> {
     let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>() + number;
     let levels: usize = pieces.iter().map(|piece| paths::levels(piece)).sum();

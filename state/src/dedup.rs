@@ -27,16 +27,16 @@ use crate::steps;
 /// Outcomes kept per session.
 pub const OUTCOMES_MAX: usize = 1_024;
 
-/// From so many bytes of kept outcomes on, none is added.
+/// Bytes of kept outcomes at which none is added.
 pub const OUTCOMES_MAX_BYTES: usize = 1 << 20;
 
-/// From so many bytes of kept outcomes of all sessions on, each may keep [`OUTCOMES_SMALL_BYTES`].
+/// Bytes of kept outcomes of all sessions from which each may keep [`OUTCOMES_SMALL_BYTES`].
 pub const OUTCOMES_ALL_BYTES: usize = 256 << 20;
 
 /// What a session may keep when all of them keep much: enough for one that tells what it knows.
 pub const OUTCOMES_SMALL_BYTES: usize = 16 << 10;
 
-/// From so many bytes on none is added to what a session keeps, when all of them keep so many.
+/// The most bytes that one session may keep while all sessions keep `all_bytes`.
 fn allowance(all_bytes: usize) -> usize {
     if all_bytes < OUTCOMES_ALL_BYTES { OUTCOMES_MAX_BYTES } else { OUTCOMES_SMALL_BYTES }
 }
@@ -400,7 +400,7 @@ fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// A session that keeps outcomes of so many bytes.
+    /// A session that keeps outcomes of this size.
     fn keeping(bytes: usize) -> Outcomes {
         let stored = |len: usize| Ok(Outcome::Multi(vec![OpResult::Create("p".repeat(len))]));
         let mut outcomes = Outcomes::default();

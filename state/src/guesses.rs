@@ -10,7 +10,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Guesses per bucket.
+/// Guesses that share a bucket.
 const WAYS: usize = 4;
 const BUCKETS_MIN: usize = 4;
 

@@ -28,7 +28,7 @@ pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
 /// Znodes that exist always.
 pub(crate) const RESERVED: [&str; 4] = ["/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota"];
 
-/// The replicated state.
+/// The replicated state: znodes, sessions, locks, outcomes.
 ///
 /// A clone shares all structure and costs nothing until one of the two changes.
 #[derive(Clone, Debug)]
@@ -233,7 +233,7 @@ impl Machine {
             }
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
-                // The leader proposes it for nobody.
+                // The leader proposes it for no client.
                 let by_superuser = crate::acl::is_super(&proposal.identities);
                 let end = if by_superuser { SessionEnd::Ended } else { SessionEnd::Expired };
                 Ok(self.end_session(*session, end, sink))

@@ -137,7 +137,7 @@ pub enum Why {
     SessionExpired,
     /// Another session deleted its znode.
     Deleted,
-    /// Somebody forced the release.
+    /// An operator forced the release.
     Forced,
     /// It was held for longer than it had asked for.
     Revoked,

@@ -1,5 +1,5 @@
 //! What is kept of a session's password, in memory, log and snapshots: enough to know it again, and no use to
-//! whoever reads it.
+//! its reader.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

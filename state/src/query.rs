@@ -37,9 +37,9 @@ impl Machine {
         Ok((names, self.shown(path, znode.stat())))
     }
 
-    /// A page of getChildren: the names behind `after`, in order, until there are `most` or they have so many
-    /// bytes; at least one, if there is one. Also whether more follow. It costs what the page costs, not what
-    /// the znode has.
+    /// A page of getChildren: the names behind `after`, in order, until there are `most` or they have this
+    /// many bytes; at least one, if there is one. Also whether more follow. It costs what the page costs, not
+    /// what the znode has.
     pub fn get_children_after(
         &self,
         path: &str,

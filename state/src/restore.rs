@@ -42,7 +42,6 @@ pub struct NewCluster {
 /// A rule of a restore that can be left out, to see that this is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The second.
     Zxids,
     Sessions,
 }
@@ -61,8 +60,8 @@ pub struct ZxidsUsedUp(pub Zxid);
 
 impl Machine {
     /// Makes the state of a new cluster out of that of an old one. See the module for the rules. `at_ms` is
-    /// when, by the clock of whoever restores: milliseconds since 1970, the same for all nodes. A clock that
-    /// is behind the state's time counts as that time.
+    /// when, by the clock of the restoring machine: milliseconds since 1970, the same for all nodes. A clock
+    /// that is behind the state's time counts as that time.
     ///
     /// # Errors
     /// [`ZxidsUsedUp`]; the state is as it was.
@@ -93,7 +92,7 @@ impl Machine {
         if left_out != Some(Rule::Zxids) {
             self.last_zxid = Zxid(floor);
         }
-        // The terms of the new cluster begin anew.
+        // The terms of the new cluster start at the beginning.
         self.last_entry = Ordinal::default();
         if left_out == Some(Rule::Sessions) {
             return Ok(Ended::default());

@@ -29,7 +29,7 @@ pub(crate) fn is_number(text: &str) -> bool {
 }
 
 /// Which create of its parent a znode was, as far as the end of its path says: rises from one to the next,
-/// also past 2^31-1, and begins anew at 2^32. Any number for what does not end with one.
+/// also past 2^31-1, and wraps around at 2^32. Any number for what does not end with one.
 ///
 /// From 2^31 on for a billion creates the number has eleven characters, of which the first is a dash, and
 /// `x-1500000000` may be either. It is taken for one of those only behind another dash, with which prefixes

@@ -63,7 +63,7 @@ pub(crate) type Near = (SessionId, Slot);
 /// Where an ephemeral znode is: its session orders its znodes by their parents' numbers, and only those below
 /// one parent by their paths, so that a search compares paths only there.
 ///
-/// Invariant: the numbers are this node's alone. So whatever is seen of the order is ordered by paths anew.
+/// Invariant: the numbers are this node's alone. So anything that shows an order sorts by path first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     parent: Number,
@@ -161,7 +161,7 @@ impl Session {
         self.ephemerals.len()
     }
 
-    /// Its address as it is kept, if it is still this one.
+    /// Its stored address, if it is still this one.
     pub(crate) fn address_of(&self, who: &[Id]) -> Option<Arc<str>> {
         self.address.clone().filter(|known| **known == *address_in(who))
     }
@@ -336,7 +336,7 @@ impl Sessions {
         session.add(parent, path, id);
     }
 
-    /// The same for a place in a queue. Gives the address as it is kept.
+    /// The same for a place in a queue. Returns the stored address.
     pub(crate) fn add_place(
         &mut self,
         near: Near,
@@ -357,7 +357,7 @@ impl Sessions {
         self.remove_place(near, (parent, path), levels(path) as u64)
     }
 
-    /// The same for one whose path has so many levels.
+    /// The same for one whose path has `levels` levels.
     pub(crate) fn remove_place(&mut self, near: Near, (parent, path): Below<'_>, levels: u64) -> Arc<str> {
         let session = self.open_mut(near);
         let steps = end_steps_at(levels, path);

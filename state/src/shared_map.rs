@@ -67,7 +67,7 @@ pub(crate) enum SharedMap<K, V> {
     #[default]
     Empty,
     /// No entry, and the chunk of the last one that there was: what comes and goes one at a time, as the
-    /// holders of a lock do, need not allocate and free for that. Nobody shares it, and it has nothing but
+    /// holders of a lock do, need not allocate and free for that. It is not shared, and it has nothing but
     /// room for a single entry.
     Vacant(Arc<Chunk<K, V>>),
     /// One chunk, without a list: most maps that have entries are small.
@@ -271,7 +271,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         (key, value)
     }
 
-    /// The entry at a place that may be another's by now, or nobody's.
+    /// The entry at a place that may belong to another key by now, or be empty.
     pub(crate) fn get_at(&self, place: Slot) -> Option<(&K, &V)> {
         let (chunk, at) = place.indices();
         let (key, value) = self.chunks().get(chunk)?.get(at)?;

@@ -61,7 +61,7 @@ pub enum SnapshotError {
 }
 
 impl Machine {
-    /// The state as it is now, to be written by another thread.
+    /// The current state, to be written by another thread.
     pub fn freeze(&self) -> Frozen {
         Frozen { machine: self.clone() }
     }

@@ -6,8 +6,8 @@ thread_local! {
     static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Notes so many of: a level walked, a key looked for, eight words hashed, an entry of an ACL compared, a
-/// place in a queue looked at by the search for deadlocks. Nothing outside of tests.
+/// Adds a number of steps: a level walked, a key looked for, eight words hashed, an entry of an ACL compared,
+/// a place in a queue looked at by the search for deadlocks. Nothing outside of tests.
 #[inline(always)]
 pub(crate) fn take(steps: usize) {
     #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) struct Totals {
     pub bytes: u64,
 }
 
-/// When a hash is counted: at once, or whoever asks for that notes it ([`crate::uncounted`]).
+/// When a hash is counted: at once, or by the caller that asks for that ([`crate::uncounted`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Now,

@@ -82,7 +82,7 @@ pub enum Kind {
     Ephemeral(SessionId),
     /// Until it has had children and has none left.
     Container,
-    /// Until it has been childless and its data unchanged for so many milliseconds.
+    /// Until it has been childless and its data unchanged for this many milliseconds.
     Ttl(i64),
 }
 
@@ -188,7 +188,6 @@ impl Znode {
         self.data_hash != hash_data(self.data.as_deref())
     }
 
-    /// Bytes of data.
     pub(crate) fn data_len(&self) -> usize {
         self.data.as_ref().map_or(0, Bytes::len)
     }

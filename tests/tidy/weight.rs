@@ -33,11 +33,11 @@ const RIDDLES: [&str; 11] = [
 const CEILINGS: [(&str, usize); 7] = [
     ("lines of Rust, all", 205_240),
     ("lines of Rust that ship, without tests", 96_060),
-    ("doc comments of three words or fewer", 277),
+    ("doc comments of three words or fewer", 13),
     ("names of types defined more than three times", 34),
-    ("riddle words in Rust", 175),
+    ("riddle words in Rust", 13),
     ("riddle words in pages", 0),
-    ("words in pages", 44_906),
+    ("words in pages", 44_927),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
         self.deadline = time::now() + API_ANSWER_MAX;
     }
 
-    /// The session that it followed has been attached anew: another call is told what happens to it.
+    /// The session that it followed has been attached again: another call is told what happens to it.
     pub(super) fn has_moved(&self) -> bool {
         self.has_moved
     }
@@ -330,7 +330,7 @@ impl<'a> Call<'a> {
                 Err(Refusal::Unknown)
             }
             Message::Lost | Message::Close(_) => Err(Refusal::Unknown),
-            // Asked for by nobody here.
+            // No call here requests these.
             Message::Reconfigured { .. } | Message::Reported { .. } => Ok(None),
         }
     }

@@ -1,4 +1,4 @@
-//! Elections: locks below one folder. Whoever holds the lock leads, and the data of its queue znode are
+//! Elections: locks below one folder. The holder of the lock leads, and the data of its queue znode are
 //! what it says of itself. Names, and the note by which a leader hands over, are those of our client's
 //! elections.
 //!
@@ -25,12 +25,11 @@ const SUCCESSOR: &[u8] = b"successor=";
 /// A leader that changes what it says of itself is no lock event, and is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Led {
-    /// Of the leader's last change of its own znode; 0: nobody leads. The same at all nodes.
+    /// Of the leader's last change of its own znode; 0: there is no leader. The same at all nodes.
     pub zxid: Zxid,
-    /// The leader, and what it says of itself. `None`: nobody, or the lead is being handed over.
+    /// The leader, and what it says of itself. `None`: there is none, or the lead is being handed over.
     pub leader: Option<(Party, String)>,
 }
 
@@ -144,7 +143,7 @@ fn look(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Re
     }
 }
 
-/// The leader has left a note that names somebody else, who still waits.
+/// The leader has left a note that names another candidate, which still waits.
 fn is_for_another(state: &Machine, election: &LockName, place: &str) -> bool {
     // No caller is shown the note, so no ACL of a caller counts.
     let everybody = [Id { scheme: "super".to_owned(), id: String::new() }];

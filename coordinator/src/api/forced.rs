@@ -16,7 +16,7 @@ const OF_DELAY: FencingToken = FencingToken(0);
 
 impl Api {
     /// Takes the lock away from the holder with this token, or ends its lock-delay if the token is 0. Whether
-    /// there was anything; repeating it is no error. Who may do so is the business of whoever calls this.
+    /// there was anything; repeating it is no error. The caller checks the permission.
     ///
     /// # Errors
     /// [`Refusal::NotPermitted`]: the lock's ACL does not allow the caller to delete. [`Refusal::Unknown`]:

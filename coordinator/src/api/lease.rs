@@ -15,10 +15,9 @@ use super::request_id::hex;
 use super::{Api, Caller, Refusal};
 use crate::zk::Opener;
 
-/// Opens a lease to whoever shows it: the id of its session and its password.
+/// Proves the right to a lease: the id of its session and its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// Which session.
     pub session: SessionId,
     key: Key,
 }
@@ -35,14 +34,12 @@ enum Key {
 /// A lease that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its session.
     pub session: SessionId,
     pub(super) attachment: Attachment,
     /// Without a sign of life for so long it is over, milliseconds.
     pub ttl_ms: u32,
 }
 
-/// A new lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// What its client has to show.
@@ -108,7 +105,7 @@ impl Api {
     /// Opens a lease. `ttl_ms` is clamped to the bounds of `[session]`.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: there may be a lease that nobody knows; it expires.
+    /// [`Refusal::Unknown`]: there may be a lease without an owner; it expires.
     /// # Cancel safety
     /// As after `Unknown`.
     pub async fn open(&self, caller: &Caller, ttl_ms: u32) -> Result<Opened, Refusal> {

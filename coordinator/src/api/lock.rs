@@ -31,16 +31,14 @@ pub struct LockName(String);
 /// On whose behalf a lock is asked for.
 #[derive(Clone, Debug)]
 pub enum For {
-    /// An open lease.
     Lease(Secret),
-    /// A new lease of so many milliseconds.
+    /// A new lease with this TTL in milliseconds.
     New(u32),
 }
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// By whom.
     pub by: For,
     /// The client's name of the attempt. `None`: a new one is made.
     pub request_id: Option<String>,
@@ -50,15 +48,10 @@ pub struct Wanted {
     pub mode: Mode,
     /// With permits: how many the lock has; 0: as many as it has.
     pub limit: u32,
-    /// For deadlock detection.
     pub owner: Owner,
-    /// For people.
     pub label: String,
-    /// See [`Acquire::lock_delay_ms`].
     pub lock_delay_ms: u32,
-    /// See [`Acquire::max_hold_ms`].
     pub max_hold_ms: u32,
-    /// See [`Acquire::min_hold_ms`].
     pub min_hold_ms: u32,
 }
 
@@ -67,17 +60,14 @@ pub struct Wanted {
 pub struct Standing {
     /// The lease that has the place. With its secret, if it was made for this attempt.
     pub lease: SessionId,
-    /// As [`super::Opened`].
     pub secret: Option<Secret>,
     /// To ask again by.
     pub request_id: String,
     /// Counted from when the client sent the request.
     pub valid_for_ms: u32,
-    /// In the queue.
     pub place: Place,
 }
 
-/// See [`Standing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It holds the lock.
@@ -93,7 +83,6 @@ pub enum Place {
     },
     /// It did not want to wait, and left nothing behind.
     Busy {
-        /// As above.
         holder: Option<Party>,
     },
     /// It was in the queue, and is not any more: released, forced or revoked.

@@ -3,8 +3,9 @@
 //!
 //! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
 //! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
-//! request, since whoever shows the secret (session id and password) acts by the attachment that the session
-//! has. It is attached anew only to begin a page of attempts (`page.rs`), and requests under way go on.
+//! request, since the client with the secret (session id and password) acts by the attachment that the
+//! session has. It is attached again only to begin a page of attempts (`page.rs`), and requests under way
+//! go on.
 //!
 //! Must never do: keep a lease alive. Only a request of its client is a sign of life.
 
@@ -56,7 +57,6 @@ pub struct Api {
 /// Who makes a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// From where.
     pub address: SocketAddr,
     /// What is proven, for ACLs.
     pub identities: Arc<[Id]>,

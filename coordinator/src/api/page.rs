@@ -4,7 +4,7 @@
 //! What is remembered is the outcomes of tagged writes, which the state machine forgets from the lowest
 //! number upwards. Ids of requests have no order of their own, so attempts are gathered in *pages*: a page is
 //! the attempts that were made under one attachment of the session, and the attachment is the upper part of
-//! their numbers. A full page is turned by attaching the session anew, and pages before the newest
+//! their numbers. A full page is turned by attaching the session again, and pages before the newest
 //! [`PAGE_LEN`] attempts are forgotten.
 //!
 //! Invariant: one attempt is on one page. The log refuses commands of an older attachment. So a node that
@@ -15,7 +15,7 @@ use rowlock_state::command::Attachment;
 
 use super::Refusal;
 
-/// So many attempts fill a page, and so many of the newest ones are remembered at least. Two pages are less
+/// Attempts that fill a page; as many of the newest ones are remembered at least. Two pages are less
 /// than `rowlock_state::OUTCOMES_MAX`, and leave room for requests that are under way while one is turned.
 pub(super) const PAGE_LEN: usize = 384;
 /// Of a number, for the attempt; the attachment stands above.
@@ -28,7 +28,7 @@ const ATTACHMENTS_MAX: u64 = 1 << (63 - ATTEMPT_BITS);
 pub(super) enum Entry {
     /// It is the write of this number. Up to `acked` the older ones may be forgotten.
     Write { id: u64, acked: u64 },
-    /// The page is full: attach the session anew, and look again.
+    /// The page is full: attach the session again, and retry.
     Turn,
 }
 

@@ -24,7 +24,7 @@ pub enum Refusal {
     /// There is no znode of this path, or none to make it below.
     #[error("there is no such znode, or no parent to make it below")]
     NoZnode,
-    /// The znode is as it is.
+    /// The znode is unchanged.
     #[error("{0}")]
     InTheWay(&'static str),
     /// The znode has been changed meanwhile, or was another one.
@@ -44,7 +44,7 @@ pub enum Refusal {
     /// A bound of this node is reached.
     #[error("{0}; try again, or at another node")]
     Full(&'static str),
-    /// Sessions are opened after so many seconds, at most.
+    /// Seconds until sessions are opened, at most.
     #[error(
         "the cluster was restored: it opens leases in {0} s, when clients of the former one have given up"
     )]

@@ -19,7 +19,7 @@ const LEN_MAX: usize = 64;
 pub(super) struct RequestId(String);
 
 impl RequestId {
-    /// One that nobody else has.
+    /// Returns a random, unique one.
     pub(super) fn random() -> Self {
         let mut bytes = [0; 16];
         rng::fill(&mut bytes);

@@ -10,7 +10,7 @@ use crate::operations::end_session::{EndSession, NotExpired};
 
 impl Api {
     /// Ends the session, or the lease, as if its client had fallen silent. Whether there was one; repeating
-    /// it is no error. Who may do so is the business of whoever calls this.
+    /// it is no error. The caller checks the permission.
     ///
     /// # Errors
     /// [`Refusal::Unknown`]: repeat it.

@@ -16,11 +16,9 @@ use super::{Api, Caller, For, Lease, LockName, Place, Refusal, Secret, Wanted};
 /// One of the locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which.
     pub lock: LockName,
     /// How it is to be held.
     pub mode: Mode,
-    /// As [`Wanted::limit`].
     pub limit: u32,
 }
 

@@ -43,16 +43,16 @@ pub struct LockInfo {
 pub enum StateLock {
     /// It is held by this ID.
     Held(Claim),
-    /// Somebody else has it, or stands before: what that one says of itself.
+    /// Another client holds it or is queued before: its label.
     Taken(Value),
 }
 
 /// What has become of giving it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlocked {
-    /// Whether it was held by this ID; otherwise by nobody.
+    /// Whether it was held by this ID; otherwise it was free.
     Done(bool),
-    /// Somebody else has it.
+    /// Another client holds it.
     Taken(Value),
 }
 
@@ -73,7 +73,7 @@ pub fn state_lock(name: &str) -> Result<LockName, Refusal> {
 }
 
 impl LockInfo {
-    /// Reads the document.
+    /// Reads the lock info that a client sent.
     ///
     /// # Errors
     /// [`Refusal::Bad`].
@@ -99,7 +99,7 @@ impl RequestId {
 }
 
 impl Api {
-    /// Takes the lock for this ID, if it is free and nobody waits for it. An ID that holds it already is told
+    /// Takes the lock for this ID, if it is free and has no queue. An ID that holds it already is told
     /// so: repeating it is no error.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Api {
         Err(Refusal::Unknown)
     }
 
-    /// Gives it back. Repeating it is no error, unless somebody else has the lock by now.
+    /// Gives it back. Repeating it is no error, unless another client has the lock by now.
     ///
     /// # Errors
     /// [`Refusal::Unknown`]: repeat it.
@@ -159,8 +159,8 @@ impl Api {
         }
     }
 
-    /// Takes the lock away from whoever holds it; whether anybody did, and by which token. Who may do so is
-    /// the business of whoever calls this.
+    /// Takes the lock away from its holder; whether there was one, and its token. The caller checks the
+    /// permission.
     ///
     /// # Errors
     /// As [`Api::force`].
@@ -229,7 +229,7 @@ impl Api {
         let refused = match outcome {
             Ok(Outcome::PlaceStates(states)) => match states.into_iter().next() {
                 Some(PlaceState::Held(_)) => return Ok(()),
-                // Somebody was faster; the lock is looked at again.
+                // Another client was faster; check the lock again.
                 Some(PlaceState::Busy { .. }) | None => Ok(()),
                 Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
                 Some(other) => unreachable!("nobody waits here: {other:?}"),

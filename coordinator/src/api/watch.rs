@@ -149,7 +149,7 @@ impl Watch {
         let state = self.context.replica.state.read();
         let piece = self.reading.take(API_WATCH_BATCH);
         let told = self.told;
-        // Whoever holds the read lock of the state finds all its events in the feed.
+        // Under the read lock of the state all its events are in the feed.
         let checkpoint = match piece.events.last() {
             _ if piece.is_last => Some(state.last_zxid()),
             Some(event) if piece.is_whole => Some(event.at.0.zxid),

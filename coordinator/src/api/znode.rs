@@ -43,57 +43,47 @@ pub enum Consistency {
 pub struct Page {
     /// Those behind this one; empty: from the first.
     pub after: String,
-    /// At most so many.
+    /// Most names to return.
     pub most: usize,
 }
 
 /// A page of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Children {
-    /// In order.
     pub names: Vec<String>,
-    /// Others follow.
     pub is_more: bool,
-    /// The parent's.
     pub stat: Stat,
 }
 
 /// What is to be done to a znode.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is made.
     Create {
-        /// What it holds.
         data: Bytes,
         /// How long it lives, and whether its name gets a number.
         mode: CreateMode,
-        /// With [`CreateMode::has_ttl`].
         ttl_ms: Option<i64>,
         /// Who may do what with it; empty: everybody everything.
         acl: Vec<Acl>,
     },
     /// It gets other data.
     Set {
-        /// These.
         data: Bytes,
         /// If it has this version.
         version: Version,
     },
-    /// It goes.
     Delete {
         /// If it has this version.
         version: Version,
     },
 }
 
-/// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The path, with its number.
     Created(String, Stat),
     /// It is like this now.
     Set(Stat),
-    /// It is gone.
     Deleted,
 }
 
@@ -109,7 +99,6 @@ pub struct By {
 }
 
 impl ZnodePath {
-    /// The whole path.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -182,7 +171,7 @@ impl Change {
 }
 
 impl Api {
-    /// Room for so many bytes of a request or an answer; given back when the permit is dropped.
+    /// Room for the bytes of a request or an answer; given back when the permit is dropped.
     ///
     /// # Errors
     /// [`Refusal::Full`].

@@ -35,13 +35,10 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// What the task needs.
 pub struct Autopilot {
-    /// This node.
     pub me: NodeId,
     /// What it may do.
     pub config: AutopilotConfig,
-    /// The members.
     pub raft: Raft,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// Up to where the others have stored the log of this leader.
     pub quorum: QuorumContact,

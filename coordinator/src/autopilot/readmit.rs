@@ -258,7 +258,7 @@ impl Autopilot {
     }
 
     async fn know(&self, node: NodeId, incarnation: Incarnation) {
-        match self.peers.folder().know_anew(node, incarnation).await {
+        match self.peers.folder().replace_known(node, incarnation).await {
             Ok(()) => tracing::info!(%node, "known by its new data folder from now on"),
             Err(error) => tracing::warn!(%node, %error, "not known by its new data folder"),
         }

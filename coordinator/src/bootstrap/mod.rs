@@ -65,9 +65,7 @@ pub enum BootstrapError {
          with an empty folder under a new id with `learner = true` in cluster.toml"
     )]
     DataLost {
-        /// This node.
         node: NodeId,
-        /// Who knows it.
         witness: NodeId,
     },
     /// More nodes have lost their data than the cluster can lose.
@@ -78,7 +76,6 @@ pub enum BootstrapError {
         .empty.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
     )]
     TooManyWiped {
-        /// This node.
         node: NodeId,
         /// It and the others.
         empty: Vec<NodeId>,
@@ -93,13 +90,10 @@ pub enum BootstrapError {
          cluster and start it with an empty folder under a new id with `learner = true` in cluster.toml"
     )]
     RolledBack {
-        /// This node.
         node: NodeId,
         /// Who has its word.
         leader: NodeId,
-        /// In which term.
         term: u64,
-        /// Up to where.
         acknowledged: u64,
         /// Where its log ends.
         last: u64,
@@ -110,10 +104,8 @@ pub enum BootstrapError {
          cluster.toml, and it joins"
     )]
     NotAMember {
-        /// This node.
         node: NodeId,
     },
-    /// Raft refused.
     #[error("the cluster could not be formed: {0}")]
     Raft(String),
     /// It could not be written down what the node has become.
@@ -123,13 +115,11 @@ pub enum BootstrapError {
 
 /// What a node needs to come in.
 pub struct Bootstrap {
-    /// This node's configuration.
     pub config: Arc<NodeConfig>,
     /// Raft, which takes no part yet.
     pub raft: Raft,
     /// The ways to the others.
     pub peers: PeerPool,
-    /// Opened here.
     pub admission: Admission,
     /// Where the founders are found, as they have told this node.
     pub founders: Founders,
@@ -179,8 +169,8 @@ impl Bootstrap {
         self.stay().await
     }
 
-    /// Nobody sends its log to a node that was removed while it ran: it asks the others, while it serves no
-    /// clients.
+    /// No leader sends its log to a node that was removed while it ran: it asks the others, while it serves
+    /// no clients.
     async fn stay(&self) -> Result<(), BootstrapError> {
         loop {
             time::sleep(SAY_EVERY).await;

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Event, Settings};
 
-/// `[audit]`
+/// Section `[audit]` of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
     /// The file, by a name in the node's data folder or an absolute path; `{id}` stands for the number of the
     /// node. `None`: nothing is recorded.
     pub file: Option<PathBuf>,
-    /// What is recorded.
+    /// Kinds of events that are recorded.
     pub events: BTreeSet<Event>,
     /// Bytes of a file. Beyond: a new one is begun.
     pub max_bytes: u64,

@@ -15,7 +15,7 @@ const REMOVE_DEAD_AFTER_MS: RangeInclusive<u64> = 5_000..=30 * 86_400_000;
 /// As many as there are numbers of nodes.
 const MIN_VOTERS: RangeInclusive<u32> = 1..=254;
 
-/// `[autopilot]`
+/// Section `[autopilot]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutopilotConfig {

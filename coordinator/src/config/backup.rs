@@ -15,7 +15,7 @@ use super::security::numbered;
 const EVERY_MS: RangeInclusive<u64> = 1_000..=365 * 86_400_000;
 const KEEP_MAX: u32 = 10_000;
 
-/// `[backup]`
+/// Section `[backup]` of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackupConfig {

@@ -12,7 +12,7 @@ use super::{ClusterConfig, ConfigError, NodeEntry};
 /// One node needs no discovery, and more than nine voters only cost time.
 const EXPECT: RangeInclusive<u64> = 2..=9;
 
-/// `[cluster]`
+/// Section `[cluster]` of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {

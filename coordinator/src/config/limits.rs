@@ -13,7 +13,7 @@ const MEMORY_MIN_BYTES: u64 = 256 << 20;
 /// and the program, its threads and the allocator need the last part.
 const MEMORY_PART: u64 = 3;
 
-/// `[limits]`
+/// Section `[limits]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {

@@ -12,7 +12,7 @@ use super::{ClientConfig, ClusterConfig, ConfigError, HttpConfig, NodeEntry};
 /// What stands for the number of the node in the names of files.
 const ID: &str = "{id}";
 
-/// `[peer]`
+/// Section `[peer]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
@@ -28,7 +28,7 @@ pub enum PeerSecurity {
     None,
     /// By their certificates where they have some, and by their word where not: for the change-over.
     Both,
-    /// By their certificates.
+    /// A node proves itself by its certificate.
     Mtls,
 }
 
@@ -46,7 +46,7 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// As it is written.
+    /// The value in `cluster.toml`.
     pub fn as_str(self) -> &'static str {
         match self {
             ClientAuth::None => "none",
@@ -64,7 +64,7 @@ impl PeerConfig {
 }
 
 impl PeerSecurity {
-    /// As it is written.
+    /// The value in `cluster.toml`.
     pub fn as_str(self) -> &'static str {
         match self {
             PeerSecurity::None => "none",

@@ -23,7 +23,7 @@ impl Finalize {
     }
 }
 
-/// `[upgrade]`
+/// Section `[upgrade]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpgradeConfig {

@@ -26,7 +26,6 @@ pub enum Message {
     Event(Bytes),
     /// The answer to a submission.
     Applied {
-        /// The submission's.
         tag: u64,
         /// The outcome; boxed, because messages are many and this one is large.
         answer: Box<Answer>,
@@ -35,16 +34,13 @@ pub enum Message {
     Lost,
     /// A reconfiguration shows in the local state, or was refused.
     Reconfigured {
-        /// The question's.
         tag: u64,
         /// Why it was refused.
         result: Result<(), ErrorCode>,
     },
     /// A report is made, or refused.
     Reported {
-        /// The question's.
         tag: u64,
-        /// The document.
         result: Result<String, ErrorCode>,
     },
     /// The pings that wait may be answered.
@@ -60,7 +56,6 @@ pub enum Message {
 /// What has become of a submission.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its outcome.
     pub applied: Applied,
     /// How it came to it, if that was seen.
     pub way: Option<Way>,
@@ -101,7 +96,7 @@ pub enum CloseReason {
     Leaving,
     /// An operator wants the clients to spread. As [`CloseReason::Leaving`] for the connection.
     Rebalanced,
-    /// This node stops.
+    /// The node is shutting down.
     Shutdown,
     /// The connection is read-only, and the node is in contact with a quorum again: the client is to come
     /// back.

@@ -25,7 +25,6 @@ use super::outbox::{CloseReason, Message, Outbox};
 use super::stats::ConnectionStats;
 use crate::delivery::watch::ConnectionId;
 
-/// Who is connected.
 #[derive(Default)]
 pub struct Registry {
     inner: Mutex<Inner>,
@@ -73,23 +72,18 @@ pub(crate) enum TooMany {
 /// By which listener a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// That without TLS.
     Plain,
-    /// That with TLS.
     Secure,
 }
 
 /// A connection as others see it.
 pub struct ClientConnection {
-    /// Its number.
     pub id: ConnectionId,
-    /// The client's address.
     pub addr: SocketAddr,
     /// By which listener it has come.
     pub door: Door,
     /// Whom TLS has proven it to be: set once, behind its handshake.
     pub(crate) proven: OnceLock<Arc<[Id]>>,
-    /// Its queue.
     pub outbox: Outbox,
     pub(crate) accepted_at: Instant,
     pub(crate) accepted_ms: i64,

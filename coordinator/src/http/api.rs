@@ -63,7 +63,6 @@ use request::{Acquire, NewLease, Release, Shown, Verify};
 pub struct ApiContext {
     /// Who may ask, for which hosts; metrics.
     pub http: HttpContext,
-    /// Decides.
     pub api: Arc<Api>,
 }
 

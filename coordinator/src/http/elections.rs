@@ -23,7 +23,7 @@ struct Election {
     at_ms: i64,
 }
 
-/// The newest first.
+/// Recent elections, the newest first.
 #[derive(Debug, Default)]
 pub struct Elections(Mutex<VecDeque<Election>>);
 

@@ -56,9 +56,7 @@ pub use status::{HttpAddresses, StateView, StatusSource};
 /// What the handlers may read.
 #[derive(Clone)]
 pub struct HttpContext {
-    /// The node's metrics.
     pub metrics: Arc<Metrics>,
-    /// The node's status.
     pub status: Receiver<Status>,
     /// The replicated state and this node's connections.
     pub source: Arc<dyn StatusSource>,
@@ -66,7 +64,6 @@ pub struct HttpContext {
     pub reports: Reports,
     /// Names that requests may be for, besides IP addresses and localhost.
     pub hosts: Arc<[String]>,
-    /// Who may ask.
     pub access: Arc<Access>,
     /// Where the nodes listen: the console points there.
     pub nodes: Arc<[HttpAddresses]>,

@@ -20,7 +20,6 @@ use crate::config::{NodeConfig, NodeEntry};
 pub struct StateView {
     /// The log index after which the state looked so.
     pub applied_index: u64,
-    /// The last zxid.
     pub zxid: Zxid,
     /// The state's digest in hex: equal on every node with the same `applied_index`.
     pub digest: String,
@@ -28,24 +27,18 @@ pub struct StateView {
     pub cluster: Option<ClusterId>,
     /// For how long sessions are not opened after a restore, milliseconds; 0: they are opened.
     pub grace_ms: u32,
-    /// Open sessions.
     pub sessions: u64,
-    /// Znodes.
     pub znodes: u64,
-    /// Ephemeral znodes.
     pub ephemerals: u64,
     /// Watches of this node's connections.
     pub watches: u64,
-    /// This node's connections.
     pub connections: u64,
 }
 
 /// Where a node listens for HTTP, as the configuration says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HttpAddresses {
-    /// The node's number.
     pub node: u64,
-    /// `host:port` for operators.
     pub http: String,
     /// `host:port` for locks, if there is one.
     pub api: Option<String>,
@@ -69,7 +62,7 @@ pub trait StatusSource: Send + Sync + 'static {
     /// together. Called on a runtime thread: it must not block for longer than that lock.
     fn state(&self) -> StateView;
 
-    /// The replicated state as it is now. Under the same rule.
+    /// The current replicated state. Under the same rule.
     fn freeze(&self) -> Frozen;
 }
 

@@ -33,26 +33,19 @@ const SUFFIX: &str = ".backup";
 
 /// What the task needs.
 pub struct Backups {
-    /// This node.
     pub me: NodeId,
     /// Name of the cluster.
     pub cluster: String,
-    /// Where.
     pub folder: PathBuf,
-    /// How often.
     pub every: Duration,
     /// How many are kept.
     pub keep: usize,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
-    /// The state.
     pub replica: Arc<Replica>,
-    /// Ages and failures.
     pub metrics: Arc<Metrics>,
 }
 
 impl Backups {
-    /// Runs until `shutdown`.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
             let view = *self.leadership.borrow();

@@ -17,7 +17,7 @@ pub struct Addresses {
     pub secure_client: Option<SocketAddr>,
     /// For the other nodes.
     pub peer: SocketAddr,
-    /// For HTTP.
+    /// Listener for HTTP: health, metrics, reports.
     pub http: SocketAddr,
     /// For locks by HTTP.
     pub api: Option<SocketAddr>,

@@ -21,7 +21,7 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// The node does not serve clients, and will not by itself.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotServing {
-    /// It has failed.
+    /// The node has stopped by itself.
     #[error(transparent)]
     Failed(#[from] NodeError),
     /// The deadline has passed. It goes on trying.
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Where it listens.
+    /// Returns the addresses of all listeners.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }

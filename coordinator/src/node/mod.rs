@@ -61,13 +61,13 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} for {purpose}: {source}; {remedy}")]
     Listen {
-        /// `host:port`.
+        /// The `host:port` that is taken or wrong.
         address: String,
         /// Who would connect there.
         purpose: &'static str,
-        /// Why not.
+        /// The system's reason for the refusal.
         source: io::Error,
-        /// What to do.
+        /// Advice to the operator, in one phrase.
         remedy: &'static str,
     },
     /// There is no address for clients, neither without TLS nor with it.
@@ -90,7 +90,7 @@ pub enum StartError {
          nobody but the nodes reaches that network"
     )]
     Insecure {
-        /// Beyond loopback.
+        /// The address, which is not on loopback.
         address: SocketAddr,
     },
     /// Raft's configuration or recovery failed.
@@ -122,7 +122,7 @@ pub enum NodeError {
     /// Its state is another one than that of the other nodes.
     #[error("{0}")]
     Differs(Difference),
-    /// Raft stopped.
+    /// Raft has stopped for a reason of its own.
     #[error("Raft has stopped: {0}; start the node again, and keep its log for us if this repeats")]
     Raft(String),
 }

@@ -23,7 +23,6 @@ pub enum NotExpired {
     Unknown,
 }
 
-/// What it takes.
 pub struct EndSession {
     /// Which sessions there are.
     pub replica: Arc<Replica>,

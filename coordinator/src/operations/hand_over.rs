@@ -33,11 +33,8 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 /// What it takes. Clone it freely.
 #[derive(Clone)]
 pub struct HandOver {
-    /// This node.
     pub me: NodeId,
-    /// Raft.
     pub raft: Raft,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// The door for writes.
     pub proposer: Proposer,

@@ -24,7 +24,6 @@ pub trait LogSwitch: Send + Sync + 'static {
     fn current(&self) -> String;
 }
 
-/// See the module.
 pub struct LogLevel {
     me: NodeId,
     switch: OnceLock<Arc<dyn LogSwitch>>,

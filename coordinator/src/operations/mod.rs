@@ -36,11 +36,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often a drained node looks whether it leads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A superuser's request.
 pub struct Ask {
-    /// What to do.
     pub operation: Operation,
-    /// Where `Message::Reported` goes.
     pub reply_to: Outbox,
     /// Given back with it.
     pub tag: u64,
@@ -48,11 +45,8 @@ pub struct Ask {
 
 /// The task of this node that passes operations on, one after the other.
 pub struct Operations {
-    /// This node.
     pub me: NodeId,
-    /// From the connections.
     pub queue: mpsc::Receiver<Ask>,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// What is for this node.
     pub here: Arc<Operator>,

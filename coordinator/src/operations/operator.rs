@@ -27,17 +27,14 @@ const STATUS_DEADLINE: Duration = Duration::from_secs(1);
 /// For the end of a session to be committed.
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
-/// See the module.
 pub struct Operator {
     /// Leadership of this node.
     pub hand_over: HandOver,
     /// The version of the cluster.
     pub upgrades: Arc<Upgrades>,
-    /// This node's clients.
     pub registry: Arc<Registry>,
     /// Sessions of the cluster.
     pub ending: EndSession,
-    /// The node's log.
     pub log_level: Arc<LogLevel>,
     /// Heard by the status publisher, which ends serving.
     pub drained: watch::Sender<bool>,

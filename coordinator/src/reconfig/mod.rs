@@ -31,9 +31,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked whether the change shows here.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A superuser's request.
 pub struct Ask {
-    /// What to do.
     pub wanted: Wanted,
     /// Where `Message::Reconfigured` goes, or `Message::Lost` when the outcome cannot be known.
     pub reply_to: Outbox,
@@ -61,11 +59,8 @@ pub fn config_version(machine: &Machine) -> Option<u64> {
 
 /// The task of this node that carries questions to the leader, one after the other.
 pub struct Reconfig {
-    /// This node.
     pub me: NodeId,
-    /// From the connections.
     pub queue: mpsc::Receiver<Ask>,
-    /// Who leads.
     pub leadership: watch::Receiver<Leadership>,
     /// This node as the leader.
     pub here: Arc<Reconfigurer>,

@@ -10,10 +10,8 @@ use rowlock_state::{Machine, acl};
 
 use super::Refusal;
 
-/// Who asks.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Its identities.
     pub who: Vec<Id>,
     /// Its session; `NONE` over HTTP.
     pub session: SessionId,

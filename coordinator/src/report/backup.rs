@@ -100,7 +100,7 @@ impl Backups {
         Ok(json!({ "backup": backup.to_string(), "header": header, "piece_bytes": BACKUP_PIECE_BYTES }))
     }
 
-    /// The file has no name when this returns: its room on the disk is free as soon as it is dropped.
+    /// The file has no name when this returns: its room on the disk is freed when it is dropped.
     fn write(&self, frozen: &Frozen, backup: u64) -> io::Result<(File, u64)> {
         let dir = Dir::open(&self.folder)?;
         let name = format!("backup-{backup:016x}.tmp");

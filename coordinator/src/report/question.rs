@@ -15,27 +15,20 @@ const QUESTION_MAX_BYTES: usize = 16 << 10;
 /// A question that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// `/v1/locks`
     Locks(LocksQuestion),
-    /// `/v1/queue`
     Queue {
         /// Path of the lock.
         lock: String,
         /// Of the place that the question is about; otherwise all of them.
         token: Option<FencingToken>,
-        /// Items at most.
         limit: usize,
     },
-    /// `/v1/sessions`
     Sessions {
         /// This one; otherwise all of them.
         session: Option<SessionId>,
-        /// Items at most.
         limit: usize,
     },
-    /// `/v1/history`
     History(HistoryQuestion),
-    /// `/v1/backup`
     Backup {
         /// Of one that has been begun; otherwise one is begun.
         piece: Option<Piece>,
@@ -45,7 +38,6 @@ pub enum Question {
 /// Of which locks a report tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Of this one.
     Lock(String),
     /// Of those whose path begins so.
     Prefix(String),
@@ -64,17 +56,14 @@ impl Scope {
     }
 }
 
-/// `/v1/watch`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQuestion {
-    /// Of which locks.
     pub scope: Scope,
     /// Also what has happened since this change.
     pub after: Option<Zxid>,
 }
 
 impl WatchQuestion {
-    /// Reads the query.
     pub fn parse(query: &str) -> Result<WatchQuestion, Refusal> {
         let mut given = Parameters::parse(query)?;
         let scope = match (given.lock()?, given.prefix()?) {
@@ -100,11 +89,9 @@ pub struct LocksQuestion {
     pub contains: String,
     /// Whether each is shown with its first holder.
     pub holders: bool,
-    /// Items at most.
     pub limit: usize,
 }
 
-/// `/v1/history`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryQuestion {
     /// Of this lock; otherwise of all of them.
@@ -115,7 +102,6 @@ pub struct HistoryQuestion {
     pub since_ms: i64,
     /// Only what comes before this place.
     pub before: Key,
-    /// Items at most.
     pub limit: usize,
 }
 
@@ -123,7 +109,6 @@ pub struct HistoryQuestion {
 struct Parameters(Vec<(String, String)>);
 
 impl Question {
-    /// Reads `path?query`.
     pub fn parse(what: &str) -> Result<Question, Refusal> {
         if what.len() > QUESTION_MAX_BYTES {
             return bad(format!("a question may have {QUESTION_MAX_BYTES} bytes"));

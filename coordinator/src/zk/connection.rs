@@ -149,7 +149,6 @@ enum Event {
     Due,
     /// The socket took bytes.
     Wrote(io::Result<usize>),
-    /// Bytes came.
     Read(io::Result<usize>),
     /// The node has something to say.
     Told,

@@ -72,8 +72,8 @@ pub(super) struct Handshake<'a> {
 }
 
 impl Handshake<'_> {
-    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that nobody
-    /// knows; it expires.
+    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that no
+    /// client knows; it expires.
     pub(super) async fn run(&mut self, wire: &mut Wire) -> Result<Greeting, Refused> {
         let first = self.first_bytes(wire).await?;
         self.shared.context.registry.greeted(self.peer.id);

@@ -29,7 +29,7 @@ pub(super) struct Neighbours {
 #[derive(Debug, Default)]
 struct Known {
     lists: BTreeMap<IpAddr, Arc<[Id]>>,
-    /// What nobody uses any more is thrown away when there are so many: those in use and as many more, at
+    /// Unused ones are dropped when there are this many: those in use and as many more, at
     /// most.
     max: usize,
 }

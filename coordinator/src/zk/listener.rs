@@ -42,17 +42,13 @@ impl fmt::Display for Who<'_> {
 
 /// Where clients come in.
 pub struct Doors {
-    /// Without TLS.
     pub plain: Option<net::Listener>,
-    /// With TLS.
     pub secure: Option<SecureDoor>,
 }
 
 /// Where clients come in with TLS.
 pub struct SecureDoor {
-    /// It listens.
     pub listener: net::Listener,
-    /// The node's certificates.
     pub keeper: Arc<Keeper>,
 }
 

@@ -59,7 +59,6 @@ use rowlock_sessions::SessionTouch;
 pub struct ClientContext {
     /// The local state, for reads, and the watches on it.
     pub replica: Arc<Replica>,
-    /// Takes writes.
     pub proposer: Proposer,
     /// Takes superusers' changes of the membership.
     pub reconfig: mpsc::Sender<reconfig::Ask>,
@@ -67,7 +66,6 @@ pub struct ClientContext {
     pub operations: mpsc::Sender<operations::Ask>,
     /// Whether one more session may be opened.
     pub new_sessions: Arc<NewSessions>,
-    /// Makes reports.
     pub reports: Reports,
     /// Takes signs of life.
     pub touch: SessionTouch,

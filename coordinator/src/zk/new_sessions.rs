@@ -33,7 +33,6 @@ pub(crate) enum Opener {
     StateLock,
 }
 
-/// See the module.
 pub struct NewSessions {
     rate: Mutex<Bucket>,
     of_hosts: PerHost,

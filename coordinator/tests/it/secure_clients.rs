@@ -158,7 +158,7 @@ async fn who_has_no_certificate_of_the_clients_authority_is_refused_and_counted(
     let mut plain = Stream::connect(&world.node.addresses().client.to_string(), SOON).await.unwrap();
     plain.write_all(b"ruok").await.unwrap();
     let mut answer = Vec::new();
-    // An alert and nothing else: whoever speaks no TLS learns that this is a port for it.
+    // An alert and nothing else: a client without TLS learns that this is a port for it.
     let _ = time::timeout(SOON, plain.read_to_end(&mut answer)).await.expect("is closed");
     assert_eq!((answer.as_slice(), world.failures()), (&[0x15, 3, 3, 0, 2, 2, 70][..], 3));
     let mut alice = world.connect(&world.named("alice")).await.unwrap();

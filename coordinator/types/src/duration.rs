@@ -6,7 +6,7 @@ use serde::{Deserialize as _, Deserializer, Serializer};
 /// Units in milliseconds, the longest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// The word for no duration, where there may be none.
+/// How the absence of a duration is written.
 const OFF: &str = "off";
 
 /// Reads a duration, in milliseconds.

@@ -46,7 +46,7 @@ pub enum NotServing {
 }
 
 impl NotServing {
-    /// For people.
+    /// The role as operators read it.
     pub fn text(self) -> &'static str {
         match self {
             NotServing::Starts => "the node is starting",

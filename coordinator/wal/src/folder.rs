@@ -5,7 +5,7 @@
 //! which decides.
 //!
 //! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
-//! its data comes with another one and is known by that. Only [`Folder::know_anew`] puts another in its
+//! its data comes with another one and is known by that. Only [`Folder::replace_known`] puts another in its
 //! place, for a node that is known to be no voter any more.
 
 use std::collections::BTreeMap;
@@ -194,9 +194,9 @@ impl Folder {
     ///
     /// The caller knows that the node is no voter in the newest membership, and that this membership is
     /// committed: what it has forgotten does not count any more.
-    pub async fn know_anew(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
+    pub async fn replace_known(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         let inner = self.inner.clone();
-        worker::run_blocking("known-anew", move || inner.know_anew(node, incarnation)).await
+        worker::run_blocking("replace-known", move || inner.replace_known(node, incarnation)).await
     }
 }
 
@@ -285,7 +285,7 @@ impl Inner {
         self.write(node, incarnation)
     }
 
-    fn know_anew(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
+    fn replace_known(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         let _writing = self.writing.lock();
         self.write(node, incarnation)?;
         self.strangers.lock().remove(&node);
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(folder.strangers(minute), []);
         assert!(folder.record(NodeId(2), Incarnation(21)).await.is_err());
         assert_eq!(folder.strangers(minute), [(NodeId(2), Incarnation(21))]);
-        folder.know_anew(NodeId(2), Incarnation(21)).await.expect("writes");
+        folder.replace_known(NodeId(2), Incarnation(21)).await.expect("writes");
         assert_eq!(folder.strangers(minute), []);
         folder.record(NodeId(2), Incarnation(21)).await.expect("is known");
         let again = open(temp.path()).expect("is read");

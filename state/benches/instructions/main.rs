@@ -1,8 +1,8 @@
 //! What applying a command costs, in instructions and allocations: `cargo bench -p rowlock-state --bench
 //! instructions`.
 //!
-//! Each node applies every command, so an instruction here counts three times in a cluster of three. Nobody
-//! watches: what events cost is in the coordinator's benches.
+//! Each node applies every command, so an instruction here counts three times in a cluster of three. No
+//! client watches: what events cost is in the coordinator's benches.
 
 #[path = "../../../instructions/harness.rs"]
 mod harness;

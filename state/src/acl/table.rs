@@ -1,7 +1,7 @@
 //! The distinct lists of all znodes, each stored once, as in ZooKeeper's `ReferenceCountedACLCache`.
 //!
 //! A list is as long as its author likes, within its bound, and one multi may give it to thousands of znodes:
-//! with `auth`, by a few bytes for each. Kept by [`crate::tree::Tree`], made anew from the znodes of a
+//! with `auth`, by a few bytes for each. Kept by [`crate::tree::Tree`], rebuilt from the znodes of a
 //! snapshot.
 
 use std::cmp::Ordering;

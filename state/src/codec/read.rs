@@ -17,7 +17,7 @@ use crate::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 const ITEM_MIN: usize = 2;
 /// A list that claims to be longer gets its room as its items come.
 const ROOM: usize = 1024;
-/// An empty list, as it is written.
+/// The encoded form of an empty list.
 const EMPTY: &[u8] = &[0];
 
 /// The batch that these bytes, the end of `whole`, are.

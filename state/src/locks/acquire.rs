@@ -93,7 +93,7 @@ impl Machine {
                 Ok(Placed::Refused(place_state)) => {
                     self.take_all_back(done);
                     assert_eq!(*self.tree.totals(), before, "an acquire that is refused changes nothing");
-                    // Places of an earlier attempt are still there: unsaid, nobody would ever leave them.
+                    // Places of an earlier attempt are still there: unreported, they would never be left.
                     let mut place_states =
                         self.place_states_in((by.session, by.place), all, &mut search.room);
                     place_states[index] = place_state;
@@ -136,7 +136,7 @@ impl Machine {
             made.path
         );
         if made.holds {
-            // Nobody asks for the path any more.
+            // The path is not used any more.
             return PlaceState::Held(Claim { path: std::mem::take(&mut made.path), token });
         }
         self.place_state(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"), room)
@@ -317,7 +317,7 @@ impl Machine {
                 );
                 acquire.limit
             }
-            // Somebody uses the znode for something else.
+            // The znode is used for something else.
             None => return Err(ErrorCode::BadArguments),
         };
         match permits > limit {

@@ -185,7 +185,7 @@ pub(super) fn hasher(lock: &str) -> Hasher {
     Hasher::new(6).bytes(lock.as_bytes())
 }
 
-/// The owner as it is kept and compared: a named one is one user's, so nobody is taken for another by naming
+/// The owner that is kept and compared: a named one is one user's, so none is taken for another by naming
 /// itself so.
 pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     match owner {

@@ -14,9 +14,9 @@ use crate::outcome::{EventSink, Outcome, Why};
 use crate::steps;
 
 impl Machine {
-    /// To a weaker mode in place: the position and the token stay, and whoever may hold beside it now is
-    /// granted the lock. To a stronger one only if nobody else holds, nobody waits (fairness is the promise)
-    /// and no lock-delay keeps the lock for somebody who has gone; and then in a new place with a new token:
+    /// To a weaker mode in place: the position and the token stay, and waiters that may hold beside it now
+    /// are granted the lock. To a stronger one only if no other place holds or waits (fairness is the
+    /// promise) and no lock-delay lasts; and then in a new place with a new token:
     /// clients that read the queue by its names see a writer there.
     pub(crate) fn convert<S: EventSink + ?Sized>(
         &mut self,

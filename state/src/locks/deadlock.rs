@@ -65,7 +65,7 @@ impl Machine {
     /// first by the newcomer, and the last of them its own or the one that it works under.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode } = by;
-        // Whoever holds nothing, waits nowhere and works for nobody is waited for by nobody.
+        // No place waits for an owner that holds nothing, waits nowhere and works under no place.
         if under.is_none() {
             self.locks.places_of(owner).next()?;
         }
@@ -118,9 +118,9 @@ impl Machine {
             "{path}: {key:?} does not wait"
         );
         let before = lock.holders.iter().chain(lock.waiters.iter());
-        // Readers come to hold together with the readers before them, unless somebody else is in between: he
-        // must go first, and waits for those readers himself. Likewise those who want permits: one of many
-        // that come free may be enough, so nobody is taken to wait for any of them.
+        // Readers come to hold together with the readers before them, unless another place is in between: it
+        // must go first, and waits for those readers itself. Likewise those who want permits: one of many
+        // that come free may be enough, so no place counts as waiting for any of them.
         let mut together = Vec::new();
         for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             if !count.one_more() {

@@ -20,7 +20,7 @@ use crate::tree::Count;
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
-    /// Those, and idle ones, which nobody is shown: a lock that comes free mostly is taken again soon, and
+    /// Those, and idle ones, which are not shown: a lock that comes free mostly is taken again soon, and
     /// need not come and go for that.
     ///
     /// Invariant: an idle one is a znode that has had children.
@@ -46,7 +46,7 @@ impl Locks {
         self.busy(self.find(path))
     }
 
-    /// With the path as it is kept here.
+    /// With the path that is kept here.
     pub(super) fn get_entry(&self, path: &str) -> Option<(&str, &Lock)> {
         self.get(path).map(|lock| (&*lock.path, lock))
     }
@@ -186,7 +186,7 @@ impl Locks {
         result
     }
 
-    /// Makes the waiter whose turn it is, in the queue of the lock that was found there, a holder, which
+    /// Makes the next waiter, in the queue of the lock that was found there, a holder, which
     /// `grant` notes in it.
     pub(super) fn grant_next(
         &mut self,
@@ -310,7 +310,7 @@ impl Locks {
         true
     }
 
-    /// Nobody is granted the lock before `until_ms`; 0 ends a delay. The later of two delays counts.
+    /// No place is granted the lock before `until_ms`; 0 ends a delay. The later of two delays counts.
     pub(crate) fn delay(&mut self, path: &str, until_ms: i64) {
         let Some(lock) = self.find(path) else { return };
         let Lock { ref path, delayed_until_ms: before, .. } = *self.all.at(lock);

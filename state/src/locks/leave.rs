@@ -23,7 +23,7 @@ const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
     /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No
-    /// permission is asked: whoever may stand in a queue may leave it.
+    /// permission is asked: a session may always leave its queues.
     pub(crate) fn release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -83,7 +83,7 @@ impl Machine {
         Ok(Outcome::Done)
     }
 
-    /// Ends somebody's hold, or a lock-delay, whoever asks, with permission to delete below the lock.
+    /// Ends any hold, or a lock-delay, for a client with permission to delete below the lock.
     pub(crate) fn force_release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -112,7 +112,7 @@ impl Machine {
         Ok(Outcome::Held(smallvec![true]))
     }
 
-    /// Ends the lock's delay, and grants the lock to those whose turn it is.
+    /// Ends the lock's delay, and grants the lock to the next waiters.
     fn force_end_of_delay<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -130,7 +130,8 @@ impl Machine {
     }
 
     /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
-    /// nobody waits for a lock whose znode could be deleted, but who comes after it in the same command does.
+    /// no place waits for a lock whose znode could be deleted, but one that comes after it in the same
+    /// command does.
     pub(crate) fn end_delays(&mut self, done: &[Done]) {
         if !self.locks.has_delays() {
             return;

@@ -55,7 +55,7 @@ impl Lock {
         (self.len() > 0 || self.delayed_until_ms == 0).then_some(self.node)
     }
 
-    /// Whether a contender in this mode may hold beside the holders, if nobody were before it.
+    /// Whether a contender in this mode may hold beside the holders, if none were before it.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let Some((_, holder)) = self.holders.first() else { return true };
         match (holder.mode, mode) {
@@ -72,7 +72,7 @@ impl Lock {
         self.delayed_until_ms == 0 && self.waiters.is_empty() && self.admits(mode)
     }
 
-    /// The waiter whose turn it is.
+    /// The first waiter that may hold now.
     pub(super) fn next(&self) -> Option<&Key> {
         let (key, waiter) = self.waiters.first()?;
         (self.delayed_until_ms == 0 && self.admits(waiter.mode)).then_some(key)
@@ -101,7 +101,7 @@ impl Lock {
         }
     }
 
-    /// Whether the last holder may hold beside the others: nobody beside an exclusive one, and no more
+    /// Whether the last holder may hold beside the others: none beside an exclusive one, and no more
     /// permits than there are, but for a holder who is alone. (The limit may have become smaller since.)
     pub(super) fn last_may_hold(&self) -> bool {
         let Some(((_, first), (_, last))) = self.holders.first().zip(self.holders.last()) else {
@@ -130,12 +130,12 @@ impl Lock {
         self.waiters.last_key().or_else(|| self.holders.last_key())
     }
 
-    /// Nobody is granted the lock before; 0: no delay.
+    /// No place is granted the lock before; 0: no delay.
     pub(crate) fn delayed_until_ms(&self) -> i64 {
         self.delayed_until_ms
     }
 
-    /// Nobody holds or waits, and nobody has to.
+    /// No place holds or waits, and no delay lasts.
     pub(super) fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty() && self.delayed_until_ms == 0
     }

@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// How many are said to be ahead: to whom may not read the lock, that there is somebody.
+    /// How many are said to be ahead: without READ on the lock, only that there is one.
     pub(super) fn ahead_shown(&self, lock: &Lock, ahead: usize, room: &Room<'_>) -> u32 {
         // A delay may last longer than the znode of a lock without a queue.
         let znode = lock.znode().or_else(|| self.tree.find(&lock.path));

@@ -94,14 +94,14 @@ impl Machine {
         done.iter().for_each(|done| self.forget_gone(done));
     }
 
-    /// The number of a deleted znode is free, once nobody is to be told of it any more.
+    /// The number of a deleted znode is free, once no event of it is outstanding.
     fn forget_gone(&mut self, done: &Done) {
         if let (Some(ChangeKind::Deleted), Some(id)) = (done.kind(), done.id()) {
             self.tree.forget(id);
         }
     }
 
-    /// Whether nobody waits who could hold, for the locks that a change may have changed: for assertions.
+    /// Whether no place waits that could hold, for the locks that a change may have changed: for assertions.
     fn is_settled_by(&self, done: &Done) -> bool {
         let is_settled = |path: &str| {
             let lock = self.locks.get(path);
@@ -123,7 +123,7 @@ impl Machine {
                 let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
                 debug_assert_eq!(found, steps::uncounted(|| self.locks.find(done.parent())), "a queue moved");
                 debug_assert_eq!(limit, steps::uncounted(|| self.limit_of(done.parent())), "another limit");
-                // Whoever may hold does; and a newcomer changes nothing for the others.
+                // Every place that may hold does; and a newcomer changes nothing for the others.
                 done.holds = self.entered(cause.zxid, (done, found), contender, (limit, true), sink);
             }
             (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// Grants the lock to all whose turn it is.
+    /// Grants the lock to all waiters that may hold now.
     pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
         if let Some(lock) = self.locks.find(path) {
             self.settle_at(zxid, lock, Count::Now, sink);
@@ -264,7 +264,7 @@ impl Machine {
     /// keeps without its znode too, its limit is that of the znode that is there now, if any. Most znodes are
     /// no locks: their data are not looked at.
     fn limit_changed<'a>(&mut self, done: &'a Done) -> Option<&'a str> {
-        // Nobody stands below an ephemeral znode: only a delay can be known there.
+        // There is no queue below an ephemeral znode: only a delay can be known there.
         let may_be_known = done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays();
         let path = done.kind().filter(|_| may_be_known).map(|_| done.path())?;
         if !self.locks.knows(path) {

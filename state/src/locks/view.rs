@@ -18,7 +18,7 @@ pub struct LockView<'a> {
     lock: &'a Lock,
 }
 
-/// Somebody in a queue.
+/// A place in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContenderView {
     /// Path of the queue znode.
@@ -101,7 +101,7 @@ impl<'a> LockView<'a> {
         self.lock.limit
     }
 
-    /// Nobody is granted the lock before, milliseconds since 1970.
+    /// No place is granted the lock before, milliseconds since 1970.
     pub fn delayed_until_ms(&self) -> Option<i64> {
         (self.lock.delayed_until_ms != 0).then_some(self.lock.delayed_until_ms)
     }
@@ -121,7 +121,7 @@ impl<'a> LockView<'a> {
     }
 
     /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not
-    /// free, and somebody else is in the way. (What the session holds itself it may be about to release.)
+    /// free, and another place is in the way. (What the session holds itself it may be about to release.)
     pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
         let mut contenders = self.lock.contenders();
         !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)

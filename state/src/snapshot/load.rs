@@ -195,7 +195,7 @@ fn znode(meta: Meta, data: Option<Bytes>, acl: &SharedAcl) -> Znode {
     Znode::new(meta, data, acl.clone())
 }
 
-/// The znodes from the root to the newest one; each is counted above it as it is complete.
+/// The znodes from the root to the newest one; each is counted above it when it is complete.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,

@@ -56,7 +56,7 @@ pub(super) enum Record<'a> {
         name: Cow<'a, str>,
         contender: Contender,
     },
-    /// Nobody is granted the lock before: behind the znodes.
+    /// No place is granted the lock before this time: behind the znodes.
     Delay {
         lock: Cow<'a, str>,
         until_ms: i64,

@@ -1,5 +1,5 @@
-//! Says when a node takes a snapshot, which lets the log behind it be purged: every so many entries, and when
-//! the log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
+//! Says when a node takes a snapshot, which lets the log behind it be purged: at intervals of entries,
+//! and when the log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
 //!
 //! openraft would count entries by itself, and all nodes would write their snapshots at the same entry.
 //! Writing one costs processor and disk, so here each node has entries of its own for it, by its number: a
@@ -30,8 +30,7 @@ use crate::raft_types::LogId;
 /// How often the log is looked at.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Of the bytes that the log may have, one in so many stays behind a snapshot, for followers that are a
-/// little late.
+/// Divides the bytes that the log may have: a quarter stays behind a snapshot, for followers that are late.
 const KEPT_PART: usize = 4;
 
 // Less is kept than is allowed, and the bounds are in their order.
@@ -165,7 +164,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// That of `node`: every so many entries, not the same ones as another node.
+    /// The entries at which `node` takes snapshots: at other ones than another node.
     pub fn new(node: NodeId, every: u64) -> Schedule {
         assert!(every > 0, "a snapshot is taken after some entries");
         let part = GOLDEN.wrapping_mul(node.0);

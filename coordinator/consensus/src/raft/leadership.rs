@@ -88,7 +88,7 @@ pub async fn follow(
     }
 }
 
-/// Commits an empty batch, in the first version, which every node reads. Dropped and begun anew when the
+/// Commits an empty batch, in the first version, which every node reads. Dropped and started again when the
 /// metrics change, which an empty batch survives.
 async fn open_gate(raft: &Raft) -> bool {
     let write = raft.client_write(Payload(Batch::default().encode()));

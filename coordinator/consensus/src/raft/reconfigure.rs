@@ -61,7 +61,7 @@ enum Failed {
 
 struct Busy<'a>(&'a AtomicBool);
 
-/// `1,2,3`
+/// Node numbers as text: `1,2,3`.
 fn ids(nodes: &BTreeSet<NodeId>) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
@@ -106,7 +106,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             let voters = members(&stored).voters;
             tracing::info!(voters = ids(&voters), "membership change of a former leader is completed");
             let raw = voters.iter().map(|id| id.0).collect();
-            // Who does not vote any more stays as a learner, since nobody knows what the former leader was
+            // Who does not vote any more stays as a learner, since it is unknown what the former leader was
             // asked. If this fails, the next turn tries again.
             let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, Some(*stored.log_id())).await;
         }

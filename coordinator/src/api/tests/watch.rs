@@ -16,7 +16,7 @@ fn of(lock: &str) -> WatchQuestion {
     WatchQuestion { scope: Scope::Lock(lock.to_owned()), after: None }
 }
 
-/// What a stream tells until so many entries have come.
+/// Reads a stream up to this number of entries.
 async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<FeedEntry>> {
     let mut all = Vec::new();
     while all.len() < count {

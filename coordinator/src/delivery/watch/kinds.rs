@@ -7,7 +7,6 @@ use std::ops::BitOr;
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// None of them.
     pub const NONE: Kinds = Kinds(0);
     /// One-shot, left by getData and exists: the znode is created, changed or deleted.
     pub const DATA: Kinds = Kinds(1);
@@ -17,10 +16,8 @@ impl Kinds {
     pub const PERSISTENT: Kinds = Kinds(4);
     /// Left by addWatch: creation, change and deletion of the znode and of all its descendants, and stays.
     pub const RECURSIVE: Kinds = Kinds(8);
-    /// All of them.
     pub const ALL: Kinds = Kinds(15);
 
-    /// In both sets.
     pub fn and(self, other: Kinds) -> Kinds {
         Kinds(self.0 & other.0)
     }
@@ -35,7 +32,6 @@ impl Kinds {
         !self.and(other).is_empty()
     }
 
-    /// No kind.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -18,7 +18,7 @@ use crate::delivery::outbox::{Message, Outbox};
 /// `WatchedEvent::state` of everything that servers send: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;
 
-/// Who watches what.
+/// Maps paths to the connections that watch them.
 ///
 /// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds
 /// in `paths` is empty; `watches`, `recursive` and `bytes` count what is in `paths`.
@@ -50,7 +50,6 @@ pub struct WatchCounts {
     pub connections: usize,
     /// Paths with at least one watch.
     pub paths: usize,
-    /// Watches.
     pub watches: usize,
 }
 
@@ -68,7 +67,6 @@ struct Tiding<'a> {
 }
 
 impl WatchTable {
-    /// An empty table.
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,7 +171,6 @@ impl WatchTable {
         WatchCounts { connections, paths: self.paths.len(), watches: self.watches }
     }
 
-    /// Number of watches.
     pub fn len(&self) -> usize {
         self.watches
     }

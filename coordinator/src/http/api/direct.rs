@@ -17,7 +17,6 @@ use crate::http::connection::Visitor;
 /// Longer than any answer but a stream of events, which has no end.
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 
-/// Answers single requests.
 #[derive(Clone)]
 pub struct Direct {
     routes: Router,

@@ -6,13 +6,13 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A new lease.
+/// A lease that was opened.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LeaseOpened {
-    /// Its id.
+    /// Id of the lease, hexadecimal.
     #[schema(example = "0x1000000000000a1")]
     pub(super) lease: String,
-    /// Whoever shows it has the lease.
+    /// Proof of the right to the lease.
     pub(super) secret: String,
     /// Without a sign of life for so long it is over, milliseconds.
     pub(super) ttl_ms: u32,
@@ -50,7 +50,7 @@ pub(super) struct IsHeld {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StandingState {
-    /// It is yours.
+    /// The attempt holds the lock.
     Held,
     /// It is in the queue: ask again with the same `request_id`.
     Waiting,
@@ -67,16 +67,16 @@ pub(super) struct PartyDocument {
     pub(super) label: String,
     /// Path of its queue znode.
     pub(super) place: String,
-    /// Milliseconds since 1970.
+    /// When it was granted or queued, milliseconds since 1970.
     pub(super) since_ms: i64,
-    /// Its fencing token.
+    /// Fencing token of the place.
     pub(super) token: String,
 }
 
 /// One lock of an attempt.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PlaceDocument {
-    /// With `waiting` and `busy`; null: nobody, during a lock-delay.
+    /// With `waiting` and `busy`; null: none, during a lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Option<PartyDocument>>,
     /// Path of the queue znode, with `held` and `waiting`.
@@ -133,14 +133,14 @@ pub(super) struct StandingsDocument {
     pub(super) valid_for_ms: u32,
 }
 
-/// Who leads.
+/// The leader of an election.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LeaderDocument {
     /// Path of its queue znode.
     pub(super) place: String,
-    /// Milliseconds since 1970.
+    /// When it began to lead, milliseconds since 1970.
     pub(super) since_ms: i64,
-    /// Its fencing token.
+    /// Fencing token of the leader.
     pub(super) token: String,
     /// What it says of itself.
     pub(super) value: String,
@@ -149,7 +149,7 @@ pub(super) struct LeaderDocument {
 /// The state of an election.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LedDocument {
-    /// Null: nobody leads.
+    /// The leader; null if there is none.
     pub(super) leader: Option<LeaderDocument>,
     /// Of the leader's last change of its own znode; for `after`.
     pub(super) zxid: String,
@@ -160,17 +160,17 @@ pub(super) struct LedDocument {
 pub(super) struct StatDocument {
     /// Changes of the ACL.
     pub(super) aversion: i32,
-    /// Milliseconds since 1970.
+    /// Time of the creation, milliseconds since 1970.
     pub(super) ctime_ms: i64,
     /// Changes of the list of children.
     pub(super) cversion: i32,
     /// Zxid of the creation.
     pub(super) czxid: String,
-    /// Bytes of data.
+    /// Size of the data in bytes.
     pub(super) data_length: i32,
     /// The lease or session of an ephemeral znode.
     pub(super) ephemeral_owner: Option<String>,
-    /// Milliseconds since 1970.
+    /// Time of the last change of the data, milliseconds since 1970.
     pub(super) mtime_ms: i64,
     /// Zxid of the last change of the data.
     pub(super) mzxid: String,
@@ -182,7 +182,7 @@ pub(super) struct StatDocument {
     pub(super) version: i32,
 }
 
-/// A znode.
+/// What was read of a znode.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ZnodeDocument {
     /// With `view=acl`: entries like `ip:10.0.0.0/8:cdrwa`.
@@ -194,7 +194,7 @@ pub(super) struct ZnodeDocument {
     /// With `view=children`: others follow the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) more: Option<bool>,
-    /// The full path.
+    /// Full path of the znode.
     pub(super) path: String,
     pub(super) stat: StatDocument,
 }
@@ -205,7 +205,7 @@ pub(super) struct StateHeld {
     /// Path of its queue znode.
     pub(super) place: String,
     pub(super) state: StandingState,
-    /// The fencing token.
+    /// Fencing token of the place.
     pub(super) token: String,
 }
 
@@ -215,7 +215,7 @@ pub(super) struct StateHeld {
 pub(super) struct ProblemDocument {
     /// With 409: those who would wait for each other.
     circle: Option<Vec<PartyDocument>>,
-    /// For people.
+    /// Explanation of the problem in a sentence.
     detail: String,
     /// With 422: how many permits the lock has.
     limit: Option<u32>,
@@ -223,6 +223,6 @@ pub(super) struct ProblemDocument {
     status: u16,
     /// The status in words.
     title: String,
-    /// Always `about:blank`.
+    /// Type of the problem: always `about:blank`.
     r#type: String,
 }

@@ -21,7 +21,7 @@ use utoipa::{IntoResponses as _, Modify, OpenApi};
 use super::documents::ProblemDocument;
 use crate::http::ui;
 
-/// The document as it is served.
+/// The document that is served.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| document() + "\n");
 
 #[derive(OpenApi)]

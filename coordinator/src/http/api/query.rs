@@ -7,7 +7,7 @@ use crate::report::question::decoded;
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads it.
+    /// Parses the query of a request.
     ///
     /// # Errors
     /// [`Refusal::Bad`]: what is percent-encoded is no text.
@@ -62,7 +62,7 @@ impl Query {
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// Nothing is left that nobody knows.
+    /// Refuses parameters that are left over.
     ///
     /// # Errors
     /// [`Refusal::Bad`].

@@ -12,10 +12,10 @@ use crate::api::{For, Part, Refusal, Secret, Wanted, Which};
 
 /// The secret of a lease may stand here instead of in the body.
 const LEASE_HEADER: &str = "rowlock-lease";
-/// Who acquires without a lease and says no time gets one of so many milliseconds.
+/// Milliseconds of a lease that an acquire without `secret` and `ttl_ms` opens.
 const TTL_MS: u32 = 10_000;
 
-/// A new lease.
+/// A request to open a lease.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewLease {
@@ -71,7 +71,7 @@ pub(super) struct Acquire {
     /// What people see in the queue: up to 256 bytes.
     #[serde(default)]
     label: String,
-    /// So long nobody gets the lock after this lease has expired while it held it.
+    /// How long the lock stays free of holders after this lease has expired while holding it.
     #[serde(default)]
     #[schema(maximum = 60000)]
     lock_delay_ms: u32,
@@ -121,7 +121,7 @@ pub(super) struct AcquireAll {
     /// What people see in the queue: up to 256 bytes.
     #[serde(default)]
     label: String,
-    /// So long nobody gets the lock after this lease has expired while it held it.
+    /// How long the lock stays free of holders after this lease has expired while holding it.
     #[serde(default)]
     #[schema(maximum = 60000)]
     lock_delay_ms: u32,
@@ -134,7 +134,7 @@ pub(super) struct AcquireAll {
     min_hold_ms: u32,
 }
 
-/// A candidacy.
+/// A candidacy in an election.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Campaign {
@@ -172,7 +172,7 @@ pub(super) struct Release {
     request_id: Option<String>,
 }
 
-/// A token.
+/// A token to be checked.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Verify {

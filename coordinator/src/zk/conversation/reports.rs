@@ -1,5 +1,5 @@
 //! A client asks for a report, or a superuser wants a node to do something. A report is made by a task, of
-//! the state as it is when the question's turn has come; an operation is passed on when its turn has come.
+//! the state at the question's turn; an operation is passed on at its turn.
 //!
 //! Invariant: the events of all that the report shows are in `output` before its reply.
 

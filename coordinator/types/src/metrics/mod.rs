@@ -34,13 +34,13 @@ macro_rules! metrics {
 metrics! {
     /// Open sessions in the replicated state.
     sessions: Gauge,
-    /// Sessions opened.
+    /// Sessions opened since the start.
     sessions_opened_total: Counter,
     /// New sessions refused by this node (rate, limit, memory).
     sessions_refused_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,
-    /// Sessions expired.
+    /// Sessions expired by the leader.
     sessions_expired_total: Counter,
     /// Sessions ended by superusers.
     sessions_ended_total: Counter,
@@ -106,9 +106,9 @@ metrics! {
     /// Connections closed because the peer's certificate is no longer valid.
     tls_connections_closed_total: Counter,
 
-    /// Client connections.
+    /// Client connections that are open.
     connections: Gauge,
-    /// Client connections accepted.
+    /// Client connections accepted since the start.
     connections_accepted_total: Counter,
     /// Client connections refused (limit reached, not serving, bad handshake).
     connections_rejected_total: Counter,
@@ -199,7 +199,7 @@ metrics! {
     commits_stalled: Gauge,
     /// Growing commands refused by this node as leader because disks were full.
     growth_refused_for_room_total: Counter,
-    /// Snapshots written.
+    /// Snapshots written by this node.
     snapshots_written_total: Counter,
     /// Snapshots that could not be written.
     snapshots_failed_total: Counter,
@@ -216,7 +216,7 @@ metrics! {
 
     /// Raft role of this node.
     raft_role: RoleGauge,
-    /// Raft term.
+    /// Raft term of this node.
     raft_term: Gauge,
     /// Last log index stored here.
     raft_last_log_index: Gauge,
@@ -232,7 +232,7 @@ metrics! {
     leaderships_total: Leaderships,
     /// 1 while clients are served.
     serving: Gauge,
-    /// HTTP connections accepted.
+    /// HTTP connections accepted since the start.
     http_connections_total: Counter,
     /// HTTP connections closed at the limit of their address.
     http_connections_refused_total: Counter,

@@ -1,7 +1,7 @@
 //! The bytes of log entries and snapshots: golden files that show every change of a format, and damage of all
 //! kinds.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it formats` writes the golden files anew. After a
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it formats` rewrites the golden files. After a
 //! release only with a new format version, and with code that still reads the old one!
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
@@ -27,7 +27,7 @@ fn snapshot(machine: &Machine) -> Vec<u8> {
     bytes
 }
 
-/// The bytes in `testdata/<name>.golden`, after comparing them with `bytes` or writing them anew.
+/// The bytes in `testdata/<name>.golden`, after comparing them with `bytes` or rewriting them.
 fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     for line in bytes.chunks(32) {
@@ -39,7 +39,7 @@ fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
     written
 }
 
-/// The text of a golden file, after writing it anew if that is asked for.
+/// The text of a golden file, after rewriting it if that is asked for.
 #[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
 fn kept_text(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"));

@@ -6,7 +6,7 @@
 //! taken on the way ([`replicas`]). After every command they must agree in everything, and what is promised
 //! must hold ([`promises`], [`numbered`]).
 //!
-//! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test it histories` runs so many; `ROWLOCK_FIRST_SEED`
+//! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test it histories` runs that many; `ROWLOCK_FIRST_SEED`
 //! begins elsewhere.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]

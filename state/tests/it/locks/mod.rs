@@ -190,7 +190,7 @@ impl World {
                     self.apply(id, Command::CloseSession)
                 };
                 let mut expected = self.naive.end(id);
-                // Those who leave are told in the order of their paths, which matters to nobody.
+                // Sessions that leave are notified in the order of their paths, which no promise depends on.
                 told.sort();
                 expected.sort();
                 assert_eq!(told, expected);

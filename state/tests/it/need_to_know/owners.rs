@@ -1,4 +1,4 @@
-//! Owners of deadlock detection belong to users: nobody is refused because a stranger uses the same name.
+//! Owners of deadlock detection belong to users: no request is refused because a stranger uses the same name.
 
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;

@@ -14,13 +14,13 @@ pub const LOCK: &str = "/private";
 /// What the queue of the lock is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Nobody is in it.
+    /// Its queue is empty.
     Free,
     /// The first of two places holds.
     HeldFirst,
     /// The first place has gone, one of another token has its name's beginning; two more are there.
     HeldSecond,
-    /// Its holder's session has expired, and nobody is granted it for a while.
+    /// Its holder's session has expired, and it is not granted for a while.
     Delayed,
 }
 

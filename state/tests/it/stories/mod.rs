@@ -1,6 +1,6 @@
 //! Stories in `testdata/*.txt`: commands and, under a dashed line, what the machine answered and told.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it stories` writes the answers anew; review the
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it stories` rewrites the answers; review the
 //! difference. What can be written there is described in [`script`]; what comes out in [`world`].
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
@@ -19,7 +19,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-/// Runs the story and compares, or writes it anew.
+/// Runs the story and compares, or rewrites it.
 #[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
 fn play(name: &str) {
     let path = testdata().join(format!("{name}.txt"));

@@ -4,7 +4,7 @@
 //! `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes on with
 //! the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and
-//! reads by nobody in particular: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`,
+//! reads without a session: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`,
 //! `quotas`, `counts`, `sessions`, `queue LOCK`, `locksdue MS`, `lockdue LOCK`; commands about locks:
 //! `locks.rs`.
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use utoipa::openapi::{ContentBuilder, Header, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
-/// A refusal: `application/problem+json`.
+/// A refusal as `application/problem+json`.
 pub(super) fn problem(status: &str, what: &str) -> RefOr<Response> {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDocument"))).build();
     let response = ResponseBuilder::new().description(what).content("application/problem+json", content);
@@ -56,15 +56,13 @@ refusals! {
     }
 }
 
-/// A lease.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct Lease {
-    /// Its id
+    /// Id of the lease
     lease: String,
 }
 
-/// A lock.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct LockName {
@@ -72,7 +70,6 @@ pub(super) struct LockName {
     name: String,
 }
 
-/// An election.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ElectionName {
@@ -88,7 +85,6 @@ pub(super) struct StateName {
     name: String,
 }
 
-/// A znode.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ZnodePath {
@@ -130,10 +126,10 @@ pub(super) struct Making {
     ephemeral: Option<EphemeralOf>,
     /// It goes when its last child has gone
     container: Option<bool>,
-    /// It goes when nobody has changed it for so long
+    /// It is deleted after this time without a change
     #[param(minimum = 1)]
     ttl_ms: Option<i64>,
-    /// Entries like ip:10.0.0.0/8:cdrwa
+    /// ACL entries like ip:10.0.0.0/8:cdrwa
     acl: Option<Vec<String>>,
 }
 
@@ -149,7 +145,7 @@ pub(super) struct View {
     consistency: Option<ConsistencyName>,
     /// With children: those behind this name
     after: Option<String>,
-    /// With children
+    /// With children: most names to return
     #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! One function for each request, which nobody calls: the macro makes the document of its attribute.
+//! One function for each request, never called: the macro makes the document of its attribute.
 #![allow(dead_code)]
 
 use super::super::documents::{
@@ -11,7 +11,7 @@ use super::kinds::{
     OfZnode, StateName, View, ZnodePath,
 };
 
-/// Opens a lease
+/// Opens a new lease
 #[utoipa::path(post, path = "/v1/leases", tag = "leases", request_body = NewLease,
     responses((status = 201, description = "The lease, with its secret", body = LeaseOpened)))]
 fn new_lease() {}
@@ -75,7 +75,7 @@ fn verify() {}
     responses((status = 200, description = "Whether there was anything to give back", body = Released)))]
 fn force() {}
 
-/// Stands for election
+/// Campaigns in an election
 #[utoipa::path(post, path = "/v1/elections/{name}/campaign", tag = "elections", request_body = Campaign,
     params(ElectionName),
     responses(
@@ -91,7 +91,7 @@ fn campaign() {}
     responses((status = 200, description = "Whether there was anything to give back", body = Released), OfLease))]
 fn resign() {}
 
-/// Shows who leads
+/// Shows the leader of an election
 #[utoipa::path(get, path = "/v1/elections/{name}/leader", tag = "elections",
     params(
         ElectionName,
@@ -107,7 +107,7 @@ fn leader() {}
         (status = 200, description = "What was asked for", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
 fn get_root() {}
 
-/// Reads a znode
+/// Reads data, children, stat or ACL of a znode
 #[utoipa::path(get, path = "/v1/znodes/{path}", tag = "znodes",
     params(
         ZnodePath,
@@ -129,7 +129,7 @@ fn get_znode() {}
         OfZnode))]
 fn set_znode() {}
 
-/// Creates a znode
+/// Creates a new znode
 #[utoipa::path(post, path = "/v1/znodes/{path}", tag = "znodes",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(ZnodePath, Making, ByLease),
@@ -142,7 +142,7 @@ fn set_znode() {}
             content_type = "application/problem+json")))]
 fn create_znode() {}
 
-/// Deletes a znode
+/// Deletes a childless znode
 #[utoipa::path(delete, path = "/v1/znodes/{path}", tag = "znodes",
     params(ZnodePath, OfVersion, IfMatch, ByLease),
     responses(
@@ -241,7 +241,7 @@ fn status() {}
     responses((status = 200, description = "See docs/rest.md", body = String, content_type = "text/event-stream")))]
 fn watch() {}
 
-/// Returns this document
+/// Returns this OpenAPI document
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "reports",
     responses((status = 200, description = "This document", body = serde_json::Value)))]
 fn openapi() {}
