@@ -55,6 +55,12 @@ bench *flags:
     cargo build --release -q -p rowlock -p rowlock-bench
     target/release/rowlock-bench run {{flags}}
 
+# The same beside etcd 3.5 and ZooKeeper 3.9, which `bench/rivals` fetches from PyPI. Needs Python, and Java for ZooKeeper.
+bench-rivals *flags:
+    bench/rivals target/bench/rivals
+    cargo build --release -q -p rowlock -p rowlock-bench
+    target/release/rowlock-bench run --rivals target/bench/rivals --out target/bench/rivals-report {{flags}}
+
 # The parts that most changes are made for, in two minutes.
 bench-quick *flags: (bench "--quick" "--out" "target/bench/quick" flags)
 
@@ -140,8 +146,7 @@ packages-test:
     cp target/archive/*.tar.gz target/debian/*.deb target/packages 2>/dev/null || true
     .ci/packages-test target/packages
 
-# What goes along with the program: manual pages, completions, licences of others; in target/package-files. Needs cargo-about
-# (`cargo install cargo-about --features cli`).
+# What goes along with the program: manual pages, completions, licenses of others; in target/package-files. Needs python3.
 package-files: dist
     #!/usr/bin/env bash
     set -euo pipefail
@@ -152,8 +157,7 @@ package-files: dist
     target/dist/rowlock completions bash > $files/rowlock.bash
     target/dist/rowlock completions zsh > $files/_rowlock
     target/dist/rowlock completions fish > $files/rowlock.fish
-    cargo about generate --locked --fail -m Cargo.toml -c deploy/licences/about.toml \
-        -o $files/LICENCES-OF-OTHERS deploy/licences/about.hbs
+    .ci/licenses > $files/LICENSES-OF-OTHERS
 
 # The program and what goes along, for machines without Debian's packages: target/archive, with its SHA-256.
 archive: package-files

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::servers::Servers;
+use crate::servers::programs::Programs;
 use crate::system::System;
 use crate::workload::Workload;
 use crate::workload::phase::Times;
@@ -22,6 +23,7 @@ const WARM_UP_CLIENTS: u64 = 256;
 /// The running servers, by system. Rowlock's serve both of its clients.
 pub struct Fleet {
     folder: PathBuf,
+    programs: Programs,
     running: BTreeMap<System, Servers>,
     /// How long a Java server is loaded before its first trial, so that its code is compiled.
     java_warm_up: Duration,
@@ -37,8 +39,8 @@ fn host(system: System) -> System {
 
 impl Fleet {
     /// Without servers; they will have their data below `folder`.
-    pub fn new(folder: &Path, java_warm_up: Duration) -> Fleet {
-        Fleet { folder: folder.to_owned(), running: BTreeMap::new(), java_warm_up }
+    pub fn new(folder: &Path, programs: Programs, java_warm_up: Duration) -> Fleet {
+        Fleet { folder: folder.to_owned(), programs, running: BTreeMap::new(), java_warm_up }
     }
 
     /// The servers of a system, which are started and warmed up if they do not run.
@@ -118,8 +120,13 @@ impl Fleet {
             _ => {}
         }
         let begun = Instant::now();
-        let servers = Servers::start(system, &folder).await?;
-        eprintln!("{system} serves after {:.1} s: {}", begun.elapsed().as_secs_f64(), servers.durability);
+        let servers = Servers::start(system, &folder, &self.programs).await?;
+        eprintln!(
+            "{} serves after {:.1} s: {}",
+            servers.version,
+            begun.elapsed().as_secs_f64(),
+            servers.durability
+        );
         Ok(servers)
     }
 }

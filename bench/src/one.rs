@@ -9,6 +9,7 @@ use clap::Args;
 use crate::fleet::Fleet;
 use crate::report;
 use crate::servers::Servers;
+use crate::servers::programs::Programs;
 use crate::system::System;
 use crate::workload::Workload;
 use crate::workload::phase::Times;
@@ -40,6 +41,8 @@ pub struct Options {
     /// Folder for the servers' data
     #[arg(long, default_value = "target/bench/data")]
     folder: PathBuf,
+    #[command(flatten)]
+    programs: Programs,
 }
 
 /// Runs the trials and prints their metrics.
@@ -59,7 +62,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
         return Ok(());
     }
-    let mut fleet = Fleet::new(&options.folder, Duration::from_secs(20));
+    let mut fleet = Fleet::new(&options.folder, options.programs.clone(), Duration::from_secs(20));
     for round in 0..options.rounds {
         let servers = if workload.wants_own_servers() {
             fleet.fresh(system).await?

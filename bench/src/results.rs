@@ -38,6 +38,12 @@ impl Results {
         self.about.versions.insert(system, servers.version.clone());
     }
 
+    /// A system with the version of its servers, for tables and plots: `etcd 3.5.1`.
+    pub fn label(&self, system: System) -> String {
+        let version = self.about.versions.get(&system).and_then(|version| version.split(' ').nth(1));
+        version.map_or_else(|| system.to_string(), |version| format!("{system} {version}"))
+    }
+
     /// The values of one metric, with their rounds.
     pub fn values<'a>(
         &'a self,

@@ -10,6 +10,7 @@ use clap::Args;
 use crate::fleet::Fleet;
 use crate::plan::{Plan, Step};
 use crate::results::{Results, Trial};
+use crate::servers::programs::Programs;
 use crate::system::System;
 use crate::workload::{Workload, floor};
 use crate::{about, report};
@@ -51,6 +52,8 @@ pub struct Options {
     /// Folder for the servers' data
     #[arg(long, default_value = "target/bench/data")]
     folder: PathBuf,
+    #[command(flatten)]
+    programs: Programs,
 }
 
 /// Runs the plan and writes the report.
@@ -69,7 +72,7 @@ pub async fn run(options: Options) -> Result<()> {
     let plan = plan.changed(&options.systems, &options.workloads, options.rounds, seconds);
     let java_warm_up = Duration::from_secs(if options.quick { 12 } else { 25 });
     let mut run = Run {
-        fleet: Fleet::new(&options.folder, java_warm_up),
+        fleet: Fleet::new(&options.folder, options.programs.clone(), java_warm_up),
         results: Results { version: Results::VERSION, about: about::here(), ..Results::default() },
         absent: BTreeSet::new(),
     };

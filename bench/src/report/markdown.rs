@@ -113,16 +113,16 @@ fn wanted(text: &mut String, results: &Results) {
     head(text, &words(&["row", "of", "measured", "against", "theirs", "ratio", "must", "aim"]));
     for (judged, target) in judged {
         let (against, ratio) = match target.measure {
-            Measure::RatioTo(other) => (other.to_string(), shown(judged.measured)),
+            Measure::RatioTo(other) => (results.label(other), shown(judged.measured)),
             Measure::Value => ("–".to_owned(), "–".to_owned()),
-            Measure::Beside(other) => (other.to_string(), "–".to_owned()),
+            Measure::Beside(other) => (results.label(other), "–".to_owned()),
             Measure::FlatOver(_) => ("its other sizes".to_owned(), shown(judged.measured)),
         };
         row(
             text,
             &[
                 target.title.to_owned(),
-                target.subject.to_string(),
+                results.label(target.subject),
                 shown(judged.subject),
                 against,
                 shown(judged.other),
@@ -170,7 +170,7 @@ fn figures(text: &mut String, results: &Results, workload: &str) {
     head(text, &heads);
     let rows: BTreeSet<(u64, System)> = trials().map(|trial| (trial.size, trial.system)).collect();
     for (size, system) in rows {
-        let mut cells = vec![number(size as f64), system.to_string()];
+        let mut cells = vec![number(size as f64), results.label(system)];
         for metric in &columns {
             let spread = spread(results, Figure { workload, size, metric }, system);
             cells.push(if Some(*metric) == first {
@@ -220,7 +220,11 @@ mod tests {
                 cores: 2,
                 machine: "a processor, Linux 6".into(),
                 commit: "abc".into(),
-                versions: [(System::Etcd, "3.4".to_owned())].into(),
+                versions: [
+                    (System::Zookeeper, "ZooKeeper 3.9.4".to_owned()),
+                    (System::Etcd, "etcd 3.5.1".to_owned()),
+                ]
+                .into(),
             },
             missing: vec!["redis: not installed".into()],
             durability: [(System::Etcd, "a quorum".to_owned())].into(),

@@ -221,7 +221,7 @@ impl Plot {
         let systems = System::ALL.into_iter().enumerate();
         let series: Vec<Series> = systems
             .map(|(colour, system)| Series {
-                name: system.to_string(),
+                name: results.label(system),
                 colour,
                 points: self.points(results, system),
             })

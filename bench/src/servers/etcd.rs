@@ -1,5 +1,4 @@
-//! Three nodes of etcd from Debian's package, with its default durability: the log is synced before the
-//! answer.
+//! Three nodes of etcd with its default durability: the log is synced before the answer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,18 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
-use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
+use super::programs::Programs;
+use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::grpc::Channel;
 use crate::protobuf::{bytes, number};
 use crate::system::System;
 
-const PROGRAM: &str = "/usr/bin/etcd";
 /// Client ports are this and the next two; those between servers are 100 above.
 const PORT: u16 = 23901;
 const NODES: u16 = 3;
 
-pub async fn start(system: System, folder: &Path) -> Result<Servers> {
-    installed(Path::new(PROGRAM), "etcd-server")?;
+pub async fn start(system: System, folder: &Path, programs: &Programs) -> Result<Servers> {
+    let program = programs.etcd()?;
     refuse_taken((PORT..PORT + NODES).flat_map(|port| [port, port + 100]))?;
     std::fs::create_dir_all(folder)?;
     let mut members = Vec::new();
@@ -28,7 +27,7 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     let (mut addresses, mut processes) = (Vec::new(), Vec::new());
     for id in 1..=NODES {
         let client = format!("http://{}", address(id));
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(&program);
         command.arg("--name").arg(format!("e{id}"));
         command.arg("--data-dir").arg(folder.join(format!("node-{id}")));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);

@@ -16,9 +16,11 @@ use anyhow::{Context, Result, bail};
 use crate::system::System;
 use messages::Messages;
 use process::Process;
+use programs::Programs;
 pub use rowlock::binary as rowlock_binary;
 
 pub mod process;
+pub mod programs;
 pub mod words;
 
 /// How long servers may take until they serve.
@@ -44,13 +46,13 @@ impl Servers {
     ///
     /// # Errors
     /// The programs are not installed, a port is taken, or they do not serve within a minute.
-    pub async fn start(system: System, folder: &Path) -> Result<Servers> {
+    pub async fn start(system: System, folder: &Path, programs: &Programs) -> Result<Servers> {
         match system {
             System::Rowlock | System::RowlockTls | System::RowlockPlain => {
                 rowlock::start(system, folder).await
             }
-            System::Zookeeper => zookeeper::start(system, folder).await,
-            System::Etcd => etcd::start(system, folder).await,
+            System::Zookeeper => zookeeper::start(system, folder, programs).await,
+            System::Etcd => etcd::start(system, folder, programs).await,
             System::Redis | System::RedisFsync | System::Redlock => redis::start(system, folder).await,
         }
     }
@@ -167,20 +169,11 @@ fn refuse_taken(ports: impl IntoIterator<Item = u16>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that another system's program is installed; if not, the error says how to install it.
-fn installed(file: &Path, package: &str) -> Result<()> {
-    if !file.exists() {
-        bail!("{} is missing: install Debian's package {package}", file.display());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::path::Path;
 
-    use super::{installed, refuse_taken};
+    use super::refuse_taken;
 
     #[test]
     fn a_port_where_somebody_listens_is_refused_by_its_number() {
@@ -190,11 +183,5 @@ mod tests {
         assert_eq!(refusal, format!("port {port} of 127.0.0.1 is taken: end what listens there"));
         drop(listener);
         refuse_taken([port]).unwrap();
-    }
-
-    #[test]
-    fn a_missing_program_is_refused_with_the_name_of_its_package() {
-        let refusal = installed(Path::new("/nowhere/etcd"), "etcd-server").unwrap_err().to_string();
-        assert_eq!(refusal, "/nowhere/etcd is missing: install Debian's package etcd-server");
     }
 }

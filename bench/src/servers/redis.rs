@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
-use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
+use super::programs::debian;
+use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::drivers::resp::{Connection, Reply};
 use crate::system::System;
 
@@ -25,7 +26,7 @@ fn ports(system: System) -> (u16, u16) {
 }
 
 pub async fn start(system: System, folder: &Path) -> Result<Servers> {
-    installed(Path::new(PROGRAM), "redis-server")?;
+    debian(PROGRAM, "redis-server")?;
     let (first, count) = ports(system);
     refuse_taken(first..first + count)?;
     let (mut addresses, mut processes) = (Vec::new(), Vec::new());

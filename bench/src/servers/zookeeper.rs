@@ -1,5 +1,5 @@
-//! Three nodes of Apache ZooKeeper from Debian's package, with its default durability: every transaction is
-//! forced to disk before it is acknowledged.
+//! Three nodes of Apache ZooKeeper with its default durability: every transaction is forced to disk before it
+//! is acknowledged.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,19 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
+use super::programs::{Programs, debian};
 use super::words::{leader, word};
-use super::{Process, Servers, WAIT_MAX, installed, refuse_taken};
+use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::system::System;
 
 /// Client ports are this and the next two; those between servers are 100 and 200 above.
 const PORT: u16 = 23481;
 const NODES: u16 = 3;
-const JAR: &str = "/usr/share/java/zookeeper.jar";
-const JAVA: &str = "/usr/bin/java";
 
-pub async fn start(system: System, folder: &Path) -> Result<Servers> {
-    installed(Path::new(JAR), "zookeeper")?;
-    installed(Path::new(JAVA), "default-jre-headless")?;
+pub async fn start(system: System, folder: &Path, programs: &Programs) -> Result<Servers> {
+    let (classpath, java) = (programs.zookeeper()?, debian("/usr/bin/java", "default-jre-headless")?);
     refuse_taken((PORT..PORT + NODES).flat_map(|port| [port, port + 100, port + 200]))?;
     let (mut addresses, mut processes) = (Vec::new(), Vec::new());
     for id in 1..=NODES {
@@ -29,11 +27,11 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
         std::fs::write(data.join("myid"), id.to_string())?;
         let file = folder.join(format!("node-{id}.cfg"));
         std::fs::write(&file, config(&data, id)?)?;
-        let mut command = Command::new(JAVA);
+        let mut command = Command::new(&java);
         command
             .args(["-Xms512m", "-Xmx1g", "-Dzookeeper.root.logger=WARN"])
             .arg(format!("-Dzookeeper.log.dir={}", data.display()))
-            .args(["-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+            .args(["-cp", &classpath, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arg(&file);
         processes.push(Process::start(command, &folder.join(format!("node-{id}.log")))?);
         addresses.push(address(id));
