@@ -10,7 +10,7 @@ use crate::paint::Paint;
 use crate::print::errln;
 
 /// After this a script gets a message, too: something is wrong.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(2);
 /// What takes no longer is not reported.
 pub const SOON: Duration = Duration::from_secs(1);
 

@@ -12,9 +12,11 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-use rowlock_proto::{Stat, Version, path};
+use rowlock_client::{Client, Error};
+use rowlock_proto::{ErrorCode, Stat, Version, path};
 use serde_json::{Value, json};
 
+use crate::cluster::failed;
 use crate::exit::{Failure, IO, USAGE};
 use crate::print::{print, safe_json};
 
@@ -88,6 +90,21 @@ fn json_stat(stat: &Stat) -> Value {
 /// The version a conditional change asks for; below 0 stands for any, as in ZooKeeper.
 fn condition(version: Option<i32>) -> Option<Version> {
     version.filter(|v| *v >= 0).map(Version)
+}
+
+/// The failure of a change of `path` under a condition. After a version conflict it asks for the version that
+/// the znode has by now.
+async fn refused(client: &Client, path: &str, error: &Error) -> Failure {
+    let failure = failed(path, error);
+    if error.code() != Some(ErrorCode::BadVersion) {
+        return failure;
+    }
+    match client.exists(path).await {
+        Ok(Some(stat)) => {
+            Failure::new(failure.code, format!("{path}: version conflict: its version is {}", stat.version.0))
+        }
+        _ => failure,
+    }
 }
 
 #[cfg(test)]

@@ -52,10 +52,10 @@ async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
         (&["get", "/absent"][..], "rowlock: /absent: no such znode\n"),
         (&["stat", "/absent"], "rowlock: /absent: no such znode\n"),
         (&["create", "/app"], "rowlock: /app: znode exists\n"),
-        (&["set", "--version", "7", "/app", "x"], "rowlock: /app: version conflict\n"),
+        (&["set", "--version", "7", "/app", "x"], "rowlock: /app: version conflict: its version is 1\n"),
         (
             &["delete", "--version", "7", "/app/n-0000000000"],
-            "rowlock: /app/n-0000000000: version conflict\n",
+            "rowlock: /app/n-0000000000: version conflict: its version is 0\n",
         ),
         (&["delete", "/app"], "rowlock: /app: there are znodes below it; -r removes them, too\n"),
     ] {
@@ -274,6 +274,25 @@ fn wrong_usage_and_unreachable_clusters_have_their_own_codes() {
     assert_eq!(said.code, UNAVAILABLE);
     let remedy = "; start the cluster, name it with --endpoints, or ask `rowlock doctor`\n";
     assert!(said.err.ends_with(remedy), "{}", said.err);
+    let said = run(&["get", "/x", "--endpoints", &nobody, "--connect-timeout", "3"]);
+    let (first, last) = said.err.split_once('\n').unwrap();
+    assert!(first.ends_with("no server has opened a session yet; still trying"), "{first}");
+    assert!(last.ends_with(remedy), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_credential_of_auth_new_makes_a_superuser() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run(folder.path(), &["auth", "new", "-o", "json"]);
+    let made: Value = serde_json::from_str(&said.out).unwrap();
+    let settings = format!("{FAST}[client]\nsuper_digest = {}\n", made["digest"]);
+    let cluster = Cluster::start(1, &settings).await;
+    for (credential, code) in [(made["auth"].as_str().unwrap(), 0), ("digest:super:other", REFUSED)] {
+        let mut command = rowlock(&cluster.folder, &["rebalance", "--percent", "100"]);
+        let child = command.env("ROWLOCK_AUTH", credential).spawn().unwrap();
+        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
+        assert_eq!(said.code, code, "{}", said.err);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,13 @@
 //! What is in `deploy/`: the files that nodes read are good, and fit together with what surrounds them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rowlock_coordinator::ClusterConfig;
 
-use crate::support::command::run;
+use crate::support::command::{rowlock, run};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
@@ -31,6 +33,46 @@ fn clusters_of_containers_are_three_nodes_that_know_each_other_by_name() {
             );
         }
     }
+}
+
+/// The script of the service `setup`, as the shell of the container gets it.
+fn setup(compose: &str, folder: &Path) -> String {
+    let script = compose.split_once("command:\n      - |\n").unwrap().1;
+    let lines = script.lines().take_while(|line| line.starts_with("        "));
+    let script: String = lines.flat_map(|line| [line.trim_start(), "\n"]).collect();
+    script.replace("$$", "$").replace("/etc/rowlock", folder.to_str().unwrap())
+}
+
+#[test]
+fn containers_of_compose_are_reached_by_https_with_files_that_are_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (here, secrets) = (folder.path(), folder.path().join("secrets"));
+    fs::create_dir(&secrets).unwrap();
+    fs::copy(deploy("compose/cluster.toml"), here.join("cluster.toml")).unwrap();
+    let script = setup(&fs::read_to_string(deploy("compose/compose.yml")).unwrap(), here);
+    let bin = rowlock(here, &[]).get_program().to_owned();
+    let bin = Path::new(&bin).parent().unwrap().display().to_string();
+    let set_up = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", &script]).env("ROWLOCK_CONFIG", here.join("cluster.toml"));
+        let done = shell.env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap())).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        fs::read(secrets.join("operator.token")).unwrap()
+    };
+    let token = set_up();
+    assert_eq!(token, set_up(), "what is there is kept");
+
+    let said = run(here, &["tls", "check"]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    let said = run(here, &["token", "ls"]);
+    assert!(said.out.contains("operator") && said.out.contains("prometheus"), "{}", said.out);
+    let cluster = ClusterConfig::load(&here.join("cluster.toml")).unwrap();
+    assert!(cluster.http.api && cluster.http.tls && cluster.http.token_file.is_some());
+    let scraped = fs::read_to_string(deploy("compose/prometheus.yml")).unwrap();
+    let files = scraped.split(['}', ' ', '\n']).filter_map(|word| word.strip_prefix("/etc/rowlock/"));
+    let readable: Vec<u32> =
+        files.map(|file| fs::metadata(here.join(file)).unwrap().permissions().mode() & 0o777).collect();
+    assert_eq!(readable, [0o644, 0o644], "Prometheus is another user");
 }
 
 #[test]

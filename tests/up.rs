@@ -88,7 +88,7 @@ async fn an_encrypted_cluster_keeps_every_promise_too_and_its_first_lines_let_a_
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     let stays = format!(" MB of data and logs stay in {}", here.join("data/up").display());
-    assert!(rest.contains(&stays), "{rest}");
+    assert!(rest.contains(&stays) && rest.contains("/ui/"), "{rest}");
     assert_nothing_runs_in(&here);
 }
 

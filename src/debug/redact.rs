@@ -119,6 +119,10 @@ mod tests {
                      auth \"digest:(removed)\" ok";
         assert_eq!(redactor.text(text), clean);
         assert_eq!(redactor.text("super: "), "super: ");
+        for (text, clean) in [("\"super:D/InIH=\"", "\"(removed)\""), ("super:(removed)", "super:(removed)")]
+        {
+            assert_eq!(redactor.text(text), clean);
+        }
     }
 
     #[test]

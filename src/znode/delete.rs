@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use rowlock_client::Error;
 use rowlock_proto::ErrorCode;
 
-use super::{check_path, condition, tree};
-use crate::cluster::{Cluster, failed, leave};
+use super::{check_path, condition, refused, tree};
+use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 
 /// Remove a znode, or with -r a whole tree
@@ -37,14 +37,15 @@ impl Delete {
         } else {
             client.delete(&self.path, condition(self.version)).await
         };
-        leave(&client).await;
-        match answer {
+        let path = &self.path;
+        let done = match answer {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(Error::Rejected(ErrorCode::NotEmpty)) if !self.recursive => {
-                let path = &self.path;
                 Err(Failure::new(REFUSED, format!("{path}: there are znodes below it; -r removes them, too")))
             }
-            Err(e) => Err(failed(&self.path, &e)),
-        }
+            Err(e) => Err(refused(&client, path, &e).await),
+        };
+        leave(&client).await;
+        done
     }
 }

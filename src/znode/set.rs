@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use super::{Output, check_path, condition, data, json_stat, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use super::{Output, check_path, condition, data, json_stat, print_json, refused};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 
 /// Replace the data of a znode
@@ -31,8 +31,12 @@ impl Set {
         let data = data(self.data)?;
         let client = self.cluster.connect().await?;
         let answer = client.set(&self.path, Some(data.into()), condition(self.version)).await;
+        let answer = match answer {
+            Ok(stat) => Ok(stat),
+            Err(e) => Err(refused(&client, &self.path, &e).await),
+        };
         leave(&client).await;
-        let stat = answer.map_err(|e| failed(&self.path, &e))?;
+        let stat = answer?;
         if self.output == Output::Json {
             print_json(&json_stat(&stat))?;
         }

@@ -269,7 +269,7 @@ fn check_client(source: &Source<'_>, client: &ClientConfig) -> Result<(), Config
         && digest.strip_prefix("super:").is_none_or(|hash| hash.len() != 28)
     {
         let what = "super_digest is not \"super:\" and the base64 of a SHA-1".to_owned();
-        let remedy = "make it from `printf 'super:PASSWORD' | openssl dgst -sha1 -binary | base64`";
+        let remedy = "make it with `rowlock auth new`";
         let offset = source.offset("client.super_digest").or(source.offset("client.super_digest_file"));
         return Err(source.error(offset, what, remedy));
     }

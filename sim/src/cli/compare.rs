@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use super::{case_file, pool};
 use crate::exit::{Failure, REFUSED, SOFTWARE, USAGE};
 use crate::paint::{Paint, Progress};
-use crate::print::print;
+use crate::print::{errln, print};
 
 /// How soon a client of Rowlock with a disconnect grace may be given up after its connection has ended.
 const GRACE: Duration = Duration::from_millis(500);
@@ -129,13 +129,17 @@ impl Compare {
         }
         drop(tell);
         let mut progress = Progress::new(Paint::stdout());
-        let quiet = self.markdown || !Paint::stdout().is_terminal();
+        // The table goes to stdout, where it may be read by a program.
+        let is_shown = !self.markdown && Paint::stdout().is_terminal();
+        let mut show = |done: usize| {
+            let line = format!("{done} of {count} designs, {} seeds for each scenario", self.seeds);
+            if is_shown { progress.show(&line) } else { errln!("  {line}") }
+        };
         let mut rows = Vec::new();
+        show(0);
         while let Some((place, row)) = rows_come.recv().await {
             rows.push((place, row));
-            if !quiet {
-                progress.show(&format!("{} of {count} designs", rows.len()));
-            }
+            show(rows.len());
         }
         progress.done();
         rows.sort_by_key(|(place, _)| *place);
