@@ -176,10 +176,9 @@ archive: package-files
     sha256sum $name.tar.gz > $name.tar.gz.sha256
     ls -l $name/rowlock $name.tar.gz
 
-# The Debian package, in target/debian; needs cargo-deb (`cargo install cargo-deb`).
+# The Debian package, in target/debian. The line numbers of backtraces stay in target/dist/rowlock.
 deb: package-files
-    # The line numbers of backtraces stay in target/dist/rowlock.
-    cargo deb --no-build --strip --profile dist -p rowlock
+    .ci/deb target/dist/stripped target/package-files target/debian
 
 # The pages for a browser, in target/site; needs mdBook (`cargo install mdbook`). Links that leave `docs` lead to the repository.
 site:

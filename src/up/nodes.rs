@@ -52,7 +52,7 @@ impl Nodes {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|e| Failure::new(SOFTWARE, format!("cannot start node {id}: {e}")))?;
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot start {OURSELVES} as node {id}: {e}")))?;
         self.running.insert(id, child);
         Ok(())
     }

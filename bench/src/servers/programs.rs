@@ -14,7 +14,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The program `etcd`.
+    /// Returns the path of etcd's server.
     ///
     /// # Errors
     /// It is missing.
@@ -27,7 +27,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// ZooKeeper's classpath.
+    /// Returns the classpath of ZooKeeper's server.
     ///
     /// # Errors
     /// There is no jar of ZooKeeper.
