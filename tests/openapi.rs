@@ -17,10 +17,11 @@ fn the_document_is_valid_openapi() {
         programs: &[&of_ci, Path::new("python3")],
         probe: &["-c", "import importlib.metadata as m; print(m.version('openapi-spec-validator'))"],
         least: &[0, 7],
-        skipped: "the validity of docs/openapi.json",
+        skipped: "the validity of the OpenAPI document",
     };
     let Some(python) = tool.find() else { return };
     let mut command = tools::command(python);
-    let said = finish(command.args(["-c", VALIDATE]).arg(root.join("docs/openapi.json")).spawn().unwrap());
+    let document = root.join("coordinator/src/http/api/openapi/openapi.json");
+    let said = finish(command.args(["-c", VALIDATE]).arg(document).spawn().unwrap());
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
 }

@@ -80,8 +80,11 @@ impl Frozen {
 
     /// Writes the snapshot. The caller flushes.
     pub fn encode(&self, out: &mut impl io::Write) -> io::Result<()> {
+        self.put(BlockWriter::new(out)?)
+    }
+
+    fn put(&self, mut blocks: BlockWriter<'_>) -> io::Result<()> {
         let machine = &self.machine;
-        let mut blocks = BlockWriter::new(out)?;
         blocks.put(&Record::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
         if machine.last_entry != Ordinal::default() {
             blocks.put(&Record::LastEntry(machine.last_entry))?;
@@ -124,7 +127,7 @@ impl Frozen {
     }
 }
 
-fn put_version(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+fn put_version(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     let Upgrade { version, held, rehearsed, mistaken: _ } = &machine.upgrade;
     if version.number != FIRST || *held {
         blocks.put(&Record::Version { version: version.clone(), held: *held })?;
@@ -135,7 +138,7 @@ fn put_version(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) 
     Ok(())
 }
 
-fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+fn put_outcomes(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     for (session, open) in machine.sessions() {
         if open.outcomes.acked() == 0 && open.outcomes.is_empty() {
             continue;
@@ -148,7 +151,7 @@ fn put_outcomes(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine)
     Ok(())
 }
 
-fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) -> io::Result<()> {
+fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     let mut places = 0;
     for (path, lock) in machine.locks.iter() {
         places += lock.len() as u64;
@@ -172,7 +175,7 @@ fn put_locks(blocks: &mut BlockWriter<'_, impl io::Write>, machine: &Machine) ->
 }
 
 fn put_znode<'a>(
-    blocks: &mut BlockWriter<'_, impl io::Write>,
+    blocks: &mut BlockWriter<'_>,
     acls: &mut BTreeMap<&'a [Acl], u32>,
     depth: u32,
     name: &str,

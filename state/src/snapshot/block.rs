@@ -17,14 +17,15 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// No record is larger; a length beyond it is damage.
 const BLOCK_MAX_BYTES: usize = 128 << 20;
 
-/// Collects records into blocks.
-pub(super) struct BlockWriter<'a, W> {
-    out: &'a mut W,
+/// Collects records into blocks. Not generic, like its reader: each crate that chose a type would contain the
+/// code of all records.
+pub(super) struct BlockWriter<'a> {
+    out: &'a mut dyn Write,
     block: Vec<u8>,
 }
 
-impl<'a, W: Write> BlockWriter<'a, W> {
-    pub(super) fn new(out: &'a mut W) -> io::Result<Self> {
+impl<'a> BlockWriter<'a> {
+    pub(super) fn new(out: &'a mut dyn Write) -> io::Result<Self> {
         out.write_all(&MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         Ok(BlockWriter { out, block: Vec::with_capacity(BLOCK_BYTES * 2) })
@@ -53,15 +54,15 @@ impl<'a, W: Write> BlockWriter<'a, W> {
 }
 
 /// Gives the records back.
-pub(super) struct BlockReader<'a, R> {
-    input: &'a mut R,
+pub(super) struct BlockReader<'a> {
+    input: &'a mut dyn Read,
     block: Vec<u8>,
     /// Bytes of `block` that have been decoded.
     read: usize,
 }
 
-impl<'a, R: Read> BlockReader<'a, R> {
-    pub(super) fn new(input: &'a mut R) -> Result<Self, SnapshotError> {
+impl<'a> BlockReader<'a> {
+    pub(super) fn new(input: &'a mut dyn Read) -> Result<Self, SnapshotError> {
         let magic: [u8; 8] = read_array(input)?;
         if magic != MAGIC {
             return Err(SnapshotError::NotASnapshot);
@@ -98,7 +99,7 @@ impl<'a, R: Read> BlockReader<'a, R> {
         self.read = 0;
         self.block.clear();
         // `take` rather than a buffer of that length: memory is used only for bytes that are there.
-        self.input.by_ref().take(length as u64).read_to_end(&mut self.block)?;
+        (&mut *self.input).take(length as u64).read_to_end(&mut self.block)?;
         if self.block.len() < length {
             return Err(SnapshotError::Io(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -109,7 +110,7 @@ impl<'a, R: Read> BlockReader<'a, R> {
     }
 }
 
-fn read_array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+fn read_array<const N: usize>(input: &mut dyn Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     input.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -23,7 +23,7 @@ use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Name, Znode};
 
-pub(super) fn load(input: &mut impl Read) -> Result<Machine, SnapshotError> {
+pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
     let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();

@@ -4,13 +4,15 @@
 //! digits of large JSON numbers.
 
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 /// A lease that was opened.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseOpened {
     /// Id of the lease, hexadecimal.
-    #[schema(example = "0x1000000000000a1")]
+    #[cfg_attr(test, schema(example = "0x1000000000000a1"))]
     pub(super) lease: String,
     /// Proof of the right to the lease.
     pub(super) secret: String,
@@ -19,35 +21,40 @@ pub(super) struct LeaseOpened {
 }
 
 /// A lease that was kept alive.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseKept {
     /// Counted from when the request was sent, milliseconds.
     pub(super) valid_for_ms: u32,
 }
 
 /// What a release has done.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Released {
     /// False: it was not held, or not by this one. That is no error.
     pub(super) released: bool,
 }
 
 /// What the end of a session has done.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Ended {
     /// False: there was no such session. That is no error.
     pub(super) ended: bool,
 }
 
 /// Whether a lock is held by a token.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct IsHeld {
     /// At a moment between request and answer.
     pub(super) held: bool,
 }
 
 /// Where an attempt stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StandingState {
     /// The attempt holds the lock.
@@ -61,7 +68,8 @@ pub(super) enum StandingState {
 }
 
 /// A place in a queue.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartyDocument {
     /// What people see of it.
     pub(super) label: String,
@@ -74,7 +82,8 @@ pub(super) struct PartyDocument {
 }
 
 /// One lock of an attempt.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PlaceDocument {
     /// With `waiting` and `busy`; null: none, during a lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +101,8 @@ pub(super) struct PlaceDocument {
 }
 
 /// An attempt at one lock.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingDocument {
     #[serde(flatten)]
     pub(super) place: PlaceDocument,
@@ -110,7 +120,8 @@ pub(super) struct StandingDocument {
 }
 
 /// One of several locks.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartStanding {
     /// Path of the lock.
     pub(super) lock: String,
@@ -119,7 +130,8 @@ pub(super) struct PartStanding {
 }
 
 /// An attempt at several locks.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingsDocument {
     /// The lease that has the places.
     pub(super) lease: String,
@@ -134,7 +146,8 @@ pub(super) struct StandingsDocument {
 }
 
 /// The leader of an election.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaderDocument {
     /// Path of its queue znode.
     pub(super) place: String,
@@ -147,7 +160,8 @@ pub(super) struct LeaderDocument {
 }
 
 /// The state of an election.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LedDocument {
     /// The leader; null if there is none.
     pub(super) leader: Option<LeaderDocument>,
@@ -156,7 +170,8 @@ pub(super) struct LedDocument {
 }
 
 /// The Stat of a znode.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StatDocument {
     /// Changes of the ACL.
     pub(super) aversion: i32,
@@ -183,7 +198,8 @@ pub(super) struct StatDocument {
 }
 
 /// What was read of a znode.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct ZnodeDocument {
     /// With `view=acl`: entries like `ip:10.0.0.0/8:cdrwa`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +216,8 @@ pub(super) struct ZnodeDocument {
 }
 
 /// The lock of a state.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StateHeld {
     /// Path of its queue znode.
     pub(super) place: String,
@@ -210,7 +227,8 @@ pub(super) struct StateHeld {
 }
 
 /// Why a request was not done (RFC 9457).
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[allow(dead_code)] // `Problem` writes it
 pub(super) struct ProblemDocument {
     /// With 409: those who would wait for each other.

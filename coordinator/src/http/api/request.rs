@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Mode, Owner};
 use serde::Deserialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::api::{For, Part, Refusal, Secret, Wanted, Which};
@@ -16,25 +17,28 @@ const LEASE_HEADER: &str = "rowlock-lease";
 const TTL_MS: u32 = 10_000;
 
 /// A request to open a lease.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewLease {
     /// Without a sign of life for so long it is over, milliseconds. It is clamped to `[session]`.
     #[serde(default = "ttl_ms")]
-    #[schema(example = 10000)]
+    #[cfg_attr(test, schema(example = 10000))]
     pub(super) ttl_ms: u32,
 }
 
 /// A document with nothing but the secret.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shown {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
-    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
+    #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Default, Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
     #[default]
@@ -44,25 +48,26 @@ enum ModeName {
 }
 
 /// What is asked of one lock.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Acquire {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
-    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
+    #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
     /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000, example = 5000)]
+    #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
     #[serde(default)]
     mode: ModeName,
     /// With `permits`: how many are wanted; 1 if it is left out.
-    #[schema(minimum = 1)]
+    #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
     /// With `permits`: how many the lock has. The first one to say it decides.
     limit: Option<u32>,
@@ -73,19 +78,20 @@ pub(super) struct Acquire {
     label: String,
     /// How long the lock stays free of holders after this lease has expired while holding it.
     #[serde(default)]
-    #[schema(maximum = 60000)]
+    #[cfg_attr(test, schema(maximum = 60000))]
     lock_delay_ms: u32,
     /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
     /// For this time from the grant on no other attempt gets the lock, however this one ends.
     #[serde(default)]
-    #[schema(maximum = 2678400000_u32)]
+    #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,
 }
 
 /// One of several locks.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 struct PartWanted {
     /// Its name, or its path if it begins with a slash.
@@ -93,28 +99,29 @@ struct PartWanted {
     #[serde(default)]
     mode: ModeName,
     /// With `permits`: how many are wanted; 1 if it is left out.
-    #[schema(minimum = 1)]
+    #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
     /// With `permits`: how many the lock has. The first one to say it decides.
     limit: Option<u32>,
 }
 
 /// What is asked of several locks.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireAll {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
-    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
+    #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
     /// 1 to 64 of them.
-    #[schema(min_items = 1, max_items = 64)]
+    #[cfg_attr(test, schema(min_items = 1, max_items = 64))]
     locks: Vec<PartWanted>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000, example = 5000)]
+    #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
     /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
@@ -123,32 +130,33 @@ pub(super) struct AcquireAll {
     label: String,
     /// How long the lock stays free of holders after this lease has expired while holding it.
     #[serde(default)]
-    #[schema(maximum = 60000)]
+    #[cfg_attr(test, schema(maximum = 60000))]
     lock_delay_ms: u32,
     /// The lock is taken back when it was held so long; 0: never.
     #[serde(default)]
     max_hold_ms: u32,
     /// For this time from the grant on no other attempt gets the lock, however this one ends.
     #[serde(default)]
-    #[schema(maximum = 2678400000_u32)]
+    #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,
 }
 
 /// A candidacy in an election.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Campaign {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
-    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
+    #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
     /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
     ttl_ms: Option<u32>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
     /// How long the answer may wait; 0: no place in the queue is taken.
     #[serde(default)]
-    #[schema(maximum = 60000, example = 5000)]
+    #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
     /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
     owner: Option<String>,
@@ -158,26 +166,28 @@ pub(super) struct Campaign {
 }
 
 /// What is given back: by its token, or by the id of its attempt.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
-    #[schema(pattern = "^[0-7][0-9a-fA-F]{47}$")]
+    #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
     /// What is held by this token.
-    #[schema(pattern = "^[0-9]{1,19}$", example = "42")]
+    #[cfg_attr(test, schema(pattern = "^[0-9]{1,19}$", example = "42"))]
     token: Option<String>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
 }
 
 /// A token to be checked.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Verify {
     /// What an acquire gave.
-    #[schema(pattern = "^[0-9]{1,19}$", example = "42")]
+    #[cfg_attr(test, schema(pattern = "^[0-9]{1,19}$", example = "42"))]
     token: String,
 }
 

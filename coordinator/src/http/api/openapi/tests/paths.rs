@@ -1,11 +1,11 @@
 //! One function for each request, never called: the macro makes the document of its attribute.
 #![allow(dead_code)]
 
-use super::super::documents::{
+use super::super::super::documents::{
     Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
     StandingsDocument, StateHeld, ZnodeDocument,
 };
-use super::super::request::{Acquire, AcquireAll, Campaign, NewLease, Release, Shown, Verify};
+use super::super::super::request::{Acquire, AcquireAll, Campaign, NewLease, Release, Shown, Verify};
 use super::kinds::{
     ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
     OfZnode, StateName, View, ZnodePath,
