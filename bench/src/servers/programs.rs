@@ -61,7 +61,6 @@ mod tests {
     fn a_missing_program_is_refused_with_the_way_to_get_it() {
         let refusal = debian("/nowhere/etcd", "etcd-server").unwrap_err().to_string();
         assert_eq!(refusal, "/nowhere/etcd is missing: install Debian's package etcd-server");
-
         let folder = tempfile::tempdir().unwrap();
         let programs = Programs { rivals: Some(folder.path().to_owned()) };
         let (jars, shown) = (folder.path().join("zookeeper"), folder.path().display().to_string());
@@ -70,7 +69,6 @@ mod tests {
         std::fs::create_dir(&jars).unwrap();
         let refusal = programs.zookeeper().unwrap_err().to_string();
         assert_eq!(refusal, format!("{shown} has no ZooKeeper: run bench/rivals {shown}"));
-
         std::fs::write(folder.path().join("etcd"), "").unwrap();
         std::fs::write(jars.join("zookeeper-3.9.4.jar"), "").unwrap();
         assert_eq!(programs.etcd().unwrap(), folder.path().join("etcd"));
