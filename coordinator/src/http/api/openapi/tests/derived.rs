@@ -1,5 +1,5 @@
-//! The OpenAPI document, derived from the types of requests and answers, and from what `paths.rs` says of each
-//! request.
+//! The OpenAPI document, derived from the types of requests and answers, and from what `paths.rs` says of
+//! each request.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
