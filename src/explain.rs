@@ -4,6 +4,7 @@
 //! path) and shows it; `-o json` prints the document itself. Text from other clients (labels, names) is
 //! sanitised before it reaches the terminal.
 
+pub mod ask;
 mod follow;
 pub mod history;
 pub mod locks;

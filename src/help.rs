@@ -24,6 +24,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "elect",
             "queue",
             "locks",
+            "ask",
             "release",
             "history",
             "session",
@@ -78,6 +79,13 @@ pub fn suggest(error: &mut clap::Error) {
         error.insert(ContextKind::SuggestedSubcommand, meant);
     }
 }
+
+pub const ASK: &str = "\
+Examples:
+  rowlock ask ci/deploy --reason 'hotfix 42 waits'                 The holder hears of it; the queue stays
+  rowlock ask ci/deploy --reason 'maintenance at 9' --within 10m   And loses the lock unless it gives it back
+
+Exit codes: 0 asked, or no client holds it; 1 refused; 64 usage; 69 no server could be reached.";
 
 pub const UP: &str = "\
 Examples:

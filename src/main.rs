@@ -93,6 +93,8 @@ enum Command {
     #[command(after_help = help::QUEUE)]
     Queue(explain::queue::Queue),
     Locks(explain::locks::Locks),
+    #[command(after_help = help::ASK)]
+    Ask(explain::ask::AskHolders),
     #[command(after_help = help::RELEASE)]
     Release(explain::release::Release),
     #[command(after_help = help::HISTORY)]
@@ -210,6 +212,7 @@ async fn carry_out(command: Command) -> Result<ExitCode, Failure> {
         Command::Elect(elect) => elect.run().await,
         Command::Queue(queue) => queue.run().await,
         Command::Locks(locks) => locks.run().await,
+        Command::Ask(ask) => ask.run().await,
         Command::Release(release) => release.run().await,
         Command::History(history) => history.run().await,
         Command::Session(session) => session.run().await,

@@ -193,3 +193,32 @@ async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_
     running.signal(Signal::CONT);
     assert_eq!(running.end().await.code, LOST);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_is_told_who_asks_and_its_command_ends_when_the_time_is_over() {
+    let cluster = Cluster::start(1, FAST).await;
+    let said = ask(&cluster, &["ask", "l", "--reason", "hotfix"]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "l: no client holds it\n"), "{}", said.err);
+    for wrong in [&["ask", "l"][..], &["ask", "l", "--reason", "r", "--within", "0.5s"]] {
+        assert_eq!(ask(&cluster, wrong).await.code, USAGE, "{wrong:?}");
+    }
+    let running = start(&cluster.folder, &["lock", "l", "-c", "echo > started; sleep 600"]);
+    running.wrote("started").await;
+    let said = ask(&cluster, &["ask", "l", "--reason", "hotfix 42"]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "l: asked its holder\n"), "{}", said.err);
+    let queue = ask(&cluster, &["queue", "l"]).await.out;
+    assert!(queue.contains("#1 was asked") && queue.contains("by ip:127.0.0.1: hotfix 42\n"), "{queue}");
+    let begun = Instant::now();
+    // Within a second of the first one, which the client waits for.
+    let said = ask(&cluster, &["ask", "l", "--reason", "now", "--within", "1s"]).await;
+    assert_eq!(said.code, 0, "{}", said.err);
+    let said = running.end().await;
+    assert_eq!(said.code, LOST, "{}", said.err);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let told = |what: &str| said.err.contains(what);
+    assert!(told("l: ip:127.0.0.1 asks for the lock: hotfix 42\n"), "{}", said.err);
+    assert!(told("asks for the lock: now; it is lost in "), "{}", said.err);
+    assert_eq!(ask(&cluster, &["lock", "-n", "l", "true"]).await.code, 0, "it was given back");
+    let history = ask(&cluster, &["history", "l"]).await.out;
+    assert!(history.contains("asked") && history.contains("ip:127.0.0.1: hotfix 42"), "{history}");
+}

@@ -156,6 +156,106 @@ async fn reports_show_who_holds_and_an_operator_takes_the_lock_away_which_is_rec
     assert_eq!(get("/v1/sessions").await.0, 200);
 }
 
+/// Starts the node again with tokens: those of a client for locks, and of an operator.
+async fn close(it: &mut Cluster, audit: &str) -> [String; 2] {
+    it.stop(1).await;
+    it.change_settings(&format!("{FAST}{audit}[http]\ntoken_file = \"tokens\"\n"));
+    let tokens = [("ci", "lock:/locks/*"), ("boss", "operator")].map(|(name, role)| {
+        let made = run(&it.folder, &["token", "new", name, "--role", role, "--file", "tokens"]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        format!("Authorization: Bearer {}\r\n", made.out.trim())
+    });
+    it.start_node(1);
+    tokens
+}
+
+/// What asking for a lock is refused for, of a client that is no operator, and of one that is.
+async fn refuses_questions(api: &str, [worker, boss]: &[String; 2]) {
+    let ask = format!("POST {LOCK}/ask");
+    for (token, document, code) in [
+        (worker, json!({}), 400),
+        (worker, json!({ "reason": "" }), 400),
+        (worker, json!({ "reason": "r".repeat(257) }), 400),
+        (worker, json!({ "reason": "r", "label": "l".repeat(101) }), 400),
+        (worker, json!({ "reason": "r", "within_ms": 1_000 }), 403),
+        (boss, json!({ "reason": "r", "within_ms": 999 }), 400),
+    ] {
+        assert_eq!(request(api, &ask, token, &document.to_string()).await.unwrap().0, code, "{document}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_by_http_learns_who_asks_and_only_an_operator_asks_with_a_deadline() {
+    let audit = "[audit]\nfile = \"audit.log\"\n";
+    let mut it = Cluster::start_with_api(1, &format!("{FAST}{audit}")).await;
+    let ask = format!("{LOCK}/ask");
+    let why = |reason: &str| json!({ "reason": reason, "label": "job 8" });
+    assert_eq!(post(it.api(1), &ask, &why("r")).await.unwrap(), (200, json!({ "asked": 0, "holders": [] })));
+    let [worker, boss] = close(&mut it, audit).await;
+    let send = async |what: &str, token: &str, document: &Value| {
+        request(it.api(1), what, token, &document.to_string()).await
+    };
+    let lease = async || {
+        let answer = send("POST /v1/leases", &worker, &json!({ "ttl_ms": 4_000 })).await;
+        answer.filter(|(code, _)| *code == 201).map(|(_, lease)| lease)
+    };
+    let lease = eventually("the node serves", secs(60), lease).await;
+    let shown = json!({ "secret": lease["secret"], "request_id": "a", "label": "job 7" });
+    let acquire = format!("POST {LOCK}/acquire");
+    let (_, held) = send(&acquire, &worker, &shown).await.unwrap();
+    assert_eq!((&held["state"], &held["asked"]), (&json!("held"), &Value::Null), "{held}");
+    let ask = format!("POST {ask}");
+    refuses_questions(it.api(1), &[worker.clone(), boss.clone()]).await;
+    let (code, asked) = send(&ask, &worker, &why("hotfix")).await.unwrap();
+    assert_eq!((code, &asked["asked"]), (200, &json!(1)), "{asked}");
+    assert_eq!(
+        (&asked["holders"][0]["token"], &asked["holders"][0]["label"]),
+        (&held["token"], &json!("job 7"))
+    );
+    assert_eq!(send(&ask, &worker, &why("again")).await.unwrap().0, 503, "once a second");
+    let alive = async || {
+        let shown = json!({ "secret": lease["secret"] });
+        send(&format!("POST {}", keep_alive(&lease)), &worker, &shown).await.unwrap().1
+    };
+    let asked = &alive().await["asked"][0];
+    assert_eq!(
+        (&asked["lock"], &asked["token"], &asked["reason"], &asked["by"], &asked["revoked_in_ms"]),
+        (
+            &json!("/locks/ci/deploy"),
+            &held["token"],
+            &json!("hotfix"),
+            &json!("token:ci (job 8)"),
+            &Value::Null
+        ),
+        "{asked}"
+    );
+    let now = json!({ "reason": "now", "within_ms": 1_000 });
+    let with_deadline =
+        async || send(&ask, &boss, &now).await.filter(|(code, _)| *code == 200).map(|(_, asked)| asked);
+    eventually("a second is over", secs(20), with_deadline).await;
+    let (_, again) = send(&acquire, &worker, &shown).await.unwrap();
+    let asked = &again["asked"][0];
+    assert_eq!((&asked["reason"], &asked["by"]), (&json!("now"), &json!("token:boss")), "{again}");
+    assert!(asked["revoked_in_ms"].as_u64().unwrap() <= 1_000, "{asked}");
+    let queue = "GET /v1/queue?lock=/locks/ci/deploy";
+    let (_, shown) = send(queue, &worker, &json!({})).await.unwrap();
+    assert_eq!(shown["holders"][0]["asked"]["reason"], "now", "{shown}");
+    let revoked = async || {
+        // A holder that goes on keeping its lease alive.
+        alive().await;
+        let (_, shown) = send(queue, &worker, &json!({})).await.unwrap();
+        (shown["holder_count"] == 0).then_some(())
+    };
+    eventually("the lock is taken away", secs(30), revoked).await;
+    let events = send("GET /v1/history?lock=/locks/ci/deploy", &boss, &json!({})).await.unwrap().1;
+    let events = events["entries"].as_array().unwrap().iter();
+    let seen: Vec<_> = events.map(|it| (it["event"].as_str().unwrap(), &it["question"])).collect();
+    assert!(seen.contains(&("asked", &json!("token:ci (job 8): hotfix"))), "{seen:?}");
+    let recorded = audited(&it.data(1).join("audit.log"), "ask");
+    let detail = json!("within_ms=1000 reason=now");
+    assert!(recorded.iter().any(|it| it["detail"] == detail && it["result"] == "ok"), "{recorded:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_ends_a_session_by_http_and_its_lock_passes_on_and_nobody_else_may() {
     let audit = "[audit]\nfile = \"audit.log\"\n";
@@ -163,14 +263,7 @@ async fn an_operator_ends_a_session_by_http_and_its_lock_passes_on_and_nobody_el
     let end = "DELETE /v1/sessions/0x100000000000001";
     let refused = request(it.api(1), end, "", "").await.unwrap();
     assert_eq!(refused.0, 403, "whoever reaches an open listener has proven nothing: {}", refused.1);
-    it.stop(1).await;
-    it.change_settings(&format!("{FAST}{audit}[http]\ntoken_file = \"tokens\"\n"));
-    let [worker, boss] = [("ci", "lock:/locks/*"), ("boss", "operator")].map(|(name, role)| {
-        let made = run(&it.folder, &["token", "new", name, "--role", role, "--file", "tokens"]);
-        assert_eq!(made.code, 0, "{}", made.err);
-        format!("Authorization: Bearer {}\r\n", made.out.trim())
-    });
-    it.start_node(1);
+    let [worker, boss] = close(&mut it, audit).await;
     let ask = async |what: &str, token: &str, document: &Value| {
         request(it.api(1), what, token, &document.to_string()).await
     };

@@ -1,6 +1,8 @@
 //! What people and tools do: look at locks of others, force a release, change the members of the cluster.
 
-use rowlock_proto::lock::Claim;
+use std::time::Duration;
+
+use rowlock_proto::lock::{ASK_BY_MAX_BYTES, Ask, Claim};
 use rowlock_proto::{NodeId, Request, Response, Stat};
 
 use crate::client::Client;
@@ -90,6 +92,45 @@ impl Client {
         match self.ask(Request::ForceRelease(claim)).await?.response {
             Response::Held(held) => Ok(held == [true]),
             _ => Err(Error::Protocol("a forced release was answered with something else")),
+        }
+    }
+
+    /// Asks the holders of the lock at this path ([`crate::Mutex::path`] and its like) whether they give it
+    /// back: they hear of it at once ([`crate::Guard::asked`]), with `reason` (up to 256 bytes), as whom the
+    /// server knows us, and our label. The queue stays as it is. Returns how many there are; 0: it is free.
+    ///
+    /// `within` (1 s to an hour) makes it more than a notice: the holders lose the lock unless they give it
+    /// back in that time. As with a maximum hold, the cluster takes it from a holder an eighth of the time
+    /// and the holder's session timeout later, so that one that is cut off has given up before.
+    ///
+    /// Holders that use a plain ZooKeeper client hear nothing, and lose the lock as the others do.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]; [`Error::Unsupported`] on plain ZooKeeper and older releases;
+    /// [`Error::Rejected`] (NoAuth: needs CREATE on the lock's znode, as acquiring does, and DELETE for
+    /// `within`); the end of the session.
+    /// # Cancel safety
+    /// A dropped future's question may be asked.
+    pub async fn ask_holders(
+        &self,
+        lock: &str,
+        reason: &str,
+        within: Option<Duration>,
+    ) -> Result<u32, Error> {
+        let within_ms = within.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
+        let mut by = self.config().label.clone();
+        while by.len() > ASK_BY_MAX_BYTES {
+            by.pop();
+        }
+        let ask = Ask { lock: self.absolute(lock), reason: reason.to_owned(), by, within_ms };
+        if !ask.is_good() {
+            return Err(Error::InvalidArgument(
+                "a question has a reason of 1 to 256 bytes, and gives 1 s to 1 h",
+            ));
+        }
+        match self.ask(Request::Ask(ask)).await?.response {
+            Response::Number(count) => Ok(u32::try_from(count).unwrap_or(0)),
+            _ => Err(Error::Protocol("a question was answered with something else")),
         }
     }
 

@@ -322,9 +322,13 @@ pub enum LostReason {
     /// An operator released the lock by force.
     #[error("the release was forced by somebody")]
     ForceReleased,
-    /// The server took the lock back: it was held for longer than its maximum.
-    #[error("the lock was revoked: held for longer than its maximum")]
+    /// The server took the lock back: it was held for longer than its maximum, or than a question allowed.
+    #[error("the lock was revoked: held for longer than its maximum, or than it was asked for")]
     Revoked,
+    /// An operator asked for the lock within a time that is over ([`crate::Question::deadline`]). The lock is
+    /// given back when the guard is dropped, and taken away soon after if it is not.
+    #[error("an operator asked for the lock, and the time to give it back is over")]
+    Asked,
     /// It was held for its maximum, so the guard gave it back by itself.
     #[error("held for its maximum")]
     MaxHold,

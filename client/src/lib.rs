@@ -137,6 +137,7 @@ pub use recipes::loss::Loss;
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::Mutex;
 pub use recipes::names::LockName;
+pub use recipes::questions::{Question, Questions};
 pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};

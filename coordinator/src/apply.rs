@@ -15,9 +15,9 @@ use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_history::{HistorySink, Off};
 use rowlock_proto::SessionId;
-use rowlock_state::Machine;
-use rowlock_state::command::{Attachment, Batch};
+use rowlock_state::command::{Attachment, Batch, Command};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::{Machine, Question};
 use rowlock_types::metrics::{Metrics, Stage};
 
 use crate::comparison::Marks;
@@ -129,6 +129,11 @@ impl EventSink for Sink<'_> {
         self.connections.lock(event);
         self.history.lock(event);
     }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        self.connections.asked(event, question);
+        self.history.lock(event);
+    }
 }
 
 impl Applier {
@@ -150,6 +155,15 @@ impl Applier {
         stages.record(Stage::Quorum, entry.quorum());
         stages.record(Stage::Apply, ended.saturating_since(entry.begun));
         self.slow.entry(entry, commands, ended);
+    }
+}
+
+/// For [`Mutant::MinHoldForgotten`].
+fn forget_min_hold(command: &mut Command) {
+    match command {
+        Command::Tagged { command, .. } => forget_min_hold(command),
+        Command::Acquire(all) => all.iter_mut().for_each(|one| one.min_hold_ms = 0),
+        _ => {}
     }
 }
 
@@ -178,6 +192,9 @@ impl Apply for Applier {
         let (mut now, mut first_taken) = (entry.begun, None);
         for (nth, proposal) in batch.proposals.iter_mut().enumerate() {
             busy::spend(Work::Command, 1);
+            if mutant::is(Mutant::MinHoldForgotten) {
+                forget_min_hold(&mut proposal.command);
+            }
             let applied = machine.apply_stamped(stamp, proposal, &mut sink);
             if nth % CLOCK_EVERY == 0 {
                 now = time::now();

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use crate::moment;
 pub(crate) use note::{Note, paths};
-pub(crate) use subject::{Client, text};
+pub(crate) use subject::{Client, asker, text};
 pub use writer::{AuditWriter, Settings};
 
 /// What is recorded, as `[audit]` has it.

@@ -183,6 +183,14 @@ mutants! {
     MissedCreationForgotten = "missed-creation-forgotten", by ["watches"], when "a client that waits for a znode is cut off while it is created";
     /// Tells no waiter of its grant.
     LoseNotices = "lose-notices", by ["no-lost-wakeup"], when "nothing: locks are contended";
+    /// Notes a question at the holders of the lock, and tells none of them.
+    AskForgetsTheHolder = "ask-forgets-the-holder", by ["questions"], when "nothing: a client asks for a lock that is held";
+    /// Tells no client that comes back what it was asked while it was away.
+    QuestionMissed = "question-missed", by ["questions"], when "a holder is cut off while it is asked, and comes back";
+    /// Applies an acquire without its minimum hold: a release frees the lock at once.
+    MinHoldForgotten = "min-hold-forgotten", by ["replica-equality", "mutual-exclusion-of-beliefs"], when "nothing: a client gives a lock back before its minimum hold is over";
+    /// Gives holders a second, whatever the question gives them.
+    AskRevokesAtOnce = "ask-revokes-at-once", by ["questions"], when "nothing: a client asks for a lock with a deadline";
 
     // The client.
 

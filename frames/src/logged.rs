@@ -1,7 +1,7 @@
 //! Requests that go through the log.
 
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
+use rowlock_proto::lock::{ASK_BY_MAX_BYTES, ASK_REASON_MAX_BYTES, Acquire, Ask, Attempt, Claim, Mode};
 use rowlock_proto::request::{Op, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Version};
 
@@ -206,7 +206,7 @@ const MULTIS: [Kind; 9] = [
     },
 ];
 
-const LOCKS: [Kind; 12] = [
+const LOCKS: [Kind; 13] = [
     Kind {
         name: "acquire of a deep lock",
         request: |at, n| Request::Acquire([Acquire::exclusive(deep(at.root, n + 1), "p-")].into()),
@@ -301,6 +301,14 @@ const LOCKS: [Kind; 12] = [
     Kind {
         name: "forceRelease of a long path that is not there",
         request: |at, n| Request::ForceRelease(Claim { path: deep(at.root, n + 2), token: FencingToken(1) }),
+        ..KIND
+    },
+    Kind {
+        name: "ask for a lock of a long path that is not there",
+        request: |at, n| {
+            let (reason, by) = ("r".repeat(ASK_REASON_MAX_BYTES), "b".repeat(ASK_BY_MAX_BYTES));
+            Request::Ask(Ask { lock: deep(at.root, n + 2), reason, by, within_ms: 1_000 })
+        },
         ..KIND
     },
 ];

@@ -3,6 +3,7 @@
 //! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close
 //! the connection of a client that sends them an unknown opcode: check before you send.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,6 +23,15 @@ pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
 
 /// Longest minimum hold: 31 days, for a job that runs once a month. A forced release ends it earlier.
 pub const MIN_HOLD_MAX_MS: u32 = 31 * 24 * 60 * 60 * 1_000;
+
+/// Bytes of the reason of an [`Ask`].
+pub const ASK_REASON_MAX_BYTES: usize = 256;
+
+/// Bytes of [`Ask::by`].
+pub const ASK_BY_MAX_BYTES: usize = 128;
+
+/// How long an [`Ask`] may give the holders, in milliseconds: an hour at most.
+pub const ASK_WITHIN_MS: RangeInclusive<u32> = 1_000..=3_600_000;
 
 /// What the data of a lock's znode begin with if it has a limit of permits.
 const LIMIT_PREFIX: &str = "permits=";
@@ -166,6 +176,45 @@ impl Acquire {
     }
 }
 
+/// ask: tells the holders of a lock that it is wanted, and why. The queue stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// Path of the lock's znode.
+    pub lock: String,
+    /// For people. Up to [`ASK_REASON_MAX_BYTES`].
+    pub reason: String,
+    /// Who asks. In a request: what the client says of itself; the node puts in front of it as whom the
+    /// client has proven to be. Up to [`ASK_BY_MAX_BYTES`].
+    pub by: String,
+    /// The holders have so long to give the lock back, in milliseconds of [`ASK_WITHIN_MS`], and lose it
+    /// afterwards. This needs the right to force a release. 0: it is only a notice.
+    pub within_ms: u32,
+}
+
+impl Ask {
+    /// Whether its texts and its time are within their bounds.
+    pub fn is_good(&self) -> bool {
+        (1..=ASK_REASON_MAX_BYTES).contains(&self.reason.len())
+            && self.by.len() <= ASK_BY_MAX_BYTES
+            && (self.within_ms == 0 || ASK_WITHIN_MS.contains(&self.within_ms))
+    }
+}
+
+/// The newest question to the holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionNotice {
+    /// Why the lock is wanted.
+    pub reason: String,
+    /// Who asks: as whom its node knows the client, and behind it what the client says of itself.
+    pub by: String,
+    /// When: the leader's clock, milliseconds since 1970. A later question to the same holder has a later
+    /// time.
+    pub asked_ms: i64,
+    /// The holder has so long to give the lock back, in milliseconds from the notice on; `None`: it is only a
+    /// notice.
+    pub left_ms: Option<u32>,
+}
+
 /// A holder or waiter as named by a client: exactly this znode with exactly this token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -240,7 +289,7 @@ pub struct Notice {
 }
 
 /// What a [`Notice`] reports about a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeEvent {
     /// The lock is held now.
     Granted,
@@ -248,8 +297,10 @@ pub enum NoticeEvent {
     Deleted,
     /// The place is lost: a release was forced.
     Forced,
-    /// The place is lost: it was held for longer than its `max_hold_ms`.
+    /// The place is lost: it was held for longer than its `max_hold_ms`, or than a question allowed.
     Revoked,
+    /// It holds the lock, and another client asks for it.
+    Asked(QuestionNotice),
 }
 
 /// What a client wants of its connection and session, sent on each new connection.

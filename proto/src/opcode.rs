@@ -67,6 +67,7 @@ opcodes! {
     SessionOptions = 1007, "sessionOptions";
     Report = 1008, "report";
     Operate = 1009, "operate";
+    Ask = 1010, "ask";
 }
 
 impl OpCode {
@@ -142,11 +143,13 @@ impl Request {
             Request::SessionOptions(_) => OpCode::SessionOptions,
             Request::Report(_) => OpCode::Report,
             Request::Operate(_) => OpCode::Operate,
+            Request::Ask(_) => OpCode::Ask,
         }
     }
 
     /// Changes the replicated state, and so goes through the log. Not sync (it waits for the log but changes
-    /// nothing), and not check, which servers refuse outside a multi.
+    /// nothing), not check, which servers refuse outside a multi, and not ask, which may be repeated freely:
+    /// the newest question counts.
     pub fn is_write(&self) -> bool {
         matches!(
             self,

@@ -112,8 +112,27 @@ pub struct Holder {
     pub held_ms: Option<i64>,
     /// How long it waited before.
     pub waited_ms: Option<i64>,
-    /// When the cluster takes the lock away, if a maximum hold was asked for.
+    /// When the cluster takes the lock away, if a maximum hold was asked for, or the holder was asked to give
+    /// the lock back within a time.
     pub revoke_at_ms: Option<i64>,
+    /// The newest question to the holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<ShownQuestion>,
+}
+
+/// A question to a holder, whether it gives the lock back. Both texts are untrusted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownQuestion {
+    /// Why the lock is wanted.
+    pub reason: String,
+    /// Who asks for the lock.
+    pub by: String,
+    /// How long ago it was asked.
+    pub asked_ms_ago: i64,
+    /// In what time the holder has to give the lock back; 0: that is over, and the cluster takes it away at
+    /// [`Holder::revoke_at_ms`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_in_ms: Option<i64>,
 }
 
 /// Who waits for a lock.
@@ -224,6 +243,14 @@ pub enum HistoryEvent {
     },
     /// A holder changed between exclusive and shared.
     Converted(HistoryPlace),
+    /// A holder was asked to give the lock back.
+    Asked {
+        /// By whom and why: untrusted text.
+        question: String,
+        /// The place of the holder. Its label is empty.
+        #[serde(flatten)]
+        place: HistoryPlace,
+    },
     /// A client stopped waiting.
     Abandoned(HistoryEnd),
     /// A holder gave the lock back.
@@ -393,6 +420,7 @@ mod tests {
             HistoryEvent::Requested { ahead: 4, place: place() },
             HistoryEvent::Granted { waited_ms: 5, place: place() },
             HistoryEvent::Converted(place()),
+            HistoryEvent::Asked { question: "ip:10.0.0.1: hotfix".to_owned(), place: place() },
             HistoryEvent::Lost(end),
             HistoryEvent::Gap { reason: "lost".to_owned(), from_zxid: Zxid(1), missing: None },
         ];

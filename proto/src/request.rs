@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acl::Acl;
 use crate::ids::{SessionId, Version, Xid, Zxid};
-use crate::lock::{Acquire, Attempt, Claim, Few, Mode, SessionOptions};
+use crate::lock::{Acquire, Ask, Attempt, Claim, Few, Mode, SessionOptions};
 
 /// The first frame of a connection (44 or 45 bytes in its usual forms); it has no header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,4 +272,6 @@ pub enum Request {
     Report(String),
     /// 1009: what an operator has a node do, as path and query. For superusers. Answered with JSON.
     Operate(String),
+    /// 1010: asks the holders of a lock to give it back.
+    Ask(Ask),
 }

@@ -82,7 +82,7 @@ pub enum Response {
     Children2(Vec<String>, Stat),
     /// Reply to multi and multiRead, in the order of the operations.
     Multi(Vec<OpResult>),
-    /// getAllChildrenNumber, and addWatch's `int err = 0`.
+    /// getAllChildrenNumber, addWatch's `int err = 0`, and how many holders ask has reached.
     Number(i32),
     /// Reply to sasl: the server's token.
     Sasl(Option<Bytes>),

@@ -185,6 +185,9 @@ fn details(entry: &Value) -> String {
         (None, Some(waited)) => parts.push(format!("waited {}", span(waited))),
         (None, None) => {}
     }
+    if !entry["question"].is_null() {
+        parts.push(text(&entry["question"]));
+    }
     // That a release was a release need not be said twice.
     if let Some(reason) = entry["reason"].as_str().filter(|reason| *reason != "released") {
         parts.push(reason.to_owned());
@@ -217,6 +220,10 @@ mod tests {
                 "held 1 min 4 s, session-expired",
             ),
             (json!({"event": "gap", "missing": 3, "reason": "too-fast"}), "too-fast, 3 entries are missing"),
+            (
+                json!({"event": "asked", "question": "ip:10.0.0.1: hot\u{1b}[31mfix"}),
+                "ip:10.0.0.1: hot [31mfix",
+            ),
             (json!({"event": "converted"}), "-"),
         ] {
             assert_eq!(details(&entry), said);

@@ -50,6 +50,10 @@ impl Queue {
         if self.output == Form::Table {
             print(format!("{}\n", Paint::stdout().dim(&summary(&document))).as_bytes())?;
         }
+        if self.output == Form::Table {
+            let asked: String = questions(&document).map(|line| format!("{line}\n")).collect();
+            print(asked.as_bytes())?;
+        }
         let lines = lines(self.output, &document);
         if self.output == Form::Simple || !lines.is_empty() {
             show(self.output, HEAD, &lines, &SPARE)?;
@@ -99,6 +103,21 @@ fn summary(document: &Value) -> String {
     summary
 }
 
+/// What holders were asked.
+fn questions(document: &Value) -> impl Iterator<Item = String> {
+    items(document, "holders").filter_map(|place| {
+        let asked = place.get("asked").filter(|asked| !asked.is_null())?;
+        let ago = span(Form::Table, &asked["asked_ms_ago"]);
+        let (by, reason) = (text(&asked["by"]), text(&asked["reason"]));
+        let left = match asked["revoked_in_ms"].as_i64() {
+            None => String::new(),
+            Some(0) => "; the time to give it back is over".to_owned(),
+            Some(left) => format!("; to be given back in {}", crate::moment::span(left)),
+        };
+        Some(format!("#{} was asked {ago} ago by {by}: {reason}{left}", place["position"]))
+    })
+}
+
 fn lines(form: Form, document: &Value) -> Vec<Line<10>> {
     let places: Vec<(&Value, bool)> = items(document, "holders")
         .map(|place| (place, true))
@@ -141,6 +160,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn holders_that_were_asked_are_shown_with_who_why_and_how_long() {
+        let asked =
+            |left| json!({"reason": "hot\nfix", "by": "ci", "asked_ms_ago": 12_000, "revoked_in_ms": left});
+        let holders = json!([
+            {"position": 1, "asked": asked(json!(18_000))}, {"position": 2}, {"position": 3, "asked": asked(json!(null))},
+            {"position": 4, "asked": asked(json!(0))},
+        ]);
+        let said: Vec<String> = questions(&json!({ "holders": holders })).collect();
+        let expected = [
+            "#1 was asked 12 s ago by ci: hot fix; to be given back in 18 s",
+            "#3 was asked 12 s ago by ci: hot fix",
+            "#4 was asked 12 s ago by ci: hot fix; the time to give it back is over",
+        ];
+        assert_eq!(said, expected);
+    }
 
     #[test]
     fn waiters_point_at_the_places_they_wait_for() {

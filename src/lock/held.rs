@@ -3,8 +3,13 @@
 use std::future::Future;
 
 use rowlock_client::{
-    FencingToken, Guard, Instant, Leadership, LostReason, Permits, ReleaseError, WaitStats,
+    FencingToken, Guard, Instant, Leadership, LostReason, Permits, Question, Questions, ReleaseError,
+    WaitStats,
 };
+use rowlock_env::time;
+
+use crate::moment::span;
+use crate::print::{errln, safe};
 
 /// Something that is held, and can be lost.
 pub trait Held {
@@ -15,6 +20,7 @@ pub trait Held {
     fn wait_stats(&self) -> WaitStats;
     fn valid_until(&self) -> Option<Instant>;
     fn lost(&self) -> impl Future<Output = LostReason>;
+    fn asked(&self) -> Questions;
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
 
@@ -42,6 +48,10 @@ macro_rules! held {
                 Guard::lost(self)
             }
 
+            fn asked(&self) -> Questions {
+                Guard::asked(self)
+            }
+
             fn release(self) -> impl Future<Output = Result<(), ReleaseError>> {
                 <$kind>::release(self)
             }
@@ -50,3 +60,16 @@ macro_rules! held {
 }
 
 held!(Guard, Permits, Leadership);
+
+/// Tells the person at our standard error what another one asks.
+pub fn tell_asked(name: &str, question: &Question) {
+    let (by, reason) = (safe(&question.by), safe(&question.reason));
+    match question.deadline {
+        None => errln!("rowlock: {name}: {by} asks for the lock: {reason}"),
+        Some(deadline) => {
+            let left_ms = deadline.saturating_since(time::now()).as_millis();
+            let left = span(i64::try_from(left_ms).unwrap_or(i64::MAX));
+            errln!("rowlock: {name}: {by} asks for the lock: {reason}; it is lost in {left}");
+        }
+    }
+}

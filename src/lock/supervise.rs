@@ -11,7 +11,7 @@ use rowlock_client::{Client, LostReason};
 use rowlock_env::time::{self, Instant};
 use rustix::process::Signal;
 
-use super::held::Held;
+use super::held::{Held, tell_asked};
 use super::job::{Change, Ended, Job};
 use super::passed::Passed;
 use super::terminal::Terminal;
@@ -85,7 +85,7 @@ impl<H: Held> Supervised<'_, H> {
 
     async fn wait_for_command(&mut self, passed: &mut Passed) -> Result<End, Failure> {
         // What changes with the connection is the deadline.
-        let mut states = self.client.states();
+        let (mut states, mut questions) = (self.client.states(), self.held.asked());
         let mut asked_to_end = false;
         let mut known = None;
         let mut ask_at = time::now();
@@ -128,6 +128,8 @@ impl<H: Held> Supervised<'_, H> {
                 },
                 _ = self.held.lost() => {}
                 _ = states.next() => {}
+                // A deadline comes back by `valid_until`.
+                Some(question) = questions.next() => tell_asked(self.name, &question),
                 // The deadline has moved on meanwhile, or it is there.
                 () = time::sleep_until(next) => {}
                 signal = passed.next() => self.signal(signal),

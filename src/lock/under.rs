@@ -8,7 +8,7 @@ use rowlock_client::{Client, Owner, ReleaseError};
 use rowlock_env::time;
 use rustix::process::Signal;
 
-use super::held::Held;
+use super::held::{Held, tell_asked};
 use super::job::Job;
 use super::once::RunNotes;
 use super::options::{self, Work};
@@ -102,7 +102,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         }
     }
     let end = if words.is_empty() {
-        hold(&held, passed).await
+        hold(&held, name, passed).await
     } else {
         // The warden first: from the command's first moment on it must be there.
         let mut warden = Warden::start(&way)?;
@@ -163,10 +163,14 @@ fn environment_of<H: Held>(
 }
 
 /// Holds it for a process that reads our output.
-async fn hold<H: Held>(held: &H, passed: &mut Passed) -> End {
+async fn hold<H: Held>(held: &H, name: &str, passed: &mut Passed) -> End {
     outln!("{} {}", held.key(), held.token());
-    tokio::select! {
-        _ = passed.next() => End::Itself(super::job::Ended { code: 0, signal: None }),
-        reason = held.lost() => End::Lost(reason.to_string()),
+    let mut questions = held.asked();
+    loop {
+        tokio::select! {
+            _ = passed.next() => return End::Itself(super::job::Ended { code: 0, signal: None }),
+            reason = held.lost() => return End::Lost(reason.to_string()),
+            Some(question) = questions.next() => tell_asked(name, &question),
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Few, Mode};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Few, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{ClusterId, ErrorCode, NodeId, SessionId, Version};
 use serde::de::Error as _;
@@ -163,6 +163,8 @@ pub enum Command {
     HoldVersion {
         hold: bool,
     },
+    /// ask: a question to the holders of a lock. Needs no session.
+    Ask(Ask),
 }
 
 thread_local! {
@@ -216,6 +218,7 @@ impl Command {
             | Command::EndGrace
             | Command::RaiseVersion { .. }
             | Command::HoldVersion { .. }
+            | Command::Ask(_)
             | Command::Configure { .. } => false,
         }
     }
@@ -258,6 +261,7 @@ impl Command {
             Command::EndGrace => "endGrace",
             Command::RaiseVersion { .. } => "raiseVersion",
             Command::HoldVersion { .. } => "holdVersion",
+            Command::Ask(_) => "ask",
         }
     }
 
@@ -287,6 +291,7 @@ impl Command {
             Command::Release(claims) | Command::Verify(claims) => &mut claims.first_mut()?.path,
             Command::Convert { claim, .. } | Command::ForceRelease(claim) => &mut claim.path,
             Command::LockDue { lock } => lock,
+            Command::Ask(ask) => &mut ask.lock,
             Command::Noop
             | Command::OpenSession { .. }
             | Command::Reattach { .. }

@@ -11,13 +11,13 @@
 use std::collections::BTreeSet;
 
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Mode};
+use rowlock_proto::lock::{Acquire, Ask, Mode};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, path as paths};
 
 use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
-use crate::locks::{Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
+use crate::locks::{ASKED_MAX, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
 use crate::tree::split;
 
@@ -57,6 +57,8 @@ const BYTES_PER_STEP: u64 = 32;
 const ZNODE_BYTES: u64 = 320;
 /// To take a znode away, to leave its queue, or to be granted a lock.
 pub(crate) const LEAVE: u64 = LOOK + CHANGE;
+/// Those of a question besides its texts.
+const QUESTION_BYTES: u64 = 160;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
 /// Those of an entry of an ACL besides.
@@ -142,6 +144,7 @@ impl<'a> Bill<'a> {
             }
             Command::Reap { path } => self.change(path),
             Command::LockDue { lock } => self.due(lock),
+            Command::Ask(ask) => self.ask(ask),
             Command::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
             Command::Acquire(all) => {
                 self.steps(SEARCH_FLOOR as u64);
@@ -305,6 +308,15 @@ impl<'a> Bill<'a> {
     fn grants(&mut self, lock: &str) {
         let grants = self.machine.locks.get(lock).map_or(0, Lock::may_grant);
         self.steps(grants as u64 * LEAVE);
+    }
+
+    /// Each holder leaves the index and comes back with its question.
+    fn ask(&mut self, ask: &'a Ask) {
+        self.touch(&ask.lock);
+        let holders = self.machine.lock_queue(&ask.lock).map_or(0, |lock| lock.holder_count());
+        let (holders, texts) = (holders.min(ASKED_MAX) as u64, (ask.reason.len() + ask.by.len()) as u64);
+        self.steps(holders * (2 * LEAVE + LEVEL * levels(&ask.lock) + bytes_steps(ask.lock.len()) + texts));
+        self.cost.bytes += holders * (QUESTION_BYTES + texts);
     }
 
     /// All that hold it may have to go, and then those that wait are granted it.

@@ -376,7 +376,7 @@ pub(crate) fn weight(stored: &Stored) -> usize {
         Ok(Outcome::Multi(results)) => results.iter().map(of_result).sum(),
         Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
         Ok(Outcome::Held(held)) => held.len(),
-        Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_)) => STAT,
+        Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_) | Outcome::Asked(_)) => STAT,
         Err(_) => 0,
     }
 }

@@ -52,7 +52,8 @@ pub use cost::{
 };
 pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
 pub use locks::{
-    ContenderView, LABEL_MAX, LockView, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX,
+    ASK_PAUSE_MS, ASKED_MAX, AskedHolder, ContenderView, Deadline, LABEL_MAX, LockView, PARTIES_MAX_BYTES,
+    PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;

@@ -262,6 +262,7 @@ impl Machine {
             Command::Tagged { id, acked, command } => {
                 self.run_once(stamp, proposal, (*id, *acked, command), sink)
             }
+            Command::Ask(ask) => self.ask(proposal, ask, sink),
             Command::Verify(claims) => {
                 self.admit(proposal.session, proposal.attachment)?;
                 self.verify(proposal, claims)
@@ -310,6 +311,7 @@ impl Machine {
             }
             Command::Noop
             | Command::Tagged { .. }
+            | Command::Ask(_)
             | Command::Verify(_)
             | Command::LockDue { .. }
             | Command::Found { .. }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::command::{Attachment, Origin};
+use crate::locks::Question;
 
 /// The answer to one proposal, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub enum Outcome {
     PlaceStates(SmallVec<[PlaceState; 1]>),
     /// release, verify, forceRelease: for each claim, whether it was (is) held.
     Held(SmallVec<[bool; 8]>),
+    /// ask: how many holders it has reached; 1 for any number, if its author may not read the lock.
+    Asked(u32),
 }
 
 /// What happened to a znode.
@@ -118,6 +121,8 @@ pub enum LockEventKind {
     },
     /// It goes on holding in another mode ([`LockEvent::mode`]).
     Converted,
+    /// It goes on holding, and is asked to give the lock back. [`LockEvent::label`] says by whom and why.
+    Asked,
     Gone {
         /// How long it held the lock, milliseconds; `None`: it never did.
         held_ms: Option<i64>,
@@ -167,6 +172,10 @@ pub trait EventSink {
     /// A lock's queue changed. Comes behind the znode changes of the same command.
     fn lock(&mut self, event: &LockEvent<'_>) {
         let _ = event;
+    }
+    /// A holder has a new question: [`LockEventKind::Asked`], which does not come to [`EventSink::lock`].
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        let _ = (event, question);
     }
 }
 

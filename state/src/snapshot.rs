@@ -9,6 +9,7 @@ mod block;
 mod load;
 mod record;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -157,13 +158,16 @@ fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> 
         places += lock.len() as u64;
         for (Key { czxid, path: queue_znode }, contender) in lock.contenders() {
             let name = rowlock_proto::path::name(queue_znode);
-            let contender = contender.clone();
+            let (contender, asked) = (contender.clone(), contender.asked.as_deref());
             blocks.put(&Record::Contender {
                 lock: path.into(),
                 czxid: *czxid,
                 name: name.into(),
                 contender,
             })?;
+            if let Some(question) = asked {
+                blocks.put(&Record::Asked(Cow::Borrowed(question)))?;
+            }
         }
         if lock.delayed_until_ms() != 0 {
             blocks.put(&Record::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;

@@ -80,6 +80,7 @@ impl Client {
         ask fn close() -> ();
         ask fn extensions() -> Extensions;
         ask fn force_release(claim: &lock::Claim) -> bool;
+        ask fn ask_holders(lock: &str, reason: &str, within: Option<Duration>) -> u32;
         ask fn report(path: &str) -> String;
         ask fn report_locks(limit: u32) -> report::Locks;
         ask fn report_queue(lock: &str, limit: u32) -> report::Queue;

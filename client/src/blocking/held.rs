@@ -15,6 +15,7 @@ use super::caller::Caller;
 use crate::error::{Error, LostReason, ReleaseError};
 use crate::recipes::guard::WaitStats;
 use crate::recipes::loss::Loss;
+use crate::recipes::questions::Question;
 use crate::transaction::Transaction;
 
 /// A lock that is held. Dropping it gives the lock back in the background, without blocking.
@@ -150,6 +151,12 @@ impl<G: HoldOne> Held<G> {
     /// The news of the loss, for threads that work under this lock: [`Loss::reason`] needs no async code.
     pub fn loss(&self) -> Loss {
         self.held.guard().loss()
+    }
+
+    /// The newest question whether we give the lock back, to be looked at between two steps of the work:
+    /// [`Questions::newest`](crate::Questions::newest) of [`crate::Guard::asked`].
+    pub fn asked(&self) -> Option<Question> {
+        self.held.guard().asked().newest()
     }
 
     /// Asks the cluster whether we hold the lock at this moment: see [`crate::Guard::check`].

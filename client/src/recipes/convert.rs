@@ -79,6 +79,10 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
             return Err(kept(guard, error));
         }
     };
+    // The question to the old place goes on at the new one.
+    if let Some(question) = guard.loss().newest_question() {
+        cell.ask(question);
+    }
     // The server has taken the old znode away.
     if let Some(Seat::Served(place)) = guard.seat_mut() {
         place.forget();

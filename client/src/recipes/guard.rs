@@ -14,6 +14,7 @@ use rowlock_proto::{FencingToken, Request, Response};
 use super::loss::Loss;
 use super::names::Kind;
 use super::place::Place;
+use super::questions::Questions;
 use super::sentinel;
 use super::served::{self, Served};
 use crate::client::Client;
@@ -39,7 +40,8 @@ pub struct WaitStats {
 /// what became of it.
 ///
 /// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when
-/// its znode is deleted, its release is forced, or its maximum hold is over. [`Guard::lost`],
+/// its znode is deleted, its release is forced, or its maximum hold or the time that a question gave is over.
+/// [`Guard::lost`],
 /// [`Guard::loss`] and [`Guard::run`] tell, before another client can be granted the lock, as long as the
 /// clocks' rates differ by less than 5 %. What they cannot do is stop work that is already on its way to some
 /// storage: send the [`Guard::token`] along with it, and let the storage refuse tokens that are lower than
@@ -165,6 +167,15 @@ impl Guard {
     /// Cancel safe: for `select!` beside the work.
     pub async fn lost(&self) -> LostReason {
         self.held.loss.wait().await
+    }
+
+    /// The questions of other clients whether we give the lock back ([`Client::ask_holders`]), also those
+    /// that have come already. With a deadline, the lock is lost at that moment: [`Guard::lost`] tells, and
+    /// the cluster takes it from a holder that keeps it nevertheless.
+    ///
+    /// On plain ZooKeeper there are none.
+    pub fn asked(&self) -> Questions {
+        Questions::new(self.loss())
     }
 
     /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to come

@@ -6,11 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 
+use super::questions::Question;
 use crate::error::{LockLost, LostReason};
 use crate::session::Shared;
-use crate::session::lock_states::{LockState, LockStateCell};
+use crate::session::lock_states::{Followed, LockState, LockStateCell};
 
 /// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give
 /// one to each task that works under a [`crate::Guard`].
@@ -39,8 +41,23 @@ impl Loss {
         if let LockState::Lost(reason) = self.cell.get() {
             return Some(reason);
         }
-        let held_enough = self.gives_up_at.is_some_and(|at| time::now() >= at);
-        self.shared.lost().or(held_enough.then_some(LostReason::MaxHold))
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| time::now() >= at);
+        let held_enough = is_over(self.gives_up_at).then_some(LostReason::MaxHold);
+        let asked = || is_over(self.asked_until()).then_some(LostReason::Asked);
+        self.shared.lost().or(held_enough).or_else(asked)
+    }
+
+    /// The end of the time that a question gives.
+    fn asked_until(&self) -> Option<Instant> {
+        self.cell.asked().and_then(|question| question.deadline)
+    }
+
+    pub(super) fn newest_question(&self) -> Option<Arc<Question>> {
+        self.cell.asked()
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<Followed> {
+        self.cell.watch()
     }
 
     /// Until when the lock is certainly held, unless it is taken away. `None`: it is lost.
@@ -49,7 +66,7 @@ impl Loss {
             return None;
         }
         let session = self.shared.vitals().valid_until?;
-        Some(self.gives_up_at.map_or(session, |at| at.min(session)))
+        [self.gives_up_at, self.asked_until()].into_iter().flatten().chain([session]).min()
     }
 
     /// Waits until the lock is lost (or given back). Never returns while it is held.

@@ -14,6 +14,7 @@ pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod place;
 pub(crate) mod plain;
+pub(crate) mod questions;
 pub(crate) mod queue;
 pub(crate) mod reentrant;
 pub(crate) mod request;

@@ -266,7 +266,7 @@ impl<'a> Attempt<'a> {
                 let (mut state, mut vitals) = (cell.watch(), self.client.watch_vitals());
                 tokio::select! {
                     biased;
-                    _ = state.wait_for(|state| *state != LockState::Waiting) => progress.wakeups += 1,
+                    _ = state.wait_for(|followed| followed.state != LockState::Waiting) => progress.wakeups += 1,
                     _ = vitals.wait_for(|now| is_anew(now.attachments) || now.ending.is_some()) => {
                         return match self.client.vitals().ending {
                             Some(_) => Err(self.client.shared().ended()),

@@ -23,7 +23,7 @@ pub(crate) fn cluster_of(announcement: &[u8]) -> Option<ClusterId> {
 #[non_exhaustive]
 pub struct Extensions {
     /// Locks as one request, and grants that are pushed; from 2 on with owners that work under another's
-    /// place.
+    /// place, from 3 on with questions to holders.
     pub acquire: u32,
     /// Writes that take effect once, however often they are sent.
     pub tagged: u32,
@@ -85,6 +85,7 @@ impl Extensions {
             | Request::Verify(_)
             | Request::Convert { .. }
             | Request::ForceRelease(_) => (self.acquire == 0).then_some("locks kept by the server"),
+            Request::Ask(_) => (self.acquire < 3).then_some("questions to holders"),
             Request::Tagged { .. } => (self.tagged == 0).then_some("writes that take effect once"),
             Request::SessionOptions(_) => (self.session_options == 0).then_some("session options"),
             Request::Report(_) => (self.report == 0).then_some("reports"),

@@ -11,10 +11,11 @@ use std::sync::{Arc, Weak};
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_proto::FencingToken;
-use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
+use rowlock_proto::lock::{self, Claim, Notice, NoticeEvent};
 
 use crate::error::LostReason;
 use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
+use crate::recipes::questions::Question;
 
 /// The state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,17 @@ pub(crate) enum LockState {
     Lost(LostReason),
 }
 
+/// What is known of a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Followed {
+    pub(crate) state: LockState,
+    /// The newest question to its holder.
+    pub(crate) asked: Option<Arc<Question>>,
+}
+
 /// The state of one place, shared by the session machine and the owner of the place.
 pub(crate) struct LockStateCell {
-    state: watch::Sender<LockState>,
+    state: watch::Sender<Followed>,
 }
 
 impl std::fmt::Debug for LockStateCell {
@@ -43,21 +52,46 @@ impl std::fmt::Debug for LockStateCell {
 
 impl LockStateCell {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(LockStateCell { state: watch::channel(LockState::Waiting).0 })
+        let followed = Followed { state: LockState::Waiting, asked: None };
+        Arc::new(LockStateCell { state: watch::channel(followed).0 })
     }
 
     pub(crate) fn get(&self) -> LockState {
-        *self.state.borrow()
+        self.state.borrow().state
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<LockState> {
+    /// The newest question to the holder.
+    pub(crate) fn asked(&self) -> Option<Arc<Question>> {
+        self.state.borrow().asked.clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Followed> {
         self.state.subscribe()
+    }
+
+    /// Takes what the machine says.
+    pub(crate) fn hear(&self, news: News) {
+        match news {
+            News::State(state) => self.advance(state),
+            News::Asked(question) => self.ask(question),
+        }
+    }
+
+    /// Notes a question, unless it is known: servers may repeat the newest one.
+    pub(crate) fn ask(&self, question: Arc<Question>) {
+        self.state.send_if_modified(|followed| {
+            let is_new = followed.asked.as_ref().is_none_or(|known| known.asked_ms < question.asked_ms);
+            if is_new {
+                followed.asked = Some(question);
+            }
+            is_new
+        });
     }
 
     /// Moves on. What is held stays held from when it was, what is lost stays lost.
     pub(crate) fn advance(&self, new: LockState) {
-        self.state.send_if_modified(|state| {
-            let moves = match (*state, new) {
+        self.state.send_if_modified(|followed| {
+            let moves = match (followed.state, new) {
                 (LockState::Waiting, LockState::Held { .. } | LockState::Lost(_))
                 | (LockState::Held { .. }, LockState::Lost(_)) => true,
                 (_, LockState::Waiting)
@@ -65,26 +99,35 @@ impl LockStateCell {
                 | (LockState::Lost(_), _) => false,
             };
             if moves {
-                *state = new;
+                followed.state = new;
             }
             moves
         });
     }
 }
 
-/// A cell and its new state: the machine says it, its caller sets it.
-pub(crate) type StateChange = (Arc<LockStateCell>, LockState);
+/// What a cell is told.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    State(LockState),
+    Asked(Arc<Question>),
+}
 
-struct Followed {
+/// A cell and its news: the machine says it, its caller sets it.
+pub(crate) type StateChange = (Arc<LockStateCell>, News);
+
+struct Entry {
     token: FencingToken,
     held: bool,
+    /// Of the latest cell; kept for the next one.
+    asked: Option<Arc<Question>>,
     cell: Weak<LockStateCell>,
 }
 
 /// All places of one session that are followed, by the paths of their znodes.
 #[derive(Default)]
 pub(crate) struct LockStates {
-    followed: BTreeMap<String, Followed>,
+    followed: BTreeMap<String, Entry>,
     /// How many may be followed before the next sweep.
     sweep_at: usize,
 }
@@ -96,14 +139,20 @@ impl LockStates {
         claim: &Claim,
         held: Option<Instant>,
         cell: &Arc<LockStateCell>,
-    ) -> Option<StateChange> {
+    ) -> impl Iterator<Item = StateChange> + use<> {
         if self.followed.len() >= self.sweep_at.max(CLAIMS_BEFORE_SWEEP) {
             self.followed.retain(|_, followed| followed.cell.strong_count() > 0);
             self.sweep_at = 2 * self.followed.len();
         }
-        let followed = Followed { token: claim.token, held: held.is_some(), cell: Arc::downgrade(cell) };
-        self.followed.insert(claim.path.clone(), followed);
-        held.map(|since| (cell.clone(), LockState::Held { since }))
+        let before = self.followed.get(&claim.path).filter(|before| before.token == claim.token);
+        let asked = before.and_then(|before| before.asked.clone());
+        let news = [
+            asked.clone().map(|question| (cell.clone(), News::Asked(question))),
+            held.map(|since| (cell.clone(), News::State(LockState::Held { since }))),
+        ];
+        let (token, held, cell) = (claim.token, held.is_some(), Arc::downgrade(cell));
+        self.followed.insert(claim.path.clone(), Entry { token, held, asked, cell });
+        news.into_iter().flatten()
     }
 
     /// There are places that are followed, few, and none of them is held. (Of a session with many: no.)
@@ -123,15 +172,17 @@ impl LockStates {
 
     /// Records what a server says of a place. `None`: no handle follows it any more.
     pub(crate) fn notice(&mut self, notice: &Notice, now: Instant) -> Option<StateChange> {
-        let reason = match notice.event {
+        let reason = match &notice.event {
             NoticeEvent::Granted => {
                 let followed = self.followed.get_mut(&notice.claim.path)?;
                 if followed.token != notice.claim.token {
                     return None;
                 }
                 followed.held = true;
-                return followed.cell.upgrade().map(|cell| (cell, LockState::Held { since: now }));
+                let held = News::State(LockState::Held { since: now });
+                return followed.cell.upgrade().map(|cell| (cell, held));
             }
+            NoticeEvent::Asked(question) => return self.asked(&notice.claim, question, now),
             NoticeEvent::Deleted => LostReason::Deleted,
             NoticeEvent::Forced => LostReason::ForceReleased,
             NoticeEvent::Revoked => LostReason::Revoked,
@@ -139,10 +190,20 @@ impl LockStates {
         self.lose(&notice.claim, reason)
     }
 
+    fn asked(&mut self, claim: &Claim, question: &lock::QuestionNotice, now: Instant) -> Option<StateChange> {
+        let followed = self.followed.get_mut(&claim.path).filter(|it| it.token == claim.token)?;
+        if followed.asked.as_ref().is_some_and(|known| known.asked_ms >= question.asked_ms) {
+            return None;
+        }
+        let question = Arc::new(Question::told(question, followed.asked.as_deref(), now));
+        followed.asked = Some(question.clone());
+        followed.cell.upgrade().map(|cell| (cell, News::Asked(question)))
+    }
+
     fn lose(&mut self, claim: &Claim, reason: LostReason) -> Option<StateChange> {
         self.followed.get(&claim.path).filter(|followed| followed.token == claim.token)?;
         let followed = self.followed.remove(&claim.path)?;
-        followed.cell.upgrade().map(|cell| (cell, LockState::Lost(reason)))
+        followed.cell.upgrade().map(|cell| (cell, News::State(LockState::Lost(reason))))
     }
 
     /// What is held as far as we know, in portions for one request each.
@@ -186,22 +247,50 @@ mod tests {
         Claim { path: path.to_owned(), token: FencingToken(token) }
     }
 
-    fn told(change: Option<StateChange>) -> Option<LockState> {
-        change.map(|(cell, state)| {
-            cell.advance(state);
+    fn told(changes: impl IntoIterator<Item = StateChange>) -> Option<LockState> {
+        let tell = |(cell, news): StateChange| {
+            cell.hear(news);
             cell.get()
-        })
+        };
+        changes.into_iter().map(tell).last()
     }
 
     #[test]
     fn a_notice_reaches_the_place_with_its_very_token_and_no_other() {
         let (mut it, cell, now) = (LockStates::default(), LockStateCell::new(), Instant::now());
-        assert!(it.follow(&claim("/l/a", 5), None, &cell).is_none());
+        assert!(it.follow(&claim("/l/a", 5), None, &cell).next().is_none());
         let notice = |path, token| Notice { claim: claim(path, token), event: NoticeEvent::Granted };
         assert!(it.notice(&notice("/l/a", 4), now).is_none() && it.notice(&notice("/l/b", 5), now).is_none());
         assert_eq!(told(it.notice(&notice("/l/a", 5), now)), Some(LockState::Held { since: now }));
         drop(cell);
         assert!(it.notice(&notice("/l/a", 5), now).is_none(), "nobody wants to know");
+    }
+
+    #[test]
+    fn a_question_is_heard_once_and_goes_on_with_its_place_and_no_later_one_moves_its_deadline() {
+        let (mut it, cell, now) = (LockStates::default(), LockStateCell::new(), Instant::now());
+        told(it.follow(&claim("/l/a", 5), Some(now), &cell));
+        let after = |seconds| now + std::time::Duration::from_secs(seconds);
+        let ask = |it: &mut LockStates, token, asked_ms, left_ms, at| {
+            let (reason, by) = (format!("at {asked_ms}"), String::new());
+            let event = NoticeEvent::Asked(lock::QuestionNotice { reason, by, asked_ms, left_ms });
+            it.notice(&Notice { claim: claim("/l/a", token), event }, at)
+        };
+        assert!(ask(&mut it, 4, 1, None, now).is_none(), "of another token");
+        told(ask(&mut it, 5, 1, Some(3_000), now));
+        assert!(ask(&mut it, 5, 1, Some(2_500), after(1)).is_none(), "the same once more");
+        assert_eq!(cell.asked().unwrap().deadline, Some(after(3)));
+        told(ask(&mut it, 5, 2, None, after(1)));
+        told(ask(&mut it, 5, 3, Some(9_000), after(1)));
+        let question = cell.asked().unwrap();
+        assert_eq!((question.reason.as_str(), question.deadline), ("at 3", Some(after(3))));
+        // Asked for again after a reconnect, the place has another cell.
+        let next = LockStateCell::new();
+        told(it.follow(&claim("/l/a", 5), Some(now), &next));
+        assert_eq!(next.asked(), cell.asked());
+        let other = LockStateCell::new();
+        told(it.follow(&claim("/l/a", 6), Some(now), &other));
+        assert_eq!(other.asked(), None, "another place");
     }
 
     #[test]
@@ -228,9 +317,8 @@ mod tests {
         assert_eq!(portions, [vec![claim("/l/0", 1), claim("/l/3", 1)]]);
         let changes = it.verified(&portions[0], &[true, false]);
         assert_eq!(changes.len(), 1);
-        assert!(
-            Arc::ptr_eq(&changes[0].0, &cells[3]) && changes[0].1 == LockState::Lost(LostReason::Deleted)
-        );
+        assert!(Arc::ptr_eq(&changes[0].0, &cells[3]));
+        assert_eq!(told(changes), Some(LockState::Lost(LostReason::Deleted)));
     }
 
     #[test]
@@ -257,7 +345,7 @@ mod tests {
     fn places_nobody_keeps_do_not_pile_up() {
         let mut it = LockStates::default();
         for number in 0..10 * CLAIMS_BEFORE_SWEEP {
-            it.follow(&claim(&format!("/l/{number}"), 1), None, &LockStateCell::new());
+            let _ = it.follow(&claim(&format!("/l/{number}"), 1), None, &LockStateCell::new());
             assert!(it.followed.len() <= CLAIMS_BEFORE_SWEEP);
         }
     }

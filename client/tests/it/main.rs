@@ -21,6 +21,7 @@ mod kinds;
 mod latch;
 mod mutex;
 mod plaintext;
+mod questions;
 mod reentrant;
 mod served;
 mod served_cancel;

@@ -76,6 +76,8 @@ pub(super) mod tag {
     /// It has held the lock, and is gone.
     pub const HELD: u8 = 1 << 4;
     const WHY_AT: u32 = 5;
+    /// With [`CONVERTED`]: the mode is as it was, and the label of its party is a question.
+    pub const ASKED: u8 = 1 << WHY_AT;
 
     /// The number of a mode, and its permits.
     pub fn of_mode(mode: Mode) -> (u8, u32) {
@@ -102,6 +104,7 @@ pub(super) mod tag {
             LockEventKind::Requested { .. } => REQUESTED,
             LockEventKind::Granted { .. } => GRANTED,
             LockEventKind::Converted => CONVERTED,
+            LockEventKind::Asked => CONVERTED | ASKED,
             LockEventKind::Gone { held_ms, waited_ms: _, why } => {
                 let why: u8 = match why {
                     Why::Released => 0,
@@ -341,6 +344,7 @@ fn moment(reader: &mut Reader<'_>, before: Option<Key>, first: Key, place: Optio
     let kind = match tag & tag::KIND {
         tag::REQUESTED => LockEventKind::Requested { ahead: u32::try_from(reader.unsigned()?).ok()? },
         tag::GRANTED => LockEventKind::Granted { waited_ms: reader.signed()? },
+        tag::CONVERTED if tag & tag::ASKED != 0 => LockEventKind::Asked,
         tag::CONVERTED => LockEventKind::Converted,
         _ => {
             let waited_ms = reader.signed()?;

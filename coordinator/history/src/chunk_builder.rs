@@ -293,7 +293,7 @@ impl ChunkBuilder {
         match kind {
             LockEventKind::Requested { ahead } => numbers.unsigned(ahead.into()),
             LockEventKind::Granted { waited_ms } => numbers.signed(waited_ms),
-            LockEventKind::Converted => {}
+            LockEventKind::Converted | LockEventKind::Asked => {}
             LockEventKind::Gone { held_ms, waited_ms, why: _ } => {
                 numbers.signed(waited_ms);
                 if let Some(held_ms) = held_ms {

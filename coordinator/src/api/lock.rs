@@ -113,7 +113,7 @@ impl Place {
     /// What it is after this news of it.
     pub(super) fn after(claim: Claim, event: NoticeEvent) -> Place {
         match event {
-            NoticeEvent::Granted => Place::Held(claim),
+            NoticeEvent::Granted | NoticeEvent::Asked(_) => Place::Held(claim),
             NoticeEvent::Deleted | NoticeEvent::Forced | NoticeEvent::Revoked => Place::Gone,
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! Must never do: keep a lease alive. Only a request of its client is a sign of life.
 
+mod ask;
 mod call;
 mod election;
 mod forced;
@@ -33,6 +34,7 @@ use tokio::sync::Semaphore;
 
 use crate::trace::TraceParent;
 use crate::zk::ClientContext;
+pub use ask::Questioned;
 pub use election::{Led, election};
 pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};

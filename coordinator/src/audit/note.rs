@@ -100,6 +100,7 @@ fn event(request: &Request) -> Option<Event> {
     match request {
         Request::SetAcl(_) => Some(Event::Acl),
         Request::Reconfig { .. } | Request::ForceRelease(_) | Request::Operate(_) => Some(Event::Admin),
+        Request::Ask(ask) => Some(if ask.within_ms == 0 { Event::Locks } else { Event::Admin }),
         // Of the pieces that follow each would be a line more.
         Request::Report(what) if what == BACKUP => Some(Event::Admin),
         Request::Acquire(_) | Request::Release(_) | Request::Convert { .. } | Request::Abandon(_) => {
@@ -150,6 +151,7 @@ pub(crate) fn paths(request: &Request) -> Vec<&str> {
             claims.iter().map(|claim| claim.path.as_str()).collect()
         }
         Request::Convert { claim, .. } | Request::ForceRelease(claim) => vec![&claim.path],
+        Request::Ask(ask) => vec![&ask.lock],
         Request::Tagged { .. }
         | Request::Ping
         | Request::Reconfig { .. }
@@ -181,6 +183,7 @@ fn detail(request: &Request) -> String {
             said.collect::<Vec<_>>().join(" ")
         }
         Request::ForceRelease(claim) => format!("token={}", claim.token),
+        Request::Ask(ask) => format!("within_ms={} reason={}", ask.within_ms, ask.reason),
         Request::SetAcl(set) => {
             let acl = set.acl.iter().flat_map(|all| all.iter()).take(ACLS_MAX);
             let one = |acl: &Acl| format!("{}={:#x}", who(std::slice::from_ref(&acl.id)).concat(), acl.perms);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
+use rowlock_proto::lock::ASK_BY_MAX_BYTES;
 use serde::Serialize;
 
 use crate::trace::TraceParent;
@@ -63,6 +64,20 @@ pub(super) fn who(identities: &[Id]) -> Vec<String> {
     all
 }
 
+/// Who asks for a lock, as its holders are told: what the client has proven to be, else its address, and
+/// behind that what it says of itself. At most [`ASK_BY_MAX_BYTES`].
+pub(crate) fn asker(identities: &[Id], label: &str) -> String {
+    let is_name = |id: &&Id| !["ip", "super", "world"].contains(&id.scheme.as_str());
+    let name = identities.iter().find(is_name).or(identities.first());
+    let mut text = who(name.map(std::slice::from_ref).unwrap_or_default()).concat();
+    if !label.is_empty() {
+        text = if text.is_empty() { label.to_owned() } else { format!("{text} ({label})") };
+    }
+    let end = (0..=ASK_BY_MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
 /// As much of a client's text as is recorded.
 pub(crate) fn text(of: &str) -> String {
     if of.len() <= TEXT_MAX_BYTES {
@@ -70,4 +85,28 @@ pub(crate) fn text(of: &str) -> String {
     }
     let end = (0..=TEXT_MAX_BYTES).rev().find(|at| of.is_char_boundary(*at)).unwrap_or(0);
     format!("{}{CUT}", &of[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_is_what_is_proven_before_the_address_and_never_long() {
+        let id = |scheme: &str, id: &str| Id { scheme: scheme.to_owned(), id: id.to_owned() };
+        let ip = || id("ip", "10.0.0.1");
+        let (name, digest) = (id("x509", "CN=a"), id("digest", "bob:hash"));
+        for (who, label, expected) in [
+            (vec![ip()], "", "ip:10.0.0.1"),
+            (vec![ip()], "deploy", "ip:10.0.0.1 (deploy)"),
+            (vec![ip(), id("super", ""), name], "", "x509:CN=a"),
+            (vec![ip(), digest], "d", "digest:bob (d)"),
+            (vec![id("super", "")], "", "super"),
+            (Vec::new(), "d", "d"),
+        ] {
+            assert_eq!(asker(&who, label), expected);
+        }
+        let long = asker(&[id("x509", &"é".repeat(200))], &"l".repeat(9_000));
+        assert!(long.len() <= ASK_BY_MAX_BYTES && long.starts_with("x509:é"), "{long}");
+    }
 }

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
-use rowlock_proto::{SessionId, encode};
+use rowlock_proto::{FencingToken, SessionId, Zxid, encode};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::{AskedHolder, Question};
 use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
@@ -64,20 +65,43 @@ impl EventSink for Dispatcher<'_> {
             LockEventKind::Gone { held_ms: Some(held_ms), .. } => {
                 self.metrics.lock_hold_seconds.record(ms(held_ms));
             }
-            LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Gone { .. } => {}
+            LockEventKind::Requested { .. }
+            | LockEventKind::Converted
+            | LockEventKind::Asked
+            | LockEventKind::Gone { .. } => {}
         }
         self.registry.feed.lock(event);
         let Some(pushed) = pushed(event) else { return };
-        let frame = || {
-            let claim = Claim { path: event.path.to_owned(), token: event.token };
-            let mut out = BytesMut::new();
-            encode::notice(event.zxid, &Notice { claim, event: pushed }, &mut out);
-            out.freeze()
-        };
-        if self.registry.notify(event.session, frame) {
+        self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        self.registry.feed.lock(event);
+        if event.is_acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
+            let pushed = NoticeEvent::Asked(question.told_at(event.time_ms));
+            self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+        }
+    }
+}
+
+impl Dispatcher<'_> {
+    fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) {
+        if self.registry.notify(session, frame) {
             self.metrics.lock_notices_total.inc();
         }
     }
+}
+
+/// The notice of a question that was asked earlier. `zxid`: of the state that it is taken from, at `now_ms`.
+pub(crate) fn question_frame(zxid: Zxid, asked: &AskedHolder<'_>, now_ms: i64) -> Bytes {
+    frame(zxid, (asked.path, asked.token), NoticeEvent::Asked(asked.question.told_at(now_ms)))
+}
+
+fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) -> Bytes {
+    let claim = Claim { path: path.to_owned(), token };
+    let mut out = BytesMut::new();
+    encode::notice(zxid, &Notice { claim, event }, &mut out);
+    out.freeze()
 }
 
 /// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very
@@ -94,7 +118,7 @@ fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
             Why::Revoked => Some(NoticeEvent::Revoked),
             Why::Released | Why::SessionClosed | Why::SessionExpired | Why::SessionEnded => None,
         },
-        LockEventKind::Requested { .. } | LockEventKind::Converted => None,
+        LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked => None,
     }
 }
 
@@ -117,8 +141,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use rowlock_proto::acl::Acl;
-    use rowlock_proto::lock::Mode;
-    use rowlock_proto::{FencingToken, Xid, Zxid, decode};
+    use rowlock_proto::lock::{self, Mode};
+    use rowlock_proto::{Xid, decode};
+    use rowlock_state::Deadline;
 
     use super::super::outbox::{self, Inbox, Message};
     use super::super::registry::{Door, Most};
@@ -147,6 +172,15 @@ mod tests {
 
         fn lock(&mut self, event: LockEvent<'_>) -> Vec<(Zxid, Notice)> {
             Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).lock(&event);
+            self.told()
+        }
+
+        fn asked(&mut self, event: LockEvent<'_>, question: &Question) -> Vec<(Zxid, Notice)> {
+            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).asked(&event, question);
+            self.told()
+        }
+
+        fn told(&mut self) -> Vec<(Zxid, Notice)> {
             let mut messages = VecDeque::new();
             self.inbox.take(&mut messages).unwrap();
             let notice = |message| {
@@ -224,6 +258,21 @@ mod tests {
             let told = stage.lock(gone(why));
             assert!(matches!(&told[..], [(_, notice)] if notice.event == pushed), "{told:?}");
         }
+    }
+
+    #[test]
+    fn a_question_is_told_to_the_session_that_holds_with_the_time_that_is_left() {
+        let mut stage = Stage::new();
+        let deadline = Some(Deadline { since_ms: 400, within_ms: 2_000 });
+        let (reason, by) = ("hotfix".to_owned(), "ip:10.0.0.1".to_owned());
+        let question = Question { reason: reason.clone(), by: by.clone(), asked_ms: 1_000, deadline };
+        let told = stage.asked(event(LockEventKind::Asked), &question);
+        let left_ms = Some(1_400);
+        let expected = NoticeEvent::Asked(lock::QuestionNotice { reason, by, asked_ms: 1_000, left_ms });
+        assert!(matches!(&told[..], [(Zxid(9), notice)] if notice.event == expected), "{told:?}");
+        let plain = LockEvent { is_acquired: false, ..event(LockEventKind::Asked) };
+        assert_eq!(stage.asked(plain, &question), [], "its client knows no such notice");
+        assert_eq!(stage.metrics.lock_notices_total.get(), 1);
     }
 
     #[test]

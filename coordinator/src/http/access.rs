@@ -174,8 +174,7 @@ impl Access {
 
     /// Records what an operator has done, `done` with which result.
     pub(super) fn record_admin(&self, done: &AdminRequest<'_>, asker: &Asker, visitor: &Visitor) {
-        let name = asker.token.iter().map(|name| Id { scheme: "token".to_owned(), id: name.clone() });
-        let who: Vec<Id> = asker.who.iter().cloned().chain(name).collect();
+        let who: Vec<Id> = asker.who.iter().cloned().chain(asker.named()).collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
         let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::audit::text(path));
@@ -230,6 +229,11 @@ impl Asker {
     /// As whom it writes, beside its address.
     pub(super) fn who(&self) -> &[Id] {
         &self.who
+    }
+
+    /// Its token, by name.
+    pub(super) fn named(&self) -> Option<Id> {
+        self.token.as_ref().map(|name| Id { scheme: "token".to_owned(), id: name.clone() })
     }
 
     /// The trace that the request belongs to.

@@ -6,6 +6,7 @@
 //! browser may reach a loopback address that needs no token.
 
 mod answer;
+mod ask;
 mod direct;
 mod documents;
 mod election;
@@ -51,7 +52,7 @@ use super::listen::Bounds;
 use super::problem::Problem;
 use super::serve::{self, serve_connections};
 use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, report};
-use crate::api::{Api, Caller, LockName, Refusal, Secret};
+use crate::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
 pub use direct::Direct;
@@ -279,7 +280,8 @@ async fn new_lease(asked: Asked, request: Request) -> Answer {
 async fn keep_alive(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
     asked.check(asked.asker.may_have_leases())?;
     let secret = secret_for(&id, request).await?;
-    Ok(answer::kept(asked.api().keep_alive(&asked.caller(), &secret).await?))
+    let valid_for_ms = asked.api().keep_alive(&asked.caller(), &secret).await?;
+    Ok(answer::kept(valid_for_ms, &asked.api().questions_to(secret.session)))
 }
 
 async fn end_lease(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
@@ -307,7 +309,7 @@ async fn status(asked: Asked) -> Answer {
 }
 
 /// What is done with a lock by POST.
-const VERBS: [&str; 3] = ["acquire", "release", "verify"];
+const VERBS: [&str; 4] = ["acquire", "release", "verify", "ask"];
 
 /// Whether this is the place of a holder, behind the name of its lock.
 fn is_holder(rest: &str) -> bool {
@@ -327,8 +329,9 @@ async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answe
         "acquire" => {
             let acquire: Acquire = body(request.into_body()).await?;
             let wanted = acquire.wanted(&headers)?;
-            Ok(answer::standing(&api.acquire(&caller, &name, wanted).await?))
+            Ok(standing(&asked, &api.acquire(&caller, &name, wanted).await?))
         }
+        "ask" => ask::ask(&asked, &name, request).await,
         "release" => {
             let release: Release = body(request.into_body()).await?;
             let (secret, which) = release.what(&headers)?;
@@ -339,6 +342,12 @@ async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answe
             Ok(answer::held(api.verify(&caller, &name, token).await?))
         }
     }
+}
+
+fn standing(asked: &Asked, standing: &Standing) -> Response {
+    let holds = matches!(standing.place, Place::Held(_));
+    let questions = if holds { asked.api().questions_to(standing.lease) } else { Vec::new() };
+    answer::standing(standing, &questions)
 }
 
 /// The secret that the request shows, of the lease in its path.

@@ -92,6 +92,10 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
         LockEventKind::Requested { ahead } => HistoryEvent::Requested { ahead, place },
         LockEventKind::Granted { waited_ms } => HistoryEvent::Granted { waited_ms, place },
         LockEventKind::Converted => HistoryEvent::Converted(place),
+        LockEventKind::Asked => {
+            let question = place.label.clone();
+            HistoryEvent::Asked { question, place: HistoryPlace { label: String::new(), ..place } }
+        }
         LockEventKind::Gone { held_ms, waited_ms, why } => {
             let end = HistoryEnd { reason: reason(why).to_owned(), waited_ms, held_ms, place };
             match (held_ms, why) {

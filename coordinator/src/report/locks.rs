@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use rowlock_proto::FencingToken;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Mode, Owner};
-use rowlock_proto::report::{Holder, Lock, Locks, Place, Queue, Waiter};
-use rowlock_state::{ContenderView, LockView, Machine};
+use rowlock_proto::report::{Holder, Lock, Locks, Place, Queue, ShownQuestion, Waiter};
+use rowlock_state::{ContenderView, LockView, Machine, Question};
 
 use super::list::List;
 use super::question::LocksQuestion;
@@ -125,6 +125,17 @@ fn holder(position: u64, view: &ContenderView, is_shown: bool, now_ms: i64) -> H
         held_ms: is_shown.then(|| since(granted_ms, now_ms)),
         waited_ms: is_shown.then(|| since(view.requested_ms, granted_ms)),
         revoke_at_ms: view.revoke_at_ms.filter(|_| is_shown),
+        asked: view.asked.as_deref().filter(|_| is_shown).map(|question| asked(question, now_ms)),
+    }
+}
+
+/// A question as people and holders see it.
+pub(crate) fn asked(question: &Question, now_ms: i64) -> ShownQuestion {
+    ShownQuestion {
+        reason: question.reason.clone(),
+        by: question.by.clone(),
+        asked_ms_ago: since(question.asked_ms, now_ms),
+        revoked_in_ms: question.deadline.map(|deadline| since(now_ms, deadline.at_ms())),
     }
 }
 

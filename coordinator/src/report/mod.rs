@@ -33,6 +33,7 @@ use crate::delivery::registry::Registry;
 pub use access::Reader;
 pub use backup::Backups;
 pub(crate) use history::reason;
+pub(crate) use locks::asked;
 pub use places::Party;
 use places::{Permit, ReportSlots};
 use question::{HistoryQuestion, Question};
@@ -108,6 +109,12 @@ impl Reports {
         tasks: TaskGroup,
     ) -> Reports {
         Reports { history, registry, clock, backups, places: Arc::default(), tasks }
+    }
+
+    /// The time by which a report on this state tells how long ago something was.
+    pub(crate) fn now_ms(&self, machine: &Machine) -> i64 {
+        // The leader's clock may be ahead of this node's: no wait is shorter than nothing.
+        self.clock.now_ms().max(machine.time_ms())
     }
 
     /// How many more may be made now.

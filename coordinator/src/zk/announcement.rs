@@ -17,7 +17,7 @@ use crate::config::NodeConfig;
 use crate::delivery::registry::Door;
 
 /// One `name version` per line.
-const TEXT: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
+const TEXT: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
 
 /// By what a node knows where the leader listens for clients.
 #[derive(Clone, Copy)]

@@ -24,6 +24,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::decode::{self, BadRequest};
+use rowlock_proto::lock;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
 use rowlock_state::command::Attachment;
@@ -43,7 +44,7 @@ use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
 use super::write::{ReplyForm, Route};
 use super::{read_only, sasl, write};
-use crate::audit::Note;
+use crate::audit::{Note, asker};
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
@@ -223,6 +224,10 @@ impl Conversation {
             }
             Request::Operate(wanted) if acl::is_super(&self.identities) => {
                 Operation::parse(&wanted).map_or(What::Refusal(ErrorCode::BadArguments), What::Operate)
+            }
+            Request::Ask(ask) => {
+                let by = asker(&self.identities, &ask.by);
+                self.routed(Request::Ask(lock::Ask { by, ..ask }))
             }
             other => self.routed(other),
         };

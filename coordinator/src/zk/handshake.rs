@@ -15,7 +15,7 @@ use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
-use rowlock_state::{Proof, acl};
+use rowlock_state::{AskedHolder, Proof, acl};
 use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
@@ -25,6 +25,7 @@ use super::liveness_timer::SessionTimeout;
 use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
 use super::wire::Wire;
+use crate::delivery::events::question_frame;
 use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
@@ -301,6 +302,13 @@ impl Handshake<'_> {
             Some(open) if open.attachment != attachment => Err(EndReason::Told(CloseReason::SessionMoved)),
             Some(_) => {
                 context.registry.attach(self.peer.id, session, attachment);
+                // A question may have come while the client was away.
+                let is_told =
+                    |asked: &AskedHolder<'_>| asked.is_acquired && !mutant::is(Mutant::QuestionMissed);
+                for asked in state.questions_to(session).filter(is_told) {
+                    let frame = question_frame(state.last_zxid(), &asked, state.time_ms());
+                    self.peer.outbox.push(Message::Event(frame));
+                }
                 Ok(())
             }
         }

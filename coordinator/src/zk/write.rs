@@ -19,6 +19,8 @@ pub(super) enum ReplyForm {
     /// Where each place stands.
     PlaceStates,
     Held,
+    /// How many holders were asked.
+    Asked,
     /// The path of the request, as it came.
     Sync(String),
     /// No body; then the connection is closed.
@@ -59,6 +61,12 @@ pub(super) fn route(request: Request) -> Route {
         Request::Release(claims) => (Command::Release(claims), ReplyForm::Held),
         Request::Verify(claims) => (Command::Verify(claims), ReplyForm::Held),
         Request::ForceRelease(claim) => (Command::ForceRelease(claim), ReplyForm::Held),
+        Request::Ask(mut ask) => {
+            if mutant::is(Mutant::AskRevokesAtOnce) {
+                ask.within_ms = ask.within_ms.min(1_000);
+            }
+            (Command::Ask(ask), ReplyForm::Asked)
+        }
         Request::Abandon(attempts) => (Command::Abandon(attempts), ReplyForm::Empty),
         Request::Tagged { id, acked, request } => match route(*request) {
             Route::Log(Command::Tagged { .. }, _) | Route::Log(_, ReplyForm::Close) | Route::Local(_) => {
@@ -85,6 +93,9 @@ pub(super) fn response(form: ReplyForm, outcome: Outcome) -> Response {
             Response::PlaceStates(place_states.into_vec())
         }
         (ReplyForm::Held, Outcome::Held(held)) => Response::Held(held.into_vec()),
+        (ReplyForm::Asked, Outcome::Asked(count)) => {
+            Response::Number(i32::try_from(count).unwrap_or(i32::MAX))
+        }
         (ReplyForm::Sync(path), Outcome::Done) => Response::Path(path),
         (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
     }

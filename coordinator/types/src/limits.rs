@@ -155,6 +155,8 @@ pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
 pub const STATE_LOCKS_MAX: u64 = 25_000;
 /// Bytes of a label. Beyond: 400.
 pub const API_LABEL_MAX_BYTES: usize = 256;
+/// Questions to the holder, or holders that a question has reached, in one answer. Beyond: left out.
+pub const API_QUESTIONS_MAX: usize = 64;
 /// Tokens in one file. Beyond: the file is refused.
 pub const TOKENS_MAX: usize = 1_024;
 /// Bytes of that file. Beyond: likewise.

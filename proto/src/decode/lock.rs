@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::shared_acl;
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::{FencingToken, SessionId};
-use crate::lock::{Acquire, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
+use crate::lock::{
+    Acquire, Ask, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, QuestionNotice,
+};
 
 /// The body of a frame with [`crate::Xid::NOTICE`].
 pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
@@ -19,6 +21,7 @@ pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
             1 => NoticeEvent::Deleted,
             2 => NoticeEvent::Forced,
             3 => NoticeEvent::Revoked,
+            4 => NoticeEvent::Asked(question(r)?),
             number => return Err(DecodeError::UnknownVariant { number }),
         };
         Ok(Notice { claim, event })
@@ -88,6 +91,19 @@ pub(super) fn claim(r: &mut Reader<'_>) -> Decoded<Claim> {
 
 pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Few<Claim>> {
     r.few(CLAIM_BYTES, claim)
+}
+
+pub(super) fn ask(r: &mut Reader<'_>) -> Decoded<Ask> {
+    Ok(Ask { lock: r.string()?, reason: r.string()?, by: r.string()?, within_ms: number(r)? })
+}
+
+fn question(r: &mut Reader<'_>) -> Decoded<QuestionNotice> {
+    Ok(QuestionNotice {
+        reason: r.string()?,
+        by: r.string()?,
+        asked_ms: r.long()?,
+        left_ms: if r.boolean()? { Some(number(r)?) } else { None },
+    })
 }
 
 pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {

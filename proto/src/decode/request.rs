@@ -108,6 +108,7 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
             Request::Convert { claim: lock::claim(r)?, mode: lock::mode(r)?, prefix: r.string()? }
         }
         OpCode::ForceRelease => Request::ForceRelease(lock::claim(r)?),
+        OpCode::Ask => Request::Ask(lock::ask(r)?),
         OpCode::SessionOptions => {
             Request::SessionOptions(SessionOptions { disconnect_grace_ms: lock::number(r)? })
         }

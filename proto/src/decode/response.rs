@@ -37,7 +37,7 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Response> {
         OpCode::GetChildren | OpCode::GetEphemerals => Response::Children(r.strings()?),
         OpCode::GetChildren2 => Response::Children2(r.strings()?, stat(r)?),
         OpCode::Multi | OpCode::MultiRead => Response::Multi(multi::results(r)?),
-        OpCode::AddWatch | OpCode::GetAllChildrenNumber => Response::Number(r.int()?),
+        OpCode::AddWatch | OpCode::GetAllChildrenNumber | OpCode::Ask => Response::Number(r.int()?),
         OpCode::Sasl => Response::Sasl(r.buffer()?),
         OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
         OpCode::Acquire | OpCode::Convert => Response::PlaceStates(lock::place_states(r)?),

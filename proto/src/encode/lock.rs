@@ -7,7 +7,7 @@ use super::{last_frame, put_acl};
 use crate::codec::{Writer, put_frame};
 use crate::decode;
 use crate::ids::{Xid, Zxid};
-use crate::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
+use crate::lock::{Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
 use crate::response::ReplyHeader;
 
 /// A notice, as a frame of its own.
@@ -21,7 +21,15 @@ pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
             NoticeEvent::Deleted => 1,
             NoticeEvent::Forced => 2,
             NoticeEvent::Revoked => 3,
+            NoticeEvent::Asked(_) => 4,
         });
+        if let NoticeEvent::Asked(question) = &notice.event {
+            out.string(&question.reason);
+            out.string(&question.by);
+            out.long(question.asked_ms);
+            out.boolean(question.left_ms.is_some());
+            question.left_ms.iter().for_each(|left_ms| out.int(*left_ms as i32));
+        }
     });
     debug_assert_eq!(
         decode::notice(&mut last_frame(out, start).slice(HEADER_BYTES..)).as_ref(),
@@ -75,6 +83,13 @@ pub(super) fn put_claims(out: &mut BytesMut, claims: &[Claim]) {
     for claim in claims {
         put_claim(out, claim);
     }
+}
+
+pub(super) fn put_ask(out: &mut BytesMut, ask: &Ask) {
+    out.string(&ask.lock);
+    out.string(&ask.reason);
+    out.string(&ask.by);
+    out.int(ask.within_ms as i32);
 }
 
 pub(super) fn put_attempts(out: &mut BytesMut, attempts: &[Attempt]) {

@@ -95,6 +95,7 @@ fn put_body(out: &mut BytesMut, request: &Request) {
             out.string(prefix);
         }
         Request::ForceRelease(claim) => lock::put_claim(out, claim),
+        Request::Ask(ask) => lock::put_ask(out, ask),
         Request::SessionOptions(options) => out.int(options.disconnect_grace_ms as i32),
         Request::Report(what) | Request::Operate(what) => out.string(what),
         Request::Ping | Request::WhoAmI | Request::CloseSession => {}

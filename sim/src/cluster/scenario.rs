@@ -134,6 +134,8 @@ impl Scenario {
             M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
             M::StopUnseen => Scenario::Clients,
+            M::AskForgetsTheHolder | M::AskRevokesAtOnce | M::MinHoldForgotten => Scenario::Calm,
+            M::QuestionMissed => Scenario::Clients,
             M::RequestIdIgnored => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,

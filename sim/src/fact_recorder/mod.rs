@@ -14,11 +14,11 @@ use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, PlaceStat
 use rowlock_proto::path::{join, name};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Command, Proposal};
 use rowlock_state::outcome::{
     Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
 };
+use rowlock_state::{Deadline, Machine, Question};
 
 use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
 
@@ -52,6 +52,13 @@ pub enum Recorded {
         lock: String,
         token: FencingToken,
         mode: Mode,
+    },
+    /// A holder of the lock at this path was asked.
+    Asked {
+        lock: String,
+        token: FencingToken,
+        asked_ms: i64,
+        deadline: Option<Deadline>,
     },
     /// A place in the queue of the lock at this path is gone. `held`: it held the lock.
     Gone {
@@ -98,8 +105,14 @@ impl EventSink for Recorder {
             LockEventKind::Converted => {
                 self.0.push(Recorded::Converted { lock: lock(), token, mode: event.mode });
             }
-            LockEventKind::Requested { .. } => {}
+            LockEventKind::Requested { .. } | LockEventKind::Asked => {}
         }
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        let (lock, token) = (event.lock.to_owned(), event.token);
+        let Question { asked_ms, deadline, .. } = *question;
+        self.0.push(Recorded::Asked { lock, token, asked_ms, deadline });
     }
 }
 
@@ -108,6 +121,7 @@ impl EventSink for Recorder {
 struct Wish {
     mode: Mode,
     owner: Option<Owner>,
+    has_maximum: bool,
     lock_delay_ms: u32,
     min_hold_ms: u32,
     min_hold_lapses: bool,
@@ -215,6 +229,11 @@ impl FactRecorder {
                 let lock = self.locks.find(&lock);
                 lock.map(|lock| Fact::Converted { lock, token, mode }).into_iter().collect()
             }
+            Recorded::Asked { lock, token, asked_ms, deadline } => {
+                let Some(lock) = self.locks.find(&lock) else { return Vec::new() };
+                let deadline = deadline.map(|it| (Millis(it.since_ms), it.within_ms));
+                vec![Fact::Questioned { lock, token, asked: Millis(asked_ms), deadline }]
+            }
             Recorded::Gone { lock, token, session, held, why } => match self.locks.find(&lock) {
                 Some(lock) => {
                     let is_there = machine.stat(self.locks.path(lock)).is_some();
@@ -272,7 +291,9 @@ impl FactRecorder {
             facts.push(Fact::Delayed { lock, until });
         }
         if why == Why::Revoked {
-            facts.push(Fact::Revoked { lock, token, session, at });
+            // Of a place that is not known it may be so.
+            let has_maximum = wish.is_none_or(|wish| wish.has_maximum);
+            facts.push(Fact::Revoked { lock, token, session, at, has_maximum });
         }
         facts.push(Fact::Gone { lock, token, why });
         facts
@@ -283,7 +304,9 @@ impl FactRecorder {
         for acquire in all {
             let owner = self.owner_in(acquire.owner, proposal);
             let Acquire { mode, lock_delay_ms, min_hold_ms, min_hold_lapses, .. } = *acquire;
-            let wish = Wish { mode, owner, lock_delay_ms, min_hold_ms, min_hold_lapses, granted: None };
+            let (has_maximum, granted) = (acquire.max_hold_ms != 0, None);
+            let wish =
+                Wish { mode, owner, has_maximum, lock_delay_ms, min_hold_ms, min_hold_lapses, granted };
             self.wishes.insert(join(&acquire.lock, &acquire.prefix), wish);
         }
     }
@@ -315,6 +338,7 @@ impl FactRecorder {
         let plain = Wish {
             mode,
             owner: None,
+            has_maximum: false,
             lock_delay_ms: 0,
             min_hold_ms: 0,
             min_hold_lapses: false,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{CreateMode, ErrorCode, EventType, FencingToken, SessionId, Stat, Version, Zxid};
 
-use super::Lock;
+use super::{Lock, Millis};
 
 /// The parent of all plain znodes that workloads write.
 pub const DATA: &str = "/data";
@@ -204,6 +204,22 @@ pub enum ClientFact {
     },
     /// It no longer acts under the lock (it released it, or knows that it has lost it).
     LetGo {
+        lock: Lock,
+        token: FencingToken,
+    },
+    /// It is about to ask the holders of a lock to give it back, within this time or without any.
+    Asks {
+        lock: Lock,
+        within_ms: Option<u32>,
+    },
+    /// It knows what it was asked at this time of the log's clock.
+    Heard {
+        lock: Lock,
+        token: FencingToken,
+        asked: Millis,
+    },
+    /// The time that a question gave is over, so it has lost the lock.
+    GaveUp {
         lock: Lock,
         token: FencingToken,
     },

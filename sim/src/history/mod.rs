@@ -116,7 +116,11 @@ pub enum Fact {
     /// The znode of a lock was deleted, and with it a delay that lasted.
     Undelayed { lock: Lock },
     /// The log took the lock from a holder that had it for too long.
-    Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis },
+    /// `has_maximum`: it had asked for a maximum hold itself.
+    Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis, has_maximum: bool },
+    /// A holder has a question, since this time of the log's clock. `deadline`: by when it has to give the
+    /// lock back, as a time and the milliseconds from then on.
+    Questioned { lock: Lock, token: FencingToken, asked: Millis, deadline: Option<(Millis, u32)> },
     /// The log refused a place, because waiting would close this circle.
     Refused {
         lock: Lock,

@@ -88,6 +88,9 @@ impl Lives {
             ClientFact::Asked { .. }
             | ClientFact::Holds { .. }
             | ClientFact::LetGo { .. }
+            | ClientFact::Asks { .. }
+            | ClientFact::Heard { .. }
+            | ClientFact::GaveUp { .. }
             | ClientFact::Wrote { .. }
             | ClientFact::Waits { .. }
             | ClientFact::Served

@@ -156,6 +156,7 @@ impl Invariants {
                     .with_true_clocks(terms.has_true_clocks),
             ),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
+            Box::new(cluster::questions::Questions::new(terms.has_faults)),
         ]
     }
 

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use rowlock_frames::create;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, PlaceState};
+use rowlock_proto::lock::{
+    ASK_BY_MAX_BYTES, ASK_REASON_MAX_BYTES, Acquire, Ask, Attempt, Claim, Mode, PlaceState,
+};
 use rowlock_proto::request::Op;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
 use super::world::World;
+use crate::ASKED_MAX;
 use crate::command::{Command, Proposal, Stamp};
 use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, LEAVE, QUEUE_PLACES_MAX};
 use crate::outcome::Outcome;
@@ -259,6 +262,28 @@ fn the_end_of_a_session_grants_all_where_that_is_little() {
     let mut world = holder_of_three(100);
     ends(&mut world, Command::CloseSession);
     assert_eq!(world.machine.counts().lock_waiters, 0);
+}
+
+#[test]
+fn a_question_to_many_holders_is_at_its_price_and_reaches_the_first_of_them() {
+    let mut world = World::new();
+    for at in 0..2 * ASKED_MAX {
+        world.run(Command::Acquire([reader(&format!("r{at}-"))].into()));
+    }
+    let (reason, by) = ("r".repeat(ASK_REASON_MAX_BYTES), "b".repeat(ASK_BY_MAX_BYTES));
+    let command = Command::Ask(Ask { lock: "/l".to_owned(), reason, by, within_ms: 1_000 });
+    let proposal = world.proposal(&Arc::default(), command);
+    let cost = world.machine.price(&proposal).unwrap();
+    let before = super::weigh::bytes(&world.machine);
+    let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
+    let (result, steps) = steps::taken_by(|| world.machine.apply_stamped(stamp, &proposal, &mut ()).result);
+    assert_eq!(result, Ok(Outcome::Asked(ASKED_MAX as u32)));
+    world.machine.check().unwrap();
+    let grown = super::weigh::bytes(&world.machine).saturating_sub(before);
+    assert!(steps <= cost.steps && grown as u64 <= cost.bytes, "{steps} steps, {grown} bytes of {cost:?}");
+    assert!(cost.steps <= COMMAND_STEPS_MAX);
+    ends_due(&mut world, "/l");
+    assert_eq!(world.machine.counts().lock_holders, ASKED_MAX as u64);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use rowlock_proto::acl::Acl;
 
-use crate::Machine;
 use crate::znode::{Kind, Znode};
+use crate::{Machine, Question};
 
 /// Of an allocation, and of an entry in a map of another size.
 const BESIDE: usize = 16;
@@ -37,7 +37,12 @@ pub(super) fn bytes(machine: &Machine) -> usize {
         sum += path.len() + size_of_val(lock) + BESIDE;
         sum += lock
             .contenders()
-            .map(|(key, contender)| size_of_val(key) + size_of_val(contender))
+            .map(|(key, contender)| {
+                // As if none were shared: those of a snapshot are not.
+                let asked = contender.asked.as_ref();
+                let texts = |it: &Question| size_of_val(it) + it.reason.len() + it.by.len() + 3 * BESIDE;
+                size_of_val(key) + size_of_val(contender) + asked.map_or(0, |it| texts(it))
+            })
             .sum::<usize>();
     }
     sum + machine.tree.reapable().iter().map(|(path, ())| path.len() + 2 * BESIDE).sum::<usize>()

@@ -99,6 +99,7 @@ pub(super) fn command(request: Request) -> Command {
         Request::Abandon(attempts) => Command::Abandon(attempts),
         Request::ForceRelease(claim) => Command::ForceRelease(claim),
         Request::Convert { claim, mode, prefix } => Command::Convert { claim, mode, prefix },
+        Request::Ask(ask) => Command::Ask(ask),
         Request::CloseSession => Command::CloseSession,
         Request::Tagged { id, acked, request } => {
             Command::Tagged { id, acked, command: Box::new(command(*request)) }

@@ -51,7 +51,7 @@ impl Locks {
         if revoked.count() as u64 + self.delayed != self.due.len() as u64 {
             return Err("what is due is miscounted".to_owned());
         }
-        if (again.counts(), again.delayed) != (self.counts(), self.delayed)
+        if (again.counts(), again.delayed, again.asked()) != (self.counts(), self.delayed, self.asked())
             || again.digest != self.digest.wrapping_add(lack)
         {
             return Err("the counts or the digest of the locks are wrong".to_owned());
@@ -63,11 +63,15 @@ impl Locks {
     }
 }
 
-/// Holders have been granted the lock, waiters have not; only a holder with a longest hold is taken it away.
+/// Holders have been granted the lock, waiters have not; only a holder with a longest hold or a deadline is
+/// taken it away.
 fn check_times(path: &str, lock: &Lock) -> Result<(), String> {
     for (is_holder, queue) in [(true, &lock.holders), (false, &lock.waiters)] {
         for (key, place) in queue.iter() {
-            let is_revoked = is_holder && place.max_hold_ms > 0;
+            let is_revoked = is_holder && place.is_revoked();
+            if place.asked.is_some() && !is_holder {
+                return Err(format!("{path}: {key:?} is asked for what it does not hold"));
+            }
             if place.granted_ms.is_some() != is_holder || place.revoke_at_ms.is_some() != is_revoked {
                 return Err(format!("{path}: {key:?} has the times of another kind of place"));
             }

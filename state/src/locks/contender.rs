@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use sha1::{Digest as _, Sha1};
 
+use super::ask::{Deadline, Question};
 use super::key::Key;
 use crate::acl::is_proof;
 use crate::arena::Number;
@@ -34,8 +35,14 @@ pub(crate) struct Contender {
     ///
     /// Invariant: `Some` for holders, `None` for waiters.
     pub granted_ms: Option<i64>,
-    /// When it will have held the lock for too long; `None` while it waits, and without a maximum.
+    /// When it will have held the lock for too long; `None` while it waits, and without a maximum or a
+    /// question that has a deadline.
     pub revoke_at_ms: Option<i64>,
+    /// The newest question to it.
+    ///
+    /// Invariant: `None` for waiters. (In a snapshot it is a record of its own.)
+    #[serde(skip)]
+    pub asked: Option<Arc<Question>>,
     /// Its client's address when it came; empty if unknown.
     pub address: Arc<str>,
     /// Its znode's number in the tree.
@@ -73,6 +80,7 @@ impl Contender {
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
+            asked: None,
             address: address_in(who).into(),
             node: Number::default(),
             counted_hash: 0,
@@ -93,10 +101,21 @@ impl Contender {
             requested_ms: now_ms,
             granted_ms: None,
             revoke_at_ms: None,
+            asked: None,
             address,
             node: Number::default(),
             counted_hash: 0,
         }
+    }
+
+    /// By when its holder has to give the lock back, if it was asked to.
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.asked.as_ref()?.deadline
+    }
+
+    /// Whether the lock is taken from it at some time while it holds it.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.max_hold_ms != 0 || self.deadline().is_some()
     }
 
     /// Permits that it takes of the limit.
@@ -160,7 +179,8 @@ impl Contender {
             Owner::Under(number) => (3, number),
         };
         let name = &key.path[path_len + usize::from(path_len != 1)..];
-        lock.int(key.czxid.0)
+        let hasher = lock
+            .int(key.czxid.0)
             .bytes(name.as_bytes())
             .int(self.session.0)
             .word(mode)
@@ -175,8 +195,8 @@ impl Contender {
             .int(self.requested_ms)
             .int(self.granted_ms.unwrap_or(-1))
             .int(self.revoke_at_ms.unwrap_or(-1))
-            .bytes(self.address.as_bytes())
-            .finish()
+            .bytes(self.address.as_bytes());
+        self.asked.iter().fold(hasher, |hasher, asked| asked.hash(hasher)).finish()
     }
 }
 

@@ -86,6 +86,7 @@ impl Machine {
         let mut contender = before.clone();
         (contender.mode, contender.granted_ms, contender.revoke_at_ms) = (Mode::Exclusive, None, None);
         contender.requested_ms = self.time_ms;
+        let asked = contender.asked.clone();
         created.contender = Some(contender);
         let new = created.key().expect("it is ephemeral");
         assert!(new.as_ref() > key, "a new place has a later token than the old one");
@@ -98,6 +99,12 @@ impl Machine {
             self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms == 0),
             "{path}: a place was kept from its own successor"
         );
+        let holder = self.locks.get(path).and_then(|lock| lock.holder(new.as_ref()));
+        let goes_on = holder.and_then(|holder| holder.asked.as_ref());
+        assert_eq!(goes_on, asked.as_ref(), "{path}: a conversion has lost a question");
+        if goes_on.is_some() {
+            self.tell_asked(by.zxid, path, new.as_ref(), sink);
+        }
         let place_state = self.place_state(path, new, &mut Room::of(by));
         assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");

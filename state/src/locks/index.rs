@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::Zxid;
-
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
 use super::lock::{Lock, find};
@@ -31,14 +29,16 @@ pub(crate) struct Locks {
     pub(super) busy: u64,
     /// How many have a delay.
     pub(super) delayed: u64,
-    /// What the leader must propose something for: time, lock, and the holder's czxid (0 for the end of a
-    /// delay).
-    pub(super) due: SharedMap<(i64, Arc<str>, Zxid), ()>,
+    /// What the leader must propose something for: time, lock, and the holder ([`Key::before_all`] for the
+    /// end of a delay).
+    pub(super) due: SharedMap<(i64, Arc<str>, Key), ()>,
     /// The places of owners that take part in deadlock detection.
     pub(super) owned: SharedMap<(OwnerKey, Arc<str>, Key), ()>,
     pub(super) digest: u64,
     holders: u64,
     waiters: u64,
+    /// Holders with a question.
+    asked: u64,
 }
 
 impl Locks {
@@ -101,7 +101,12 @@ impl Locks {
         (self.busy, self.holders, self.waiters)
     }
 
-    pub(super) fn due(&self) -> &SharedMap<(i64, Arc<str>, Zxid), ()> {
+    /// How many holders have a question.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    pub(super) fn due(&self) -> &SharedMap<(i64, Arc<str>, Key), ()> {
         &self.due
     }
 
@@ -216,7 +221,7 @@ impl Locks {
         assert!(*waiters > 0, "{path}: a waiter was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
-            let old = due.insert((due_ms, path.clone(), key.czxid), ());
+            let old = due.insert((due_ms, path.clone(), key.clone()), ());
             assert!(old.is_none(), "{path}: a hold ends once");
         }
         lock.permits += contender.permits();
@@ -279,7 +284,7 @@ impl Locks {
         if contender.counted_hash() == 0 { contender.hash(lock.hasher, lock.path.len(), key) } else { 0 }
     }
 
-    /// Changes a holder: its mode, or when it will have held for too long.
+    /// Changes a holder: its mode, its question, or when it will have held for too long.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.find(path).expect("the caller has found the place");
         let Lock { limit, node, .. } = *self.all.at(lock);
@@ -320,11 +325,11 @@ impl Locks {
         }
         self.alter(lock, |lock| lock.delayed_until_ms = until_ms);
         if before != 0 {
-            let known = self.due.remove(&(before, path.clone(), Zxid(0)));
+            let known = self.due.remove(&(before, path.clone(), Key::before_all()));
             assert!(known.is_some(), "{path}: the end of a delay is due");
         }
         if until_ms != 0 {
-            let old = self.due.insert((until_ms, path.clone(), Zxid(0)), ());
+            let old = self.due.insert((until_ms, path.clone(), Key::before_all()), ());
             assert!(old.is_none(), "{path}: a delay ends once");
         }
     }
@@ -356,8 +361,9 @@ impl Locks {
         }
         let path = &lock.path;
         *(if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters }) += 1;
+        self.asked += u64::from(contender.asked.is_some());
         if let Some(due_ms) = contender.revoke_at_ms {
-            self.due.insert((due_ms, path.clone(), key.czxid), ());
+            self.due.insert((due_ms, path.clone(), key.clone()), ());
         }
         for owner in owners(contender) {
             let old = self.owned.insert((owner, path.clone(), key.clone()), ());
@@ -372,8 +378,9 @@ impl Locks {
         let count = if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters };
         assert!(*count > 0, "{path}: {key:?} goes and was not counted");
         *count -= 1;
+        self.asked -= u64::from(contender.asked.is_some());
         if let Some(due_ms) = contender.revoke_at_ms {
-            let known = self.due.remove(&(due_ms, path.clone(), key.czxid));
+            let known = self.due.remove(&(due_ms, path.clone(), key.clone()));
             assert!(known.is_some(), "{path}: the end of what {key:?} holds is due");
         }
         for owner in owners(contender) {

@@ -10,6 +10,7 @@
 
 mod acquire;
 mod alone;
+mod ask;
 mod check;
 mod contender;
 mod convert;
@@ -24,6 +25,7 @@ mod party;
 mod publish;
 mod view;
 
+pub use ask::{ASK_PAUSE_MS, ASKED_MAX, AskedHolder, Deadline, Question};
 pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
 pub(crate) use index::Locks;

@@ -287,6 +287,32 @@ impl Machine {
         key: KeyRef<'_>,
         sink: &mut S,
     ) {
+        self.tell_of_holder(zxid, (lock, key), LockEventKind::Converted, |event, _| sink.lock(event));
+    }
+
+    /// The place has a new question.
+    pub(super) fn tell_asked<S: EventSink + ?Sized>(
+        &self,
+        zxid: Zxid,
+        lock: &str,
+        key: KeyRef<'_>,
+        sink: &mut S,
+    ) {
+        self.tell_of_holder(zxid, (lock, key), LockEventKind::Asked, |event, holder| {
+            let question = holder.asked.as_ref().expect("it was asked");
+            let text = question.text();
+            sink.asked(&LockEvent { label: shortened(text.as_bytes()), ..*event }, question);
+        });
+    }
+
+    /// Something happens to the place of a holder that goes on holding.
+    fn tell_of_holder(
+        &self,
+        zxid: Zxid,
+        (lock, key): (&str, KeyRef<'_>),
+        kind: LockEventKind,
+        tell: impl FnOnce(&LockEvent<'_>, &Contender),
+    ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
         assert!(holder.granted_ms.is_some_and(|granted| granted <= self.time_ms), "it has been granted");
         let znode = self.tree.get(key.path).expect("a contender is a znode");
@@ -294,7 +320,7 @@ impl Machine {
         let lock_acl = self.tree.get(lock).map_or(&[][..], |lock| lock.acl.entries());
         let acls = (znode.acl.entries(), lock_acl);
         let place = Place { lock, path: key.path, czxid: key.czxid, label, acls };
-        sink.lock(&place.event(zxid, self.time_ms, holder, LockEventKind::Converted));
+        tell(&place.event(zxid, self.time_ms, holder, kind), holder);
     }
 }
 
@@ -303,7 +329,7 @@ pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
     assert!(waiter.requested_ms <= now_ms, "a lock is granted before it was asked for");
     waiter.granted_ms = Some(now_ms);
     waiter.revoke_at_ms = revoke_at_ms(waiter, sessions);
-    debug_assert_eq!(waiter.revoke_at_ms.is_some(), waiter.max_hold_ms != 0, "a longest hold ends, no other");
+    debug_assert_eq!(waiter.revoke_at_ms.is_some(), waiter.is_revoked(), "a longest hold ends, no other");
     assert!(waiter.revoke_at_ms.is_none_or(|at_ms| at_ms >= now_ms), "a hold ends before it begins");
 }
 
@@ -311,15 +337,22 @@ pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
 ///
 /// The client counts from when it learns of the grant, but from a session timeout after it last knew that
 /// there was none at the latest: so it gives up before this, also if its clock runs slower. Which of the
-/// session's timeouts it counts with, only the client knows: the longest is on the safe side.
+/// session's timeouts it counts with, only the client knows: the longest is on the safe side. The same counts
+/// for a question with a deadline, from the question on.
 pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i64> {
-    if holder.max_hold_ms == 0 {
+    if !holder.is_revoked() {
         return None;
     }
     let session = sessions.get(holder.session).expect("an ephemeral znode has its session");
-    let most_ms = i64::from(holder.max_hold_ms);
-    let whole_ms = most_ms + most_ms / 8 + i64::from(session.longest_timeout_ms());
-    Some(holder.granted_ms?.saturating_add(whole_ms))
+    let granted_ms = holder.granted_ms?;
+    let longest = (holder.max_hold_ms != 0).then_some((granted_ms, holder.max_hold_ms));
+    let asked = holder.deadline().map(|deadline| (deadline.since_ms, deadline.within_ms));
+    let end_ms = |(since_ms, most_ms): (i64, u32)| {
+        let most_ms = i64::from(most_ms);
+        since_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.longest_timeout_ms()))
+    };
+    // A place that another one was converted to may be granted behind the deadline: then it ends at once.
+    longest.into_iter().chain(asked).map(end_ms).min().map(|at_ms| at_ms.max(granted_ms))
 }
 
 /// Where an event is.

@@ -1,9 +1,12 @@
 //! Reads: what people and tools ask about locks. Nothing here changes anything.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
+use super::ask::Question;
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
 use super::lock::Lock;
@@ -39,6 +42,8 @@ pub struct ContenderView {
     pub granted_ms: Option<i64>,
     /// When the server will take the lock from it.
     pub revoke_at_ms: Option<i64>,
+    /// The newest question to it; `None`: none, or it waits.
+    pub asked: Option<Arc<Question>>,
 }
 
 impl Machine {
@@ -154,5 +159,6 @@ fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
         requested_ms: contender.requested_ms,
         granted_ms: contender.granted_ms,
         revoke_at_ms: machine.revoke_at_ms(contender),
+        asked: contender.asked.clone(),
     }
 }

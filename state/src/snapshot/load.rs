@@ -15,13 +15,16 @@ use crate::acl::{Acls, SharedAcl};
 use crate::arena::{Arena, Number};
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
-use crate::locks::{Contender, Key, Locks, queue_path};
+use crate::locks::{Contender, Key, Locks, Question, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Name, Znode};
+
+/// A place in the queue of the lock at this path.
+type Place = (String, Key, Contender);
 
 pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
@@ -55,6 +58,7 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), Key { czxid, path }, contender));
             }
+            Record::Asked(question) => restore_question(&mut queues, question.into_owned(), time_ms)?,
             Record::LastEntry(_) if last_entry != Ordinal::default() => {
                 return damaged("the last entry comes twice");
             }
@@ -66,8 +70,7 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
             Record::End { digest } => break digest,
         }
     };
-    let locks = Locks::default();
-    let (tree, searched, uncounted) = (builder.finish()?, 0, Vec::new());
+    let (tree, locks, searched, uncounted) = (builder.finish()?, Locks::default(), 0, Vec::new());
     let mut machine = Machine {
         tree,
         sessions,
@@ -153,9 +156,20 @@ fn restore_session(sessions: &mut Sessions, record: Record) -> Result<(), Snapsh
     Ok(())
 }
 
+/// The question to the place that came last.
+fn restore_question(queues: &mut [Place], question: Question, time_ms: i64) -> Result<(), SnapshotError> {
+    match queues.last_mut() {
+        Some((_, _, holder)) if holder.asked.is_none() && question.is_good(time_ms) => {
+            holder.asked = Some(question.into());
+            Ok(())
+        }
+        _ => damaged("a question has no holder, or is none"),
+    }
+}
+
 fn restore_locks(
     machine: &mut Machine,
-    queues: Vec<(String, Key, Contender)>,
+    queues: Vec<Place>,
     delays: Vec<(String, i64)>,
 ) -> Result<(), SnapshotError> {
     for (lock, key, mut contender) in queues {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Attachment, Ordinal};
 use crate::dedup::OutcomeRecord;
-use crate::locks::Contender;
+use crate::locks::{Contender, Question};
 use crate::proof::Proof;
 use crate::restore::NewCluster;
 use crate::sessions::Host;
@@ -82,4 +82,6 @@ pub(super) enum Record<'a> {
         session: SessionId,
         host: Host,
     },
+    /// The question to the place of the `Contender` right before.
+    Asked(Cow<'a, Question>),
 }

@@ -302,7 +302,8 @@ impl Machine {
                     continue;
                 }
             };
-            self.effects.done.extend(self.lock_states.follow(claim, held, cell).map(Done::LockState));
+            let news = self.lock_states.follow(claim, held, cell);
+            self.effects.done.extend(news.map(Done::LockState));
         }
     }
 

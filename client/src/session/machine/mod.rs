@@ -95,7 +95,7 @@ impl Done {
             Done::Call(reply, result) => drop(reply.send(result)),
             Done::Signal(signal, result) => drop(signal.send(result)),
             Done::Event(watch, event) => drop(watch.send(event)),
-            Done::LockState((cell, state)) => cell.advance(state),
+            Done::LockState((cell, news)) => cell.hear(news),
             Done::Watches(watches) => drop(watches),
         }
     }

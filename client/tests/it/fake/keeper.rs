@@ -17,12 +17,12 @@ use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{
     Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
 };
-use rowlock_state::{ContenderView, Machine};
+use rowlock_state::{ContenderView, Machine, Question};
 
 use super::{Outbox, Server};
 
 /// What this server announces.
-pub const ANNOUNCED: &str = "acquire 2\ntagged 1\nsession-options 1\nreport 1\n";
+pub const ANNOUNCED: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\n";
 
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,14 @@ impl EventSink for Collected {
         };
         if event.is_acquired {
             let claim = rowlock_proto::lock::Claim { path: event.path.to_owned(), token: event.token };
+            self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
+        }
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        if event.is_acquired {
+            let claim = rowlock_proto::lock::Claim { path: event.path.to_owned(), token: event.token };
+            let notice_event = NoticeEvent::Asked(question.told_at(event.time_ms));
             self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
         }
     }
@@ -456,6 +464,7 @@ fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
         Outcome::Multi(results) => Response::Multi(results),
         Outcome::PlaceStates(place_states) => Response::PlaceStates(place_states.into_vec()),
         Outcome::Held(held) => Response::Held(held.into_vec()),
+        Outcome::Asked(count) => Response::Number(count as i32),
         other => panic!("{other:?}"),
     });
     Ok(match request {
@@ -472,6 +481,7 @@ fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
         Request::Release(claims) => (Command::Release(claims), other),
         Request::Verify(claims) => (Command::Verify(claims), other),
         Request::ForceRelease(claim) => (Command::ForceRelease(claim), other),
+        Request::Ask(ask) => (Command::Ask(ask), other),
         Request::Abandon(attempts) => (Command::Abandon(attempts), other),
         Request::Tagged { id, acked, request } => {
             let (inner, form) = command(*request)?;

@@ -56,6 +56,8 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::Convert { .. }
         | Command::ForceRelease(_)
         | Command::LockDue { .. }
+        // At most one for each place that is there.
+        | Command::Ask(_)
         | Command::CompareDigests
         | Command::DigestAt { .. }
         | Command::Found { .. }

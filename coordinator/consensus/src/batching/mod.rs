@@ -405,6 +405,7 @@ pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
         Command::Convert { claim, prefix, .. } => claim.path.len() + prefix.len(),
         Command::Abandon(all) => all.iter().map(|a| OVERHEAD + a.lock.len() + a.prefix.len()).sum(),
         Command::LockDue { lock } => lock.len(),
+        Command::Ask(ask) => ask.lock.len() + ask.reason.len() + ask.by.len(),
         Command::Configure { config } => config.len(),
         Command::Noop
         | Command::Tagged { .. }

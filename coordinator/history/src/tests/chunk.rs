@@ -150,6 +150,7 @@ fn made() -> impl Strategy<Value = Made> {
             any::<u32>().prop_map(|ahead| LockEventKind::Requested { ahead }),
             any::<i64>().prop_map(|waited_ms| LockEventKind::Granted { waited_ms }),
             Just(LockEventKind::Converted),
+            Just(LockEventKind::Asked),
             (any::<Option<i64>>(), any::<i64>(), why)
                 .prop_map(|(held_ms, waited_ms, why)| LockEventKind::Gone { held_ms, waited_ms, why }),
         ];

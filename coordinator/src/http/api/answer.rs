@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::documents::{
-    IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument, PartStanding, PartyDocument, PlaceDocument,
-    Released, StandingDocument, StandingState, StandingsDocument,
+    AskedDocument, AskedOf, IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument, PartStanding,
+    PartyDocument, PlaceDocument, Released, StandingDocument, StandingState, StandingsDocument,
 };
 use super::{Denied, Problem};
-use crate::api::{Led, Opened, Part, Place, Refusal, Secret, Standing, Standings};
+use crate::api::{Led, Opened, Part, Place, Questioned, Refusal, Secret, Standing, Standings};
 
 /// Members in the order of the alphabet.
 pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
@@ -26,8 +26,24 @@ pub(super) fn opened(opened: &Opened) -> Response {
     document(StatusCode::CREATED, &LeaseOpened { lease, secret: secret.reveal(), ttl_ms: *ttl_ms })
 }
 
-pub(super) fn kept(valid_for_ms: u32) -> Response {
-    document(StatusCode::OK, &LeaseKept { valid_for_ms })
+pub(super) fn kept(valid_for_ms: u32, questions: &[Questioned]) -> Response {
+    document(StatusCode::OK, &LeaseKept { asked: asked_of(questions), valid_for_ms })
+}
+
+pub(super) fn asked(count: u32, holders: &[Party]) -> Response {
+    document(StatusCode::OK, &AskedOf { asked: count, holders: holders.iter().map(party).collect() })
+}
+
+fn asked_of(questions: &[Questioned]) -> Vec<AskedDocument> {
+    let one = |Questioned { lock, token, asked }: &Questioned| AskedDocument {
+        asked_ms_ago: asked.asked_ms_ago,
+        by: asked.by.clone(),
+        lock: lock.clone(),
+        reason: asked.reason.clone(),
+        revoked_in_ms: asked.revoked_in_ms,
+        token: token.0.to_string(),
+    };
+    questions.iter().map(one).collect()
 }
 
 pub(super) fn released(released: bool) -> Response {
@@ -48,11 +64,12 @@ pub(super) fn led(led: &Led) -> Response {
     document(StatusCode::OK, &LedDocument { leader, zxid: led.zxid.0.to_string() })
 }
 
-pub(super) fn standing(standing: &Standing) -> Response {
+pub(super) fn standing(standing: &Standing, questions: &[Questioned]) -> Response {
     let is_waiting = matches!(standing.place, Place::Waiting { .. });
     let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
     let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
     let said = StandingDocument {
+        asked: asked_of(questions),
         place: place(&standing.place),
         lease: has_place.then(|| standing.lease.to_string()),
         request_id: standing.request_id.clone(),
@@ -63,7 +80,7 @@ pub(super) fn standing(standing: &Standing) -> Response {
 }
 
 /// The state of all is that of the one that keeps the client from having them.
-pub(super) fn standings(standings: &Standings, parts: &[Part]) -> Response {
+pub(super) fn standings(standings: &Standings, parts: &[Part], questions: &[Questioned]) -> Response {
     let is_any = |wanted: fn(&Place) -> bool| standings.places.iter().any(wanted);
     let (state, status) = if is_any(|place| matches!(place, Place::Busy { .. })) {
         (StandingState::Busy, StatusCode::OK)
@@ -77,6 +94,7 @@ pub(super) fn standings(standings: &Standings, parts: &[Part]) -> Response {
     let one =
         |(part, at): (&Part, &Place)| PartStanding { lock: part.lock.path().to_owned(), place: place(at) };
     let said = StandingsDocument {
+        asked: asked_of(questions),
         lease: standings.lease.to_string(),
         locks: parts.iter().zip(&standings.places).map(one).collect(),
         request_id: standings.request_id.clone(),

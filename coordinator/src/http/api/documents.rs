@@ -20,10 +20,39 @@ pub(super) struct LeaseOpened {
     pub(super) ttl_ms: u32,
 }
 
+/// Another client asks for a lock that the lease holds.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AskedDocument {
+    pub(super) asked_ms_ago: i64,
+    /// Who asks for the lock.
+    pub(super) by: String,
+    /// Path of the lock.
+    pub(super) lock: String,
+    /// Why the lock is wanted.
+    pub(super) reason: String,
+    /// In what time the lock has to be given back. Left out: it is only a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revoked_in_ms: Option<i64>,
+    /// The fencing token by which the lease holds it.
+    pub(super) token: String,
+}
+
+/// What a question has reached.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AskedOf {
+    /// How many holders; 0: the lock is free.
+    pub(super) asked: u32,
+    /// The first of them.
+    pub(super) holders: Vec<PartyDocument>,
+}
+
 /// A lease that was kept alive.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseKept {
+    /// For each lock that it holds and that was asked for, the newest question. Left out: none was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) asked: Vec<AskedDocument>,
     /// Counted from when the request was sent, milliseconds.
     pub(super) valid_for_ms: u32,
 }
@@ -104,6 +133,9 @@ pub(super) struct PlaceDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingDocument {
+    /// With `held`: for each lock of the lease that was asked for, the newest question. Left out: none was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) asked: Vec<AskedDocument>,
     #[serde(flatten)]
     pub(super) place: PlaceDocument,
     /// The lease that has the place, with `held` and `waiting`.
@@ -133,6 +165,9 @@ pub(super) struct PartStanding {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingsDocument {
+    /// For each lock of the lease that was asked for, the newest question. Left out: none was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) asked: Vec<AskedDocument>,
     /// The lease that has the places.
     pub(super) lease: String,
     /// In the order of the request.

@@ -8,7 +8,7 @@ use rowlock_proto::Zxid;
 
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
-use super::{Answer, Asked, Denied, answer, body};
+use super::{Answer, Asked, Denied, answer, body, standing};
 use crate::api::{self, LockName, Refusal};
 use crate::report::question::Scope;
 
@@ -17,7 +17,7 @@ pub(super) async fn campaign(asked: Asked, PathText(name): PathText, request: Re
     let headers = request.headers().clone();
     let campaign: Campaign = body(request.into_body()).await?;
     let wanted = campaign.wanted(&headers)?;
-    Ok(answer::standing(&asked.api().campaign(&asked.caller(), &election, wanted).await?))
+    Ok(standing(&asked, &asked.api().campaign(&asked.caller(), &election, wanted).await?))
 }
 
 pub(super) async fn resign(asked: Asked, PathText(name): PathText, request: Request) -> Answer {

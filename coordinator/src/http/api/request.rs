@@ -4,15 +4,19 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use rowlock_proto::FencingToken;
-use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::acl::Id;
+use rowlock_proto::lock::{self, Mode, Owner};
 use serde::Deserialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::api::{For, Part, Refusal, Secret, Wanted, Which};
+use crate::api::{For, LockName, Part, Refusal, Secret, Wanted, Which};
+use crate::audit;
 
 /// The secret of a lease may stand here instead of in the body.
 const LEASE_HEADER: &str = "rowlock-lease";
+/// Of a question.
+const LABEL_MAX_BYTES: usize = 100;
 /// Milliseconds of a lease that an acquire without `secret` and `ttl_ms` opens.
 const TTL_MS: u32 = 10_000;
 
@@ -87,6 +91,22 @@ pub(super) struct Acquire {
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,
+}
+
+/// A question to the holders of a lock.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskHolders {
+    /// For people: up to 256 bytes.
+    #[schema(min_length = 1, max_length = 256, example = "hotfix 42 waits for this")]
+    reason: String,
+    /// Who you are, behind what the node knows of you: up to 100 bytes.
+    #[serde(default)]
+    #[schema(max_length = 100)]
+    label: String,
+    /// The holders lose the lock after this time: for operators. Left out: they are only told.
+    #[schema(minimum = 1000, maximum = 3600000)]
+    within_ms: Option<u32>,
 }
 
 /// One of several locks.
@@ -272,6 +292,32 @@ impl AcquireAll {
             min_hold_ms: self.min_hold_ms,
         };
         Ok((parts, wanted))
+    }
+}
+
+impl AskHolders {
+    pub(super) fn has_deadline(&self) -> bool {
+        self.within_ms.is_some()
+    }
+
+    /// The command's question, of a client with these identities.
+    pub(super) fn ask(self, lock: &LockName, who: &[Id]) -> Result<lock::Ask, Refusal> {
+        let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
+        if self.reason.is_empty() || self.reason.len() > lock::ASK_REASON_MAX_BYTES {
+            return bad("reason has 1 to 256 bytes");
+        }
+        if self.label.len() > LABEL_MAX_BYTES {
+            return bad("label has more than 100 bytes");
+        }
+        if self.within_ms.is_some_and(|within_ms| !lock::ASK_WITHIN_MS.contains(&within_ms)) {
+            return bad("within_ms is 1000 to 3600000");
+        }
+        Ok(lock::Ask {
+            lock: lock.path().to_owned(),
+            reason: self.reason,
+            by: audit::asker(who, &self.label),
+            within_ms: self.within_ms.unwrap_or(0),
+        })
     }
 }
 

@@ -12,5 +12,6 @@ pub(super) async fn acquire(asked: Asked, request: Request) -> Answer {
     let (parts, wanted) = wanted.wanted(&headers)?;
     parts.iter().try_for_each(|part| asked.check_lock(&part.lock))?;
     let stands = asked.api().acquire_all(&asked.caller(), &parts, wanted).await?;
-    Ok(answer::standings(&stands, &parts))
+    let questions = asked.api().questions_to(stands.lease);
+    Ok(answer::standings(&stands, &parts, &questions))
 }

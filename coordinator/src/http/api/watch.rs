@@ -132,6 +132,7 @@ fn name(entry: &HistoryEntry) -> &'static str {
         HistoryEvent::Requested { .. } => "requested",
         HistoryEvent::Granted { .. } => "granted",
         HistoryEvent::Converted(_) => "converted",
+        HistoryEvent::Asked { .. } => "asked",
         HistoryEvent::Abandoned(_) => "abandoned",
         HistoryEvent::Released(_) => "released",
         HistoryEvent::Lost(_) => "lost",

@@ -215,6 +215,7 @@ pub fn request_of(opcode: OpCode) -> BoxedStrategy<Request> {
         OpCode::SessionOptions => lock::session_options().prop_map(Request::SessionOptions).boxed(),
         OpCode::Report => text().prop_map(Request::Report).boxed(),
         OpCode::Operate => text().prop_map(Request::Operate).boxed(),
+        OpCode::Ask => lock::ask().prop_map(Request::Ask).boxed(),
     }
 }
 
@@ -235,7 +236,9 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
             (texts(), stat()).prop_map(|(names, stat)| Response::Children2(names, stat)).boxed()
         }
         OpCode::Multi | OpCode::MultiRead => vec(op_result(), 0..6).prop_map(Response::Multi).boxed(),
-        OpCode::GetAllChildrenNumber | OpCode::AddWatch => any::<i32>().prop_map(Response::Number).boxed(),
+        OpCode::GetAllChildrenNumber | OpCode::AddWatch | OpCode::Ask => {
+            any::<i32>().prop_map(Response::Number).boxed()
+        }
         OpCode::Sasl => option::of(data()).prop_map(Response::Sasl).boxed(),
         OpCode::WhoAmI => vec(id(), 0..4).prop_map(Response::WhoAmI).boxed(),
         OpCode::Delete

@@ -15,8 +15,8 @@ use rowlock_world::trace::What;
 
 use super::caller::{Caller, failure};
 use super::chance::{chance, millis};
-use crate::history::Lock;
 use crate::history::client::{Answer, ClientFact, Failure, Op};
+use crate::history::{Lock, Millis};
 
 /// A hold, by what was asked for.
 pub(super) enum HeldLock {
@@ -64,6 +64,8 @@ struct Stake {
     mode: Mode,
     /// The hold has been reported, its end not yet.
     is_told: bool,
+    /// Of the newest question that has been reported.
+    heard_ms: i64,
 }
 
 /// Locks that are held, until they are released or dropped.
@@ -80,7 +82,7 @@ impl Section {
     pub(super) fn new(caller: Caller, held_lock: HeldLock, wanted: Vec<(Lock, Mode)>) -> Self {
         let stake = |((lock, mode), guard): ((Lock, Mode), &Guard)| {
             let token = guard.token();
-            Stake { lock, token, mode, is_told: false }
+            Stake { lock, token, mode, is_told: false, heard_ms: i64::MIN }
         };
         let stakes = wanted.into_iter().zip(held_lock.guards()).map(stake).collect();
         Section { caller, held_lock: Some(held_lock), stakes }
@@ -94,7 +96,20 @@ impl Section {
     /// Checks each guard once and reports the result. True: all are held.
     pub(super) fn is_held(&mut self) -> bool {
         let Some(held_lock) = &self.held_lock else { return false };
-        let held: Vec<bool> = held_lock.guards().iter().map(|guard| guard.is_held()).collect();
+        let guards = held_lock.guards();
+        let held: Vec<bool> = guards.iter().map(|guard| guard.is_held()).collect();
+        let given_up = |guard: &&Guard| guard.loss().reason() == Some(LostReason::Asked);
+        let journal = self.caller.journal();
+        for (guard, stake) in guards.iter().zip(&mut self.stakes) {
+            let Stake { lock, token, is_told, .. } = *stake;
+            if let Some(question) = guard.asked().newest().filter(|it| it.asked_ms > stake.heard_ms) {
+                stake.heard_ms = question.asked_ms;
+                journal.tell(ClientFact::Heard { lock, token, asked: Millis(question.asked_ms) });
+            }
+            if is_told && given_up(guard) {
+                journal.tell(ClientFact::GaveUp { lock, token });
+            }
+        }
         for (at, is_held) in held.iter().enumerate() {
             if *is_held { self.tell_held(at) } else { self.tell_gone(at) }
         }
@@ -218,7 +233,7 @@ impl Section {
     }
 
     fn tell_held(&mut self, at: usize) {
-        let Stake { lock, token, mode, is_told } = self.stakes[at];
+        let Stake { lock, token, mode, is_told, .. } = self.stakes[at];
         self.caller.journal().tell(ClientFact::Holds { lock, token, mode });
         if !is_told {
             self.stakes[at].is_told = true;

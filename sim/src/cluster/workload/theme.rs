@@ -38,6 +38,7 @@ pub(super) enum Operation {
     Count,
     Latch,
     Force,
+    Ask,
     Hold,
     Upgrade,
 }
@@ -98,6 +99,10 @@ const REST_PERCENT: usize = 40;
 const REST_STREAM: u64 = 0x7265_7374;
 /// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
+/// Percentage of runs in which holders are asked to give their locks back.
+const ASKS_PERCENT: usize = 30;
+/// Mixed into what decides about it.
+const ASKS_STREAM: u64 = 0x6173_6b73;
 /// Percentage of their clients that do so.
 const BESIDE_PERCENT: usize = 60;
 /// Mixed into what decides about it.
@@ -196,6 +201,11 @@ impl Theme {
         if beside.chance(30) {
             operations.push((Operation::Force, 1 + beside.below(3) as u64));
             operations.push((Operation::Hold, 1 + beside.below(2) as u64));
+        }
+        let mut asks = Rng::new(rng.clone().u64() ^ ASKS_STREAM);
+        if asks.chance(ASKS_PERCENT) {
+            operations.push((Operation::Ask, 1 + asks.below(3) as u64));
+            operations.push((Operation::Hold, 1 + asks.below(3) as u64));
         }
         if operations.is_empty() {
             operations.push((Operation::Mutex, 1));

@@ -26,6 +26,7 @@ mod node_log;
 pub(super) mod one_leader_per_term;
 pub(super) mod persistent_watches;
 pub(super) mod progress;
+pub(super) mod questions;
 pub(super) mod read_your_writes;
 mod reads;
 pub(super) mod releases;

@@ -1,4 +1,4 @@
-use rowlock_proto::SessionId;
+use rowlock_proto::{SessionId, Zxid};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
@@ -171,6 +171,10 @@ pub fn lock_batch() -> Batch {
     batch
 }
 
+fn ask(lock: &str, within_ms: u32) -> Ask {
+    Ask { lock: lock.to_owned(), reason: "deploy".to_owned(), by: "x509:CN=a (ci)".to_owned(), within_ms }
+}
+
 /// What the other batches do not have.
 pub fn other_batch() -> Batch {
     let mut batch = batch();
@@ -192,6 +196,7 @@ pub fn other_batch() -> Batch {
         Command::EndGrace,
         Command::RaiseVersion { to: ClusterVersion { number: 1, release: "0.2.0".to_owned() } },
         Command::HoldVersion { hold: true },
+        Command::Ask(ask("/l/x", 30_000)),
     ] {
         proposal.origin.request += 1;
         proposal.command = command;
@@ -200,8 +205,8 @@ pub fn other_batch() -> Batch {
     batch
 }
 
-/// The state after it: holders, waiters, permits, kept outcomes, and a lock-delay that another session left
-/// behind.
+/// The state after it: holders, waiters, permits, kept outcomes, a question, and a lock-delay that another
+/// session left behind.
 pub fn machine_with_locks() -> Machine {
     let mut machine = Machine::new();
     let batch = lock_batch();
@@ -217,6 +222,10 @@ pub fn machine_with_locks() -> Machine {
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("the session is open");
+    proposal.session = SessionId::NONE;
+    proposal.command = Command::Ask(ask("/l/x", 30_000));
+    let asked = machine.apply_stamped(stamp, &proposal, &mut Silent).result;
+    assert_eq!(asked, Ok(Outcome::Asked(1)), "one holds it");
     assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
     machine
 }

@@ -7,7 +7,7 @@ use rowlock_proto::response::OpResult;
 use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::command::{Batch, Command, Proposal};
 use rowlock_state::outcome::{Applied, Outcome, Why};
-use rowlock_state::{Machine, PARTIES_MAX_BYTES};
+use rowlock_state::{Deadline, Machine, PARTIES_MAX_BYTES};
 
 /// An answer's bytes for each of the request's: a multi of the shortest setData is answered with Stats.
 const ANSWER_PER_REQUEST: usize = 8;
@@ -29,6 +29,8 @@ pub enum Told {
     Requested(Place),
     Granted(Place, i64),
     Gone(Place, Why, i64),
+    /// The place at this path has a question, and maybe a deadline.
+    Asked(String, Option<Deadline>),
 }
 
 #[derive(Default)]
@@ -38,6 +40,8 @@ pub struct Promises {
     /// When holders were granted their lock, and for how long at most.
     granted: BTreeMap<String, i64>,
     max_holds: BTreeMap<String, u32>,
+    /// By when holders have to give their lock back.
+    deadlines: BTreeMap<String, Deadline>,
     /// For how long holders hold at least, and whether only a release counts.
     min_holds: BTreeMap<String, (u32, bool)>,
     /// Until when locks are kept for holders that have gone.
@@ -60,6 +64,10 @@ impl Promises {
     ) -> Result<(), String> {
         if after.time_ms() < before.time_ms() {
             return Err("time has gone back".to_owned());
+        }
+        let changes_queues = told.iter().any(|one| !matches!(one, Told::Asked(..)));
+        if matches!(proposal.command, Command::Ask(_)) && changes_queues {
+            return Err(format!("a question changes a queue: {told:?}"));
         }
         // A conversion makes a new place of an old one.
         self.note_holds(proposal, applied, told);
@@ -125,13 +133,29 @@ impl Promises {
                     let kept = self.kept_until.entry(place.lock.clone()).or_insert(until_ms);
                     *kept = until_ms.max(*kept);
                 }
+                let deadline = self.deadlines.remove(&place.path);
                 if *why == Why::Revoked {
-                    let (granted_ms, max_hold_ms) = (granted_ms.unwrap(), i64::from(max_hold_ms.unwrap()));
+                    let longest = granted_ms.zip(max_hold_ms.filter(|most_ms| *most_ms != 0));
+                    let asked = deadline.map(|deadline| (deadline.since_ms, deadline.within_ms));
                     let timeout_ms = i64::from(self.timeouts[&place.session]);
-                    if *time_ms < granted_ms + max_hold_ms + max_hold_ms / 8 + timeout_ms {
+                    let given_up_ms = |(since_ms, most_ms): (i64, u32)| {
+                        since_ms + i64::from(most_ms) + i64::from(most_ms) / 8 + timeout_ms
+                    };
+                    let first_ms = longest.into_iter().chain(asked).map(given_up_ms).min();
+                    if first_ms.is_none_or(|first_ms| *time_ms < first_ms) {
                         return Err(format!("{place:?} is taken away before its client has given up"));
                     }
                 }
+            }
+            Told::Asked(path, deadline) => {
+                if !self.granted.contains_key(path) {
+                    return Err(format!("{path} is asked and does not hold"));
+                }
+                let at_ms = |deadline: Option<&Deadline>| deadline.map_or(i64::MAX, |it| it.at_ms());
+                if at_ms(self.deadlines.get(path)) < at_ms(deadline.as_ref()) {
+                    return Err(format!("a question to {path} has moved its deadline"));
+                }
+                self.deadlines.extend(deadline.map(|deadline| (path.clone(), deadline)));
             }
         }
         Ok(())
@@ -155,6 +179,8 @@ impl Promises {
                     (Some(max_hold_ms), Some((min_hold_ms, min_hold_lapses)))
                 }
                 Command::Convert { claim: old, .. } => {
+                    let deadline = self.deadlines.remove(&old.path);
+                    self.deadlines.extend(deadline.map(|deadline| (claim.path.clone(), deadline)));
                     (self.max_holds.get(&old.path).copied(), self.min_holds.remove(&old.path))
                 }
                 _ => (None, None),

@@ -1,9 +1,9 @@
 //! The replicas of one history: each must answer, tell and be the same, whatever it was restored from.
 
 use rowlock_proto::SessionId;
-use rowlock_state::Machine;
 use rowlock_state::command::{Attachment, Proposal, Stamp};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, SessionEnd};
+use rowlock_state::{Machine, Question};
 
 use crate::histories::numbered::Numbered;
 use crate::histories::promises::{Place, Promises, Told};
@@ -55,8 +55,13 @@ impl EventSink for Log {
             LockEventKind::Requested { .. } => self.told.push(Told::Requested(place)),
             LockEventKind::Granted { .. } => self.told.push(Told::Granted(place, event.time_ms)),
             LockEventKind::Gone { why, .. } => self.told.push(Told::Gone(place, why, event.time_ms)),
-            LockEventKind::Converted => {}
+            LockEventKind::Converted | LockEventKind::Asked => {}
         }
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        self.lines.push(format!("{event:?} {question:?}"));
+        self.told.push(Told::Asked(event.path.to_owned(), question.deadline));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::frame::DEFAULT_MAX_BYTES;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::Proof;
@@ -104,7 +104,7 @@ impl Generator {
             Some(place) if wants_more => self.convert(chance, &place),
             place => self.of_a_client(chance, place),
         };
-        let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_));
+        let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_) | Command::Ask(_));
         if self.are_hoarders && at == 0 && may_be_tagged && chance.one_in(4) {
             let check = Op::Check { path: "/".to_owned(), version: Version::ANY };
             command = Command::Multi(vec![check; HOARD]);
@@ -178,7 +178,7 @@ impl Generator {
     fn of_a_client(&mut self, chance: &mut Chance, place: Option<Place>) -> Command {
         // Many meet at one.
         let lock = if chance.one_in(2) { LOCKS[0] } else { chance.pick(&LOCKS) }.to_owned();
-        match (chance.below(20), place) {
+        match (chance.below(21), place) {
             (0..=3, place) => Command::Acquire([self.acquire(chance, lock, place.as_ref())].into()),
             (4, place) => {
                 let locks = &LOCKS[chance.below(LOCKS.len())..];
@@ -208,6 +208,11 @@ impl Generator {
             }
             (18, _) if chance.one_in(8) => {
                 Command::SetAcl(SetAcl { path: lock, acl: Some(some_acl(chance)), version: Version::ANY })
+            }
+            (20, place) => {
+                let (lock, within_ms) =
+                    (place.map_or(lock, |place| place.lock), chance.pick(&[0, 1_000, 1_500, 5_000]));
+                Command::Ask(Ask { lock, reason: "why".to_owned(), by: "who".to_owned(), within_ms })
             }
             (_, place) => {
                 let ops = 1 + chance.below(5);

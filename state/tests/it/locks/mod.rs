@@ -111,7 +111,7 @@ impl EventSink for Told {
             LockEventKind::Gone { held_ms, .. } => {
                 self.0.push(Seen::Gone(event.path.to_owned(), held_ms.is_some()));
             }
-            LockEventKind::Requested { .. } | LockEventKind::Converted => {}
+            LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked => {}
         }
     }
 }

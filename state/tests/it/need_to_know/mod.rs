@@ -7,7 +7,7 @@ mod owners;
 mod world;
 
 use rowlock_proto::acl::perms;
-use rowlock_proto::lock::{Mode, Owner, Party, PlaceState};
+use rowlock_proto::lock::{Ask, Mode, Owner, Party, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
@@ -66,6 +66,21 @@ refused_alike! {
         Command::ForceRelease(claim(&world.first, 1))
     };
     a_forced_end_of_a_delay_tells_a_stranger_nothing: |_| Command::ForceRelease(claim(LOCK, 0));
+}
+
+#[test]
+fn a_question_tells_a_stranger_nothing_and_whoever_may_create_whether_the_lock_is_held() {
+    let ask = |within_ms| {
+        Command::Ask(Ask { lock: LOCK.to_owned(), reason: "r".to_owned(), by: String::new(), within_ms })
+    };
+    for within_ms in [0, 1_000] {
+        assert_eq!(without_rights(|_| ask(within_ms)), Err(ErrorCode::NoAuth));
+    }
+    let mut world = World::new(Queue::HeldFirst, perms::CREATE);
+    assert_eq!(world.ask(ask(1_000)), Err(ErrorCode::NoAuth), "it may not end a hold");
+    assert_eq!(world.ask(ask(0)), Ok(Outcome::Asked(1)));
+    let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::DELETE);
+    assert_eq!(world.ask(ask(1_000)), Ok(Outcome::Asked(1)));
 }
 
 #[test]

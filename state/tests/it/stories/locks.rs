@@ -2,14 +2,14 @@
 //!
 //! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
 //! [delay=MS] [min=MS] [lapses=1] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH
-//! TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `once ID
-//! ACKED COMMAND` (as the client sends it again after a lost reply).
+//! TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `ask
+//! LOCK BY REASON [within=MS]`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
 
 use std::fmt::Write as _;
 
 use rowlock_proto::FencingToken;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, Party, PlaceState};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_state::{ContenderView, Machine};
@@ -33,6 +33,12 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
             Command::Convert { claim: claim(words, 1), mode: mode(words), prefix: words.at(3).to_owned() }
         }
         "force" => Command::ForceRelease(claim(words, 1)),
+        "ask" => Command::Ask(Ask {
+            lock: words.at(1).to_owned(),
+            by: words.at(2).to_owned(),
+            reason: words.at(3).to_owned(),
+            within_ms: words.number("within", 0),
+        }),
         "once" => {
             let (id, rest) = rest.split_once(' ').unwrap();
             let (acked, rest) = rest.split_once(' ').unwrap();
@@ -107,6 +113,7 @@ pub fn event(event: &LockEvent<'_>) -> String {
         LockEventKind::Requested { ahead } => format!("requested {mode:?} ahead {ahead}"),
         LockEventKind::Granted { waited_ms } => format!("granted after {waited_ms}"),
         LockEventKind::Converted => format!("converted to {mode:?}"),
+        LockEventKind::Asked => "asked".to_owned(),
         LockEventKind::Gone { held_ms, waited_ms, why } => {
             format!("gone {why:?} held {held_ms:?} waited {waited_ms}")
         }
@@ -122,12 +129,22 @@ pub fn queue(machine: &Machine, path: &str) -> String {
     let mut out = format!("limit {:?} delayed until {:?}\n", lock.limit(), lock.delayed_until_ms());
     let mut put = |role: &str, it: ContenderView| {
         let ContenderView {
-            path, token, session, mode, owner, requested_ms, granted_ms, revoke_at_ms, ..
+            path,
+            token,
+            session,
+            mode,
+            owner,
+            requested_ms,
+            granted_ms,
+            revoke_at_ms,
+            asked,
+            ..
         } = it;
+        let asked = asked.map_or(String::new(), |asked| format!(" {asked:?}"));
         writeln!(
             out,
             "{role} {path} token {token} of {session} {mode:?} {owner:?} requested {requested_ms} granted \
-             {granted_ms:?} revoke {revoke_at_ms:?}"
+             {granted_ms:?} revoke {revoke_at_ms:?}{asked}"
         )
         .unwrap();
     };

@@ -103,6 +103,7 @@ stories! {
     locks_replaced
     locks_shared
     locks_min_hold
+    locks_ask
     locks_time
     multi
     null_data

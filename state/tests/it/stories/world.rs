@@ -17,7 +17,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
-use rowlock_state::{Machine, Proof};
+use rowlock_state::{Machine, Proof, Question};
 
 use crate::stories::locks;
 use crate::stories::script::{Words, id};
@@ -208,6 +208,11 @@ impl EventSink for Told {
         self.0.push_str(&locks::event(event));
     }
 
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        self.0.push_str(&locks::event(event));
+        writeln!(self.0, "    {question:?}").unwrap();
+    }
+
     fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
         writeln!(self.0, "  {end:?} {session}").unwrap();
     }
@@ -229,6 +234,7 @@ fn answer(result: &Result<Outcome, ErrorCode>) -> String {
             place_states.iter().map(locks::place_state).collect::<Vec<_>>().join("\n")
         }
         Ok(Outcome::Held(held)) => format!("held {held:?}"),
+        Ok(Outcome::Asked(count)) => format!("asked {count}"),
         Err(code) => error(*code),
     }
 }

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use rowlock_proto::lock::{
-    Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, SessionOptions,
+    Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, QuestionNotice,
+    SessionOptions,
 };
 use rowlock_proto::{FencingToken, SessionId};
 
@@ -90,12 +91,28 @@ pub fn place_state() -> impl Strategy<Value = PlaceState> {
     ]
 }
 
+/// Any question, to the holders of any lock.
+pub fn ask() -> impl Strategy<Value = Ask> {
+    (text(), text(), text(), any::<u32>()).prop_map(|(lock, reason, by, within_ms)| Ask {
+        lock,
+        reason,
+        by,
+        within_ms,
+    })
+}
+
+fn question() -> impl Strategy<Value = QuestionNotice> {
+    (text(), text(), any::<i64>(), option::of(any::<u32>()))
+        .prop_map(|(reason, by, asked_ms, left_ms)| QuestionNotice { reason, by, asked_ms, left_ms })
+}
+
 pub fn notice() -> impl Strategy<Value = Notice> {
     let event = prop_oneof![
         Just(NoticeEvent::Granted),
         Just(NoticeEvent::Deleted),
         Just(NoticeEvent::Forced),
-        Just(NoticeEvent::Revoked)
+        Just(NoticeEvent::Revoked),
+        question().prop_map(NoticeEvent::Asked)
     ];
     (claim(), event).prop_map(|(claim, event)| Notice { claim, event })
 }

@@ -11,6 +11,7 @@ use crate::cluster::workload::chance::{about, between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
 use crate::cluster::workload::section::{HeldLock, Section};
 use crate::history::Lock;
+use crate::history::client::ClientFact;
 
 /// One of the plain locks, and its path.
 pub(super) fn any_lock(place: &Place) -> (Lock, String) {
@@ -271,6 +272,16 @@ pub(super) async fn force(place: &Place) {
     } else {
         let _ = client.delete(&path, None).await;
     }
+}
+
+/// Asks the holders of a lock to give it back, and now and then sets them a deadline, as operators do.
+pub(super) async fn ask(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let within = chance(40).then(|| millis(1_000, 6_000));
+    let within_ms = within.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+    place.caller.journal().tell(ClientFact::Asks { lock, within_ms });
+    // Refused or not: the log tells the checkers.
+    let _ = place.caller.client().ask_holders(&path, "it is wanted", within).await;
 }
 
 /// Whose place is the oldest one in the queue.

@@ -36,6 +36,7 @@ pub(super) async fn run(operation: Operation, place: &Place) {
         Operation::Count => recipes::count(place).await,
         Operation::Latch => recipes::latch(place).await,
         Operation::Force => locks::force(place).await,
+        Operation::Ask => locks::ask(place).await,
         Operation::Hold => locks::hold(place).await,
         Operation::Upgrade => upgrades::upgrade(place).await,
     }

@@ -19,7 +19,8 @@ use super::{kinds, paths};
     ),
     paths(
         paths::new_lease, paths::keep_alive, paths::end_lease,
-        paths::one_lock, paths::acquire, paths::acquire_all, paths::release, paths::verify, paths::force,
+        paths::one_lock, paths::acquire, paths::acquire_all, paths::release, paths::verify, paths::ask,
+        paths::force,
         paths::campaign, paths::resign, paths::leader,
         paths::get_root, paths::get_znode, paths::set_znode, paths::create_znode, paths::delete_znode,
         paths::lock_state, paths::unlock_state,
@@ -68,7 +69,7 @@ impl Modify for Everywhere {
 
 /// An empty body is a document without fields: where no field must be there, no body must.
 fn mark_optional_body(operation: &mut Operation) {
-    let needs_body = ["acquire_all", "verify", "lock_state", "unlock_state"];
+    let needs_body = ["acquire_all", "verify", "ask", "lock_state", "unlock_state"];
     let is_needed = operation.operation_id.as_deref().is_some_and(|id| needs_body.contains(&id));
     if let Some(RefOr::T(body)) = operation.request_body.as_mut().filter(|_| !is_needed) {
         body.required = Some(Required::False);

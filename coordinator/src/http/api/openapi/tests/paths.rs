@@ -2,10 +2,10 @@
 #![allow(dead_code)]
 
 use super::super::super::documents::{
-    Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
+    AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
     StandingsDocument, StateHeld, ZnodeDocument,
 };
-use super::super::super::request::{Acquire, AcquireAll, Campaign, NewLease, Release, Shown, Verify};
+use super::super::super::request::{Acquire, AcquireAll, AskHolders, Campaign, NewLease, Release, Shown, Verify};
 use super::kinds::{
     ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
     OfZnode, StateName, View, ZnodePath,
@@ -66,6 +66,12 @@ fn release() {}
     params(LockName),
     responses((status = 200, description = "Whether it is held by this token", body = IsHeld)))]
 fn verify() {}
+
+/// Asks the holders of a lock to give it back
+#[utoipa::path(post, path = "/v1/locks/{name}/ask", tag = "locks", request_body = AskHolders,
+    params(LockName),
+    responses((status = 200, description = "How many holders were asked", body = AskedOf)))]
+fn ask() {}
 
 /// Forces the release of a lock: for operators
 #[utoipa::path(delete, path = "/v1/locks/{name}/holders/{token}", tag = "locks",

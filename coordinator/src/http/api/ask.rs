@@ -1,0 +1,34 @@
+//! `POST /v1/locks/{name}/ask`. A question with a deadline is for operators, and recorded in the audit log.
+
+use axum::extract::Request;
+
+use super::super::access::AdminRequest;
+use super::request::AskHolders;
+use super::{Answer, Asked, answer, body};
+use crate::api::{LockName, Refusal};
+use crate::tokens::Role;
+
+pub(super) async fn ask(asked: &Asked, name: &LockName, request: Request) -> Answer {
+    let wanted: AskHolders = body(request.into_body()).await?;
+    let has_deadline = wanted.has_deadline();
+    if has_deadline {
+        asked.check(asked.asker.may(&Role::Operator))?;
+    }
+    let caller = asked.caller();
+    let who: Vec<_> = asked.asker.named().into_iter().chain(caller.identities.iter().cloned()).collect();
+    let ask = wanted.ask(name, &who)?;
+    let detail = format!("within_ms={} reason={}", ask.within_ms, ask.reason);
+    let done = asked.api().ask(&caller, ask).await;
+    if has_deadline {
+        let result = match &done {
+            Ok(_) => "ok",
+            Err(Refusal::NotPermitted) => "NoAuth",
+            Err(Refusal::Unknown) => "unknown",
+            Err(_) => "failed",
+        };
+        let done = AdminRequest { op: "ask", path: name.path(), detail: &detail, result };
+        asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+    }
+    let (count, holders) = done?;
+    Ok(answer::asked(count, &holders))
+}

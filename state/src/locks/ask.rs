@@ -1,0 +1,180 @@
+//! ask: a question to the holders of a lock, whether they give it back, and by when they lose it otherwise.
+//!
+//! Invariant: a question changes no queue. Without a deadline it takes nothing from its holder; with one it
+//! is as if the hold had a maximum that begins now (`publish::revoke_at_ms`).
+
+use std::sync::Arc;
+
+use rowlock_proto::acl::perms;
+use rowlock_proto::lock::{self, Ask};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
+use serde::{Deserialize, Serialize};
+
+use super::PLACES_MAX;
+use super::key::{Key, KeyRef};
+use super::lock::Lock;
+use super::party::Room;
+use super::publish::revoke_at_ms;
+use crate::command::Proposal;
+use crate::digest::Hasher;
+use crate::machine::Machine;
+use crate::ops::permit;
+use crate::outcome::{EventSink, Outcome};
+use crate::tree::split;
+
+/// Holders that a question reaches: the first ones of the queue.
+pub const ASKED_MAX: usize = PLACES_MAX;
+
+/// From one question about a lock to the next there are as many milliseconds of the log's clock. A question
+/// that comes earlier is refused with `ThrottledOp`: each is pushed to all holders.
+pub const ASK_PAUSE_MS: i64 = 1_000;
+
+/// The newest question to a holder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub reason: String,
+    pub by: String,
+    /// When, milliseconds since 1970. Later than every earlier question to this holder.
+    pub asked_ms: i64,
+    /// Of this question, or of an earlier one whose deadline comes first: no question takes one back.
+    pub deadline: Option<Deadline>,
+}
+
+/// By when a holder has to give its lock back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deadline {
+    /// When it was set, milliseconds since 1970.
+    pub since_ms: i64,
+    /// Counted from then on.
+    pub within_ms: u32,
+}
+
+/// A question to a holder, and where that stands.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedHolder<'a> {
+    /// Path of the lock's znode.
+    pub lock: &'a str,
+    /// Path of the queue znode.
+    pub path: &'a str,
+    pub token: FencingToken,
+    /// Its session is to be told, as of grants and losses.
+    pub is_acquired: bool,
+    pub question: &'a Question,
+}
+
+impl Deadline {
+    pub fn at_ms(self) -> i64 {
+        self.since_ms.saturating_add(self.within_ms.into())
+    }
+}
+
+impl Question {
+    fn of(ask: &Ask, before: Option<&Question>, now_ms: i64) -> Question {
+        let new = (ask.within_ms != 0).then_some(Deadline { since_ms: now_ms, within_ms: ask.within_ms });
+        let old = before.and_then(|before| before.deadline);
+        let deadline = old.into_iter().chain(new).min_by_key(|deadline| deadline.at_ms());
+        assert!(before.is_none_or(|before| before.asked_ms < now_ms), "a later question has a later time");
+        assert!(deadline.is_none_or(|it| it.since_ms <= now_ms), "a deadline counts from what was");
+        Question { reason: ask.reason.clone(), by: ask.by.clone(), asked_ms: now_ms, deadline }
+    }
+
+    /// As its holder is told at this moment.
+    pub fn told_at(&self, now_ms: i64) -> lock::QuestionNotice {
+        debug_assert!(self.asked_ms <= now_ms, "a question is told before it was asked");
+        let left_ms = |deadline: Deadline| deadline.at_ms().saturating_sub(now_ms).max(0);
+        lock::QuestionNotice {
+            reason: self.reason.clone(),
+            by: self.by.clone(),
+            asked_ms: self.asked_ms,
+            left_ms: self.deadline.map(|deadline| u32::try_from(left_ms(deadline)).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// As one line for people.
+    pub(super) fn text(&self) -> String {
+        format!("{}: {}", self.by, self.reason)
+    }
+
+    pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
+        let hasher = hasher.bytes(self.reason.as_bytes()).bytes(self.by.as_bytes()).int(self.asked_ms);
+        let deadline = self.deadline.iter();
+        deadline.fold(hasher, |hasher, it| hasher.int(it.since_ms).word(it.within_ms.into()))
+    }
+
+    /// Whether a state may have it at this time.
+    pub(crate) fn is_good(&self, now_ms: i64) -> bool {
+        let may_be = |deadline: Deadline| {
+            deadline.since_ms <= self.asked_ms && lock::ASK_WITHIN_MS.contains(&deadline.within_ms)
+        };
+        self.asked_ms <= now_ms
+            && self.reason.len() <= lock::ASK_REASON_MAX_BYTES
+            && self.by.len() <= lock::ASK_BY_MAX_BYTES
+            && self.deadline.is_none_or(may_be)
+    }
+}
+
+impl Machine {
+    /// Asks the holders of a lock. Needs no session: what it may do depends on the author's identities.
+    pub(crate) fn ask<S: EventSink + ?Sized>(
+        &mut self,
+        proposal: &Proposal,
+        ask: &Ask,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        if proposal.session != SessionId::NONE {
+            self.admit(proposal.session, proposal.attachment)?;
+        }
+        let (zxid, now_ms, who) = (self.next_zxid(), self.time_ms, &*proposal.identities);
+        if !ask.is_good() || paths::validate(&ask.lock).is_err() {
+            return Err(ErrorCode::BadArguments);
+        }
+        let znode = self.tree.nearest(&ask.lock);
+        permit(&znode.acl, perms::CREATE, who)?;
+        if ask.within_ms != 0 {
+            permit(&znode.acl, perms::DELETE, who)?;
+        }
+        let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
+        let asked_before =
+            lock.holders.iter().take(ASKED_MAX).filter_map(|(_, it)| Some(it.asked.as_ref()?.asked_ms));
+        if asked_before.max().is_some_and(|last_ms| now_ms.saturating_sub(last_ms) < ASK_PAUSE_MS) {
+            return Err(ErrorCode::ThrottledOp);
+        }
+        let queue_len = lock.len();
+        let keys: Vec<Key> = lock.holders.iter().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
+        let asked = match keys.len() {
+            0 => 0,
+            // How many hold it is for those who may read it.
+            count => self.ahead_shown(lock, count, &Room::of_an_answer(who)),
+        };
+        let plain = Arc::new(Question::of(ask, None, now_ms));
+        for key in &keys {
+            let Machine { locks, sessions, .. } = self;
+            locks.change(&ask.lock, key.as_ref(), |holder| {
+                let before = holder.asked.as_deref().filter(|before| before.deadline.is_some());
+                let question = before.map(|before| Arc::new(Question::of(ask, Some(before), now_ms)));
+                holder.asked = Some(question.unwrap_or_else(|| plain.clone()));
+                holder.revoke_at_ms = revoke_at_ms(holder, sessions);
+            });
+            self.tell_asked(zxid, &ask.lock, key.as_ref(), sink);
+        }
+        assert!(keys.len() <= ASKED_MAX, "a question reaches {} holders", keys.len());
+        let len = self.locks.get(&ask.lock).map_or(0, Lock::len);
+        assert_eq!(len, queue_len, "{}: a question has changed the queue", ask.lock);
+        Ok(Outcome::Asked(asked))
+    }
+
+    /// The questions to the places by which the session holds locks, in no order that another node would
+    /// have, too.
+    pub fn questions_to(&self, session: SessionId) -> impl Iterator<Item = AskedHolder<'_>> {
+        // Mostly no holder of any lock is asked.
+        let open = self.sessions.get(session).filter(|_| self.locks.asked() > 0);
+        open.into_iter().flat_map(|open| open.shared_ephemerals()).filter_map(|(path, id)| {
+            let (lock, _) = split(path)?;
+            let czxid = self.tree.node(id).meta.czxid;
+            let holder = self.locks.get(lock)?.holder(KeyRef { czxid, path })?;
+            let question = holder.asked.as_deref()?;
+            let (token, is_acquired) = (FencingToken(czxid.0), holder.is_acquired);
+            Some(AskedHolder { lock, path, token, is_acquired, question })
+        })
+    }
+}
