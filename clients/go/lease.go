@@ -26,6 +26,9 @@ type lease struct {
 	mutex sync.Mutex
 	// A moment of now from which nothing of this lease may be relied on.
 	deadline time.Duration
+	// When what it holds is taken away.
+	revoked time.Duration
+	heard   heard
 	// ended is cancelled when it is over, or must be taken to be.
 	ended context.Context
 	end   context.CancelFunc
@@ -51,6 +54,7 @@ func openLease(ctx context.Context, t *transport, ttl, until time.Duration) (*le
 	given := time.Duration(found.TTLMs) * time.Millisecond
 	l := &lease{transport: t, secret: found.Secret, path: "/v1/leases/" + found.Lease, ttl: given}
 	l.deadline = sent + reliable(given)
+	l.revoked, l.heard.news = forever, make(chan Question, 1)
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(l.ended)
 	go l.keepAlive()
@@ -119,6 +123,7 @@ func (l *lease) ask(sent time.Duration) {
 		l.end()
 		return
 	}
+	l.hear(found, sent)
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	// Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
@@ -127,8 +132,21 @@ func (l *lease) ask(sent time.Duration) {
 		if found.ValidForMs < valid.Milliseconds() {
 			valid = time.Duration(found.ValidForMs) * time.Millisecond
 		}
-		l.deadline = sent + reliable(valid)
+		l.deadline = shortest(sent+reliable(valid), l.revoked)
 	}
+}
+
+// hear takes the questions in the answer to a request that was sent at a moment of now.
+func (l *lease) hear(found *answer, sent time.Duration) {
+	left := l.heard.hear(found.Asked)
+	if left == forever {
+		return
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	// Invariant: what is taken away is lost before. The deadline of a question only moves nearer.
+	l.revoked = shortest(l.revoked, sent+left)
+	l.deadline = shortest(l.deadline, l.revoked)
 }
 
 func isLease(found *answer) bool {

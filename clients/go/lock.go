@@ -234,6 +234,7 @@ func (l *Lock) judge(lease *lease, found *answer) (*held, error) {
 		for _, part := range found.Locks {
 			tokens = append(tokens, part.Token)
 		}
+		lease.hear(found, now())
 		return &held{lease, tokens}, nil
 	}
 	if l.onWaiting != nil {

@@ -42,9 +42,11 @@ type answer struct {
 		Token  string  `json:"token"`
 		Holder *Holder `json:"holder"`
 	} `json:"locks"`
-	Released *bool  `json:"released"`
-	Held     *bool  `json:"held"`
-	Zxid     string `json:"zxid"`
+	// Asked are questions, and in the answer to one their number.
+	Asked    json.RawMessage `json:"asked"`
+	Released *bool           `json:"released"`
+	Held     *bool           `json:"held"`
+	Zxid     string          `json:"zxid"`
 	Leader   *struct {
 		Value   string `json:"value"`
 		Token   string `json:"token"`

@@ -34,7 +34,7 @@ type WatchOptions struct {
 type Event struct {
 	// ID to go on from (WatchOptions.After). Empty: there is none behind this event.
 	ID string
-	// Event is requested, granted, converted, released, lost, abandoned or gap.
+	// Event is requested, granted, converted, asked, released, lost, abandoned or gap.
 	Event string
 	// Data is the record of the history.
 	Data json.RawMessage

@@ -4,8 +4,9 @@ from .asynchronous import AsyncLock, AsyncRowlock
 from .client import Guard, Lock, Rowlock
 from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import Fence, FenceASGI, FenceWSGI
+from .question import Question
 
 __all__ = [
     "AsyncLock", "AsyncRowlock", "Busy", "Fence", "FenceASGI", "FenceWSGI", "Guard", "LeaseOver", "Lock",
-    "Refused", "Rowlock", "RowlockError", "Stale", "TimedOut",
+    "Question", "Refused", "Rowlock", "RowlockError", "Stale", "TimedOut",
 ]

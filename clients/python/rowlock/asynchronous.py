@@ -41,6 +41,10 @@ class AsyncRowlock:
         """Takes what `Rowlock.lock` takes."""
         return AsyncLock(self._client.lock(*args, **named))
 
+    async def ask(self, *args: Any, **named: Any) -> int:
+        """Takes and gives what `Rowlock.ask` does. `Guard.until_asked` is the other end."""
+        return await _in_thread(lambda: self._client.ask(*args, **named))
+
 
 class AsyncLock:
     """As `Lock`. When a task is cancelled that waits for it, its place in the queue is given back."""

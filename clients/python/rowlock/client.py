@@ -1,16 +1,18 @@
 """The client: `with Rowlock(url).lock("x", timeout=5) as guard`."""
 
+import asyncio
 import ssl
 import threading
 import uuid
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Callable, Optional, Sequence, Type, Union
+from typing import Any, Callable, Optional, Sequence, Type, Union
 from urllib.parse import quote
 
 from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import HEADER
 from .lease import Lease
+from .question import Heard, Question, ask
 from .transport import ANSWER_MAX, Json, Transport, is_text, now
 
 # Seconds that one request waits at most; the node itself answers after half of the lease's time.
@@ -21,11 +23,14 @@ AT_ONCE = 15.0
 WAIT_MIN = 0.05
 # Seconds after which a thread that waits looks at the clock, which also runs while the machine sleeps.
 LOOK_EVERY = 60.0
+# Seconds after which a coroutine looks for a question: they come with keep-alive, a few seconds apart.
+ASKED_EVERY = 0.1
 INFINITE = float("inf")
 # Before the name of a lock in an address.
 LOCKS = "/v1/locks/"
 
 OnWaiting = Callable[[int], None]
+OnAsked = Callable[[Question], None]
 
 
 class Rowlock:
@@ -57,16 +62,31 @@ class Rowlock:
         owner: Optional[str] = None,
         label: Optional[str] = None,
         on_waiting: Optional[OnWaiting] = None,
+        on_asked: Optional[OnAsked] = None,
     ) -> "Lock":
         """The lock of this name, whose levels are separated by slashes; nothing happens before `acquire` or `with`.
 
         `name` may also be the path of a znode, which begins with a slash. `timeout` is in seconds: None waits
         without end, 0 takes no place in the queue; it is kept also where nodes do not answer. `mode` is
-        "exclusive", "shared" or "permits". `on_waiting` is called with the position in the queue.
+        "exclusive", "shared" or "permits". `on_waiting` is called with the position in the queue, and
+        `on_asked`, in a thread of its own, with each question to the holder (`Guard.asked`).
         """
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
         body = {key: value for key, value in asked.items() if value is not None}
-        return Lock(self._transport, self._ttl, name, timeout, body, on_waiting)
+        return Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked)
+
+    def ask(
+        self, name: str, reason: str, *, within: Optional[float] = None, label: Optional[str] = None
+    ) -> int:
+        """Asks the holders of this lock to give it back: they learn it with their next keep-alive (`Guard.asked`).
+
+        `reason` has at most 256 bytes. Gives how many holders were asked; 0: the lock is free. Nothing is taken
+        away, unless `within` is given, in seconds (1 to 3,600): then the cluster does so at that deadline, and an
+        operator's token is needed. Raises `TimedOut` or `Refused`.
+        """
+        wanted = {"reason": reason, "within_ms": None if within is None else int(within * 1000), "label": label}
+        body = {key: value for key, value in wanted.items() if value is not None}
+        return ask(self._transport, LOCKS + quote(name), body)
 
 
 class Lock:
@@ -80,10 +100,11 @@ class Lock:
         timeout: Optional[float],
         body: Json,
         on_waiting: Optional[OnWaiting],
+        on_asked: Optional[OnAsked],
     ) -> None:
         self._transport, self._ttl, self._timeout = transport, ttl, timeout
         self._path = LOCKS + quote(name)
-        self._body, self._on_waiting = body, on_waiting
+        self._body, self._on_waiting, self._on_asked = body, on_waiting, on_asked
         self._guard: Optional[Guard] = None
         self._attempt: Optional[Attempt] = None
 
@@ -124,7 +145,8 @@ class Attempt:
 
     def __init__(self, lock: Lock) -> None:
         self._transport, self._ttl, self._timeout = lock._transport, lock._ttl, lock._timeout
-        self._path, self._body, self._on_waiting = lock._path, lock._body, lock._on_waiting
+        self._path, self._body = lock._path, lock._body
+        self._on_waiting, self._on_asked = lock._on_waiting, lock._on_asked
         self._until = INFINITE if self._timeout is None else now() + (self._timeout or AT_ONCE)
         self._lock = threading.Lock()
         # Set when the result is not wanted any more. Invariant: a lease that is opened later is ended at once.
@@ -210,7 +232,7 @@ class Attempt:
             if state == "held":
                 if lease.lost:
                     raise LeaseOver("the lease has ended before the answer came")
-                return Guard(self._transport, self._path, lease, answer["token"])
+                return Guard(self._transport, self._path, lease, answer, self._on_asked)
             if state == "busy":
                 raise Busy(answer.get("holder"))
             self._news.put(answer["position"])
@@ -228,9 +250,29 @@ def _is_standing(status: int, answer: Json) -> bool:
 class Guard:
     """A lock that is held. It belongs to the process that took it: in a fork it is lost, and stays as it is."""
 
-    def __init__(self, transport: Transport, path: str, lease: Lease, token: str) -> None:
-        self._transport, self._path, self._lease, self._text = transport, path, lease, token
+    def __init__(
+        self, transport: Transport, path: str, lease: Lease, answer: Json, on_asked: Optional[OnAsked]
+    ) -> None:
+        self._transport, self._path, self._lease = transport, path, lease
+        self._text: str = answer["token"]
         self._released = False
+        self._heard, self._on_asked = Heard(self._text), on_asked
+        lease.hears = self._hear
+        lease.hear(answer.get("asked"), now())
+
+    def _hear(self, said: Any) -> Optional[float]:
+        question = self._heard.hear(said)
+        if question is not None and self._on_asked is not None:
+            self._tell(self._on_asked, question)
+        return self._heard.left
+
+    def _tell(self, on_asked: OnAsked, question: Question) -> None:
+        told = threading.Thread(target=on_asked, args=(question,), name="rowlock asked", daemon=True)
+        try:
+            told.start()
+        except RuntimeError:
+            # No threads are left: keep-alive goes on, and `asked` has the question.
+            pass
 
     @property
     def token(self) -> int:
@@ -245,6 +287,17 @@ class Guard:
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lock is lost or released, for `timeout` seconds at most; whether it is."""
         return self._released or self._lease.wait_lost(timeout) or self._released
+
+    def asked(self) -> Optional[Question]:
+        """The newest question to this holder, or None. The lock stays held, until `Question.revoked_at` at most: give
+        it back where the work can be cut."""
+        return self._heard.newest
+
+    async def until_asked(self) -> Optional[Question]:
+        """For asyncio: waits for a question to this holder; None: the lock is lost or released."""
+        while not self.lost and self.asked() is None:
+            await asyncio.sleep(ASKED_EVERY)
+        return None if self.lost else self.asked()
 
     def verify(self) -> bool:
         """Asks the cluster whether the lock is held by this token."""

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from .errors import RowlockError
 from .transport import Json, Transport, is_text, milliseconds, now
@@ -31,6 +31,10 @@ class Lease:
         self._transport = transport
         self._pid = os.getpid()
         self._deadline = sent + self.ttl * (1 - MARGIN)
+        # When what it holds is taken away.
+        self._revoked = float("inf")
+        # Gets the field `asked` of each answer, and must not block; gives the seconds until the lock is taken away.
+        self.hears: Callable[[Any], Optional[float]] = lambda _: None
         self._ended = threading.Event()
         self._stop = threading.Event()
         self._ending = threading.Lock()
@@ -62,6 +66,14 @@ class Lease:
                 break
             self._ended.wait(max(0.001, left))
         return self.lost
+
+    def hear(self, asked: Any, sent: float) -> None:
+        """Takes the field `asked` of the answer to a request that was sent at a moment of `now`."""
+        left = self.hears(asked)
+        if left is not None:
+            # Invariant: what is taken away is lost before. The deadline of a question only moves nearer.
+            self._revoked = min(self._revoked, sent + left)
+            self._deadline = min(self._deadline, self._revoked)
 
     def silence(self) -> None:
         """Asks for no keep-alive any more: the lease ends by itself."""
@@ -123,7 +135,8 @@ class Lease:
         elif not self.lost:
             # Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
             valid = min(answer["valid_for_ms"] / 1000, self.ttl)
-            self._deadline = sent + valid * (1 - MARGIN)
+            self._deadline = min(sent + valid * (1 - MARGIN), self._revoked)
+            self.hear(answer.get("asked"), sent)
 
 
 def _is_lease(status: int, answer: Json) -> bool:

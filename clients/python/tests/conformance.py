@@ -111,6 +111,16 @@ def run(urls, scenario, prefix):
             expect(step, fences.setdefault(step["resource"], Fence()).check(token))
         elif do == "write":
             expect(step, write(one.guard, f"/{prefix.replace('/', '-')}"))
+        elif do == "ask":
+            within = step["within_ms"] / 1000 if "within_ms" in step else None
+            asked = Rowlock(urls).ask(f"{prefix}/{step['lock']}", step["reason"], within=within)
+            expect(step, len(asked))
+        elif do == "asked":
+            question = asyncio.run(asyncio.wait_for(one.guard.until_asked(), PATIENCE))
+            assert question.token == one.guard.token, question
+            expect(step, question.reason)
+        elif do == "unasked":
+            assert one.guard.asked() is None, f"{scenario['name']}: {step}: {one.guard.asked()}"
         elif do == "tokens_rise":
             tokens = [attempts[name].guard.token for name in step["of"]]
             assert tokens == sorted(set(tokens)), f"{scenario['name']}: {tokens}"

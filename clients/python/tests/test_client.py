@@ -126,6 +126,88 @@ class Tests(unittest.TestCase):
                 guard.delete("/x y", 1)
             self.assertEqual(refused.exception.status, 412)
 
+    def test_a_holder_hears_each_question_about_its_token_once(self):
+        def one(reason, ago, token="7", **more):
+            return {"lock": "/locks/a", "token": token, "reason": reason, "by": "ops", "asked_ms_ago": ago, **more}
+
+        said = [
+            # Of another holder, and of something else than a node.
+            [one("not you", 1, token="8")], [{"token": "7"}, None, 5], "yes", [one("bad", -1)],
+            # Told again, older each time; then asked again, with other words, with a deadline.
+            [one("first", 10)], [one("first", 200)], [one("first", 5)], [one("first", 300), one("second", 20)],
+            [one("second", 100, revoked_in_ms=60_000)],
+        ]
+        answers = iter(said)
+        last = [one("second", 200, revoked_in_ms=59_900)]
+
+        def script(path, body):
+            if path == "/v1/leases":
+                return 201, dict(LEASE[1], ttl_ms=1500)
+            if path.endswith("/keepalive"):
+                return 200, {"valid_for_ms": 1500, "asked": next(answers, last)}
+            if path.endswith("/acquire"):
+                return 200, dict(HELD[1], asked=[one("zeroth", 0)])
+            return works(path, body)
+
+        heard, news = [], threading.Event()
+
+        def on_asked(question):
+            heard.append(question)
+            if len(heard) == 5:
+                news.set()
+            # Keep-alive does not wait for it.
+            time.sleep(2)
+
+        lock = Rowlock(self.node(script).url).lock("a", on_asked=on_asked)
+        with lock as guard:
+            self.assertEqual(guard.asked().reason, "zeroth")
+            self.assertTrue(news.wait(20))
+            self.assertEqual(next(answers, None), None, "all were said")
+            self.assertFalse(guard.lost)
+            self.assertEqual([(each.reason, each.revoked_at is None) for each in heard], [
+                ("zeroth", True), ("first", True), ("first", True), ("second", True), ("second", False)])
+            newest = guard.asked()
+            self.assertEqual((newest.lock, newest.token, newest.by), ("/locks/a", 7, "ops"))
+            self.assertLess(abs(newest.revoked_at - newest.asked_at - 60.1), 5)
+
+        # At its deadline the lock is lost.
+        node = self.node(lambda path, body: (
+            (200, {"valid_for_ms": 600, "asked": [one("now", 5, revoked_in_ms=500)]})
+            if path.endswith("/keepalive") else works(path, body)))
+        with Rowlock(node.url).lock("a") as guard:
+            self.assertTrue(guard.wait_lost(5))
+            self.assertLess(sum(path.endswith("/keepalive") for _, path, _ in node.seen), 6)
+
+        async def waits():
+            asks = AsyncRowlock(self.node(script).url).lock("a")
+            async with asks as held:
+                self.assertEqual((await held.until_asked()).reason, "zeroth")
+            quiet = self.node(works)
+            async with AsyncRowlock(quiet.url).lock("a") as held:
+                waiting = asyncio.ensure_future(held.until_asked())
+                await asyncio.sleep(0.3)
+                self.assertFalse(waiting.done())
+                held.silence()
+                self.assertIsNone(await asyncio.wait_for(waiting, 5), "lost")
+
+        asyncio.run(waits())
+
+    def test_holders_are_asked_for_the_lock(self):
+        holder = {"token": "7", "place": "p", "label": "l", "since_ms": 5}
+        answers = iter([(503, {}), (200, {}), (200, {"asked": 1, "holders": [holder]}), (200, {"asked": 0, "holders": []}),
+                        (404, {"title": "Not Found"}), (403, {"title": "Forbidden", "detail": "for operators"})])
+        node = self.node(lambda path, body: next(answers))
+        cluster = Rowlock(node.url)
+        self.assertEqual(cluster.ask("ci/a b", "the next release", within=1.5, label="me"), 1)
+        self.assertEqual(node.seen[2], ("POST", "/v1/locks/ci/a%20b/ask", {
+            "reason": "the next release", "within_ms": 1500, "label": "me"}))
+        self.assertEqual(asyncio.run(AsyncRowlock(node.url).ask("a", "why")), 0)
+        self.assertEqual(node.seen[3][2], {"reason": "why"})
+        for status in (404, 403):
+            with self.assertRaises(Refused) as refused:
+                cluster.ask("a", "why", within=1)
+            self.assertEqual(refused.exception.status, status)
+
     def test_requests_one_after_another_share_a_connection(self):
         node = self.node(works, keeps=True)
         cluster = Rowlock(node.url)

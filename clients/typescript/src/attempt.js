@@ -76,7 +76,7 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
     if (answer.state === "held") {
       signal?.throwIfAborted();
       if (lease.lost) throw new LeaseOver("the lease has ended before the answer came");
-      return new Guard(transport, lease, asked, answer.token);
+      return new Guard(transport, lease, asked, answer);
     }
     onWaiting?.(answer.position);
   }

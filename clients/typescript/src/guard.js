@@ -3,24 +3,29 @@
 import { now } from "./clock.js";
 import { Refused, RowlockError, Stale } from "./errors.js";
 import { FENCE_HEADER, strict } from "./fence.js";
+import { Heard } from "./question.js";
 import { ANSWER_MAX, isText, requestId } from "./transport.js";
 
 const STALE = "the token does not hold the lock any more: nothing was changed";
 
 /** A lock that is held, or the lead of an election. */
 export class Guard {
-  #transport; #lease; #asked; #text; #released = false;
+  #transport; #lease; #target; #text; #heard; #released = false;
   #over = new AbortController();
+  #asked = new AbortController();
 
   /**
    * @param {import("./transport.js").Transport} transport @param {import("./lease.js").Lease} lease
-   * @param {import("./attempt.js").Asked} asked @param {string} token
+   * @param {import("./attempt.js").Asked} target @param {Record<string, any>} answer
    */
-  constructor(transport, lease, asked, token) {
+  constructor(transport, lease, target, answer) {
     this.#transport = transport;
     this.#lease = lease;
-    this.#asked = asked;
-    this.#text = token;
+    this.#target = target;
+    this.#text = answer.token;
+    this.#heard = new Heard(answer.token);
+    lease.hears = (said) => this.#hear(said);
+    lease.hear(answer.asked, now());
     const ended = lease.ended.signal;
     ended.addEventListener("abort", () => this.#end(ended.reason), { once: true });
     if (ended.aborted) this.#end(ended.reason);
@@ -29,6 +34,21 @@ export class Guard {
   /** @param {unknown} reason */
   #end(reason) {
     if (!this.#over.signal.aborted) this.#over.abort(reason);
+  }
+
+  /** @param {unknown} said */
+  #hear(said) {
+    const { left, isNews } = this.#heard.hear(said);
+    if (isNews && !this.#asked.signal.aborted) this.#asked.abort(this.#heard.newest);
+    return left;
+  }
+
+  get asked() {
+    return this.#asked.signal;
+  }
+
+  get question() {
+    return this.#heard.newest;
   }
 
   get token() {
@@ -47,7 +67,7 @@ export class Guard {
   async verify() {
     const until = Math.min(now() + ANSWER_MAX, this.#lease.deadline);
     const wants = isAbout("held");
-    const { answer } = await this.#transport.call("POST", this.#asked.verify, { token: this.#text }, until, { wants });
+    const { answer } = await this.#transport.call("POST", this.#target.verify, { token: this.#text }, until, { wants });
     return answer.held === true;
   }
 
@@ -61,7 +81,7 @@ export class Guard {
     const each = Math.max(500, (this.#lease.deadline - now()) / 3);
     const body = { secret: this.#lease.secret, token: this.#text };
     const said = await this.#transport
-      .call("POST", this.#asked.free, body, this.#lease.deadline, { each, wants: isAbout("released") })
+      .call("POST", this.#target.free, body, this.#lease.deadline, { each, wants: isAbout("released") })
       // Nobody has answered: the lease ends by itself, and the lock with it.
       .catch(() => undefined);
     await this.#lease.end();
@@ -90,7 +110,7 @@ export class Guard {
   async #write(method, path, data, version, done) {
     /** @type {Record<string, string>} */
     const headers = {
-      [FENCE_HEADER]: `${this.#asked.verify.slice("/v1/locks/".length, -"/verify".length)};${this.#text}`,
+      [FENCE_HEADER]: `${this.#target.verify.slice("/v1/locks/".length, -"/verify".length)};${this.#text}`,
       "Rowlock-Lease": this.#lease.secret,
       "Idempotency-Key": requestId(),
     };

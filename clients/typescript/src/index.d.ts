@@ -25,6 +25,28 @@ export interface Holder {
   since_ms: number;
 }
 
+/** Why a lock is wanted that is held. Times are in milliseconds since 1970, by the clock of this machine. */
+export interface Question {
+  /** The path of the lock. */
+  readonly lock: string;
+  /** The token of the holder that is asked. */
+  readonly token: bigint;
+  readonly reason: string;
+  /** Who asks, as the cluster knows it. */
+  readonly by: string;
+  readonly askedMs: number;
+  /** The guard is lost then, and the cluster takes the lock away; null: never. */
+  readonly revokedMs: number | null;
+}
+
+export interface AskOptions {
+  /** 1,000 to 3,600,000: the cluster takes the lock away at that deadline. For an operator's token. */
+  withinMs?: number;
+  /** What the holder sees of you, beside what the cluster knows: up to 100 bytes. */
+  label?: string;
+  signal?: AbortSignal;
+}
+
 export interface RowlockOptions {
   /** Goes into `Authorization: Bearer`. */
   token?: string;
@@ -69,6 +91,12 @@ export class Rowlock {
   lock(name: string, options?: LockOptions): Promise<Guard>;
   /** Takes the lock, runs `work`, and gives the lock back, whatever happens. Gives what `work` gives. */
   withLock<T>(name: string, options: LockOptions, work: (guard: Guard) => T | Promise<T>): Promise<Awaited<T>>;
+  /**
+   * Asks the holders of this lock to give it back: they learn it with their next keep-alive (`Guard.asked`). `reason`
+   * has at most 256 bytes. Gives how many holders were asked; 0: the lock is free. Rejects with `TimedOut` or
+   * `Refused`.
+   */
+  ask(name: string, reason: string, options?: AskOptions): Promise<number>;
   election(name: string): Election;
   /** What happens to one lock, to those below a prefix, or to all, without end until `signal` is aborted. */
   watch(options?: WatchOptions): AsyncGenerator<WatchEvent, void, void>;
@@ -82,6 +110,13 @@ export interface Guard {
   readonly lost: boolean;
   /** Is aborted when the lock is lost or released. Its reason is a `LeaseOver` when the lock is lost. */
   readonly signal: AbortSignal;
+  /**
+   * Is aborted when the holder is asked to give the lock back; its reason is the `Question`. The lock stays held, until
+   * `revokedMs` at most: release it where the work can be cut.
+   */
+  readonly asked: AbortSignal;
+  /** The newest question to this holder, or null. */
+  readonly question: Question | null;
   /** Asks the cluster whether the lock is held by this token. */
   verify(): Promise<boolean>;
   /**
@@ -148,6 +183,6 @@ export interface WatchOptions {
 export interface WatchEvent {
   /** Where to go on: all of this change has been told. Not every event has one. */
   id?: string;
-  event: "requested" | "granted" | "converted" | "released" | "lost" | "abandoned" | "gap" | (string & {});
+  event: "requested" | "granted" | "converted" | "asked" | "released" | "lost" | "abandoned" | "gap" | (string & {});
   data: Record<string, any>;
 }

@@ -1,9 +1,12 @@
 /** Locks of a Rowlock cluster by HTTP: `new Rowlock(url).withLock("x", { timeoutMs: 5000 }, async (guard) => ..)`. */
 
 import { attempt } from "./attempt.js";
+import { now } from "./clock.js";
 import { Election } from "./election.js";
+import { Refused } from "./errors.js";
 import { during } from "./guard.js";
-import { Transport, address } from "./transport.js";
+import { isAsked } from "./question.js";
+import { ANSWER_MAX, Transport, address } from "./transport.js";
 import { watch } from "./watch.js";
 
 export { Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut } from "./errors.js";
@@ -36,6 +39,16 @@ export class Rowlock {
    */
   async withLock(name, options, work) {
     return during(await this.lock(name, options), work);
+  }
+
+  /** @param {string} name @param {string} reason @param {import("./index.js").AskOptions} [options] */
+  async ask(name, reason, { withinMs, label, signal } = {}) {
+    const body = { reason, within_ms: withinMs, label };
+    const bounds = { signal, wants: isAsked };
+    const path = `/v1/locks/${address(name)}/ask`;
+    const { status, answer } = await this.#transport.call("POST", path, body, now() + ANSWER_MAX, bounds);
+    if (status === 404) throw new Refused(404, answer);
+    return answer.asked;
   }
 
   /** @param {string} name */

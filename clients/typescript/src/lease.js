@@ -37,6 +37,10 @@ export class Lease {
     this.ttlMs = answer.ttl_ms;
     /** A moment of `now` from which nothing of this lease may be relied on. */
     this.deadline = sent + this.ttlMs * (1 - MARGIN);
+    /** When what it holds is taken away. */
+    this.revoked = Infinity;
+    /** Gets the field `asked` of each answer; gives the milliseconds until the lock is taken away. */
+    this.hears = (/** @type {unknown} */ _) => Infinity;
     this.ended = new AbortController();
     this.stop = new AbortController();
     void this.keepAlive();
@@ -64,6 +68,13 @@ export class Lease {
       .catch(() => {})
       .finally(() => answered.abort());
     await Promise.race([done, pause(END_MAX, answered.signal)]);
+  }
+
+  /** Takes the field `asked` of the answer to a request that was sent then. @param {unknown} asked @param {number} sent */
+  hear(asked, sent) {
+    // Invariant: what is taken away is lost before. The deadline of a question only moves nearer.
+    this.revoked = Math.min(this.revoked, sent + this.hears(asked));
+    this.deadline = Math.min(this.deadline, this.revoked);
   }
 
   /** @param {string} why */
@@ -96,7 +107,8 @@ export class Lease {
     if (said?.status === 404) this.lose("the lease is over");
     else if (said && !this.lost) {
       // Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
-      this.deadline = sent + Math.min(said.answer.valid_for_ms, this.ttlMs) * (1 - MARGIN);
+      this.deadline = Math.min(sent + Math.min(said.answer.valid_for_ms, this.ttlMs) * (1 - MARGIN), this.revoked);
+      this.hear(said.answer.asked, sent);
     }
   }
 }

@@ -245,3 +245,44 @@ test("a fenced write is repeated with its key, and a late one is stale", async (
   await assert.rejects(guard.delete("/x y", 1), (error) => error instanceof Refused && error.status === 412);
   await guard.release();
 });
+
+const asks = (reason, ago, more) => ({ lock: "/locks/a", token: "9007199254740993", reason, by: "ops", asked_ms_ago: ago, ...more });
+
+test("a holder hears the questions about its token, and loses the lock at their deadline", async (t) => {
+  const said = [
+    // Of another holder, and of something else than a node.
+    [asks("not you", 1, { token: "8" })], [{ token: "9007199254740993" }, null, 5], "yes", [asks("bad", -1)],
+    [asks("first", 10)], [asks("first", 300), asks("second", 20)],
+  ];
+  const last = [asks("last", 5, { revoked_in_ms: 500 })];
+  const asked = () => [200, { valid_for_ms: 600, asked: said.shift() ?? last }];
+  const { url } = await node(t, but("/keepalive", asked));
+  const guard = await new Rowlock(url).lock("a");
+  assert.deepEqual([guard.question, guard.asked.aborted], [null, false]);
+  await new Promise((done) => guard.asked.addEventListener("abort", done));
+  const { token, by, lock, reason, revokedMs } = guard.asked.reason;
+  assert.deepEqual([token, by, lock, reason, revokedMs], [9007199254740993n, "ops", "/locks/a", "first", null]);
+  await lost(guard);
+  assert.deepEqual([guard.question.reason, guard.asked.reason.reason, said.length], ["last", "first", 0]);
+  assert.ok(Math.abs(guard.question.revokedMs - Date.now()) < 1000);
+  const held = [200, { ...HELD[1], asked: [asks("waited for", 0)] }];
+  const other = await new Rowlock((await node(t, but("/acquire", () => held))).url).lock("a");
+  assert.equal(other.asked.reason.reason, "waited for");
+  await other.release();
+});
+
+test("holders are asked for the lock", async (t) => {
+  const holder = { token: "7", place: "p", label: "l", since_ms: 5 };
+  const answers = [[503, {}], [200, {}], [200, { asked: 1, holders: [holder] }], [200, { asked: 0, holders: [] }],
+    [404, { title: "Not Found" }], [403, { title: "Forbidden" }]];
+  const { url, seen } = await node(t, () => answers.shift());
+  const cluster = new Rowlock(url);
+  assert.deepEqual(await cluster.ask("ci/a b", "the next release", { withinMs: 1500, label: "me" }), 1);
+  assert.deepEqual([seen[2].path, seen[2].body],
+    ["/v1/locks/ci/a%20b/ask", { reason: "the next release", within_ms: 1500, label: "me" }]);
+  assert.deepEqual(await cluster.ask("a", "why"), 0);
+  assert.deepEqual(seen[3].body, { reason: "why" });
+  for (const status of [404, 403]) {
+    await assert.rejects(cluster.ask("a", "why"), (error) => error instanceof Refused && error.status === status);
+  }
+});

@@ -83,6 +83,15 @@ const STEPS = {
       throw error;
     }
   },
+  ask: async (_, { lock, reason, within_ms: withinMs }, { urls, prefix }) =>
+    (await new Rowlock(urls).ask(`${prefix}/${lock}`, reason, { withinMs })).length,
+  asked: async ({ guard }) => {
+    const { asked } = guard;
+    await soon(new Promise((done) => (asked.aborted ? done() : asked.addEventListener("abort", done))), "a question");
+    assert.equal(asked.reason.token, guard.token);
+    return asked.reason.reason;
+  },
+  unasked: ({ guard }) => assert.deepEqual([guard.question, guard.asked.aborted], [null, false]),
   pause: (_, step) => pause(step.leases * TTL),
   tokens_rise: (_, step, { attempts }) => {
     const tokens = step.of.map((name) => attempts[name].guard.token);
@@ -97,7 +106,7 @@ async function run(urls, scenario, prefix) {
     assert.ok(step.do in STEPS, `unknown step ${step.do}: this runner is older than the scenarios`);
     if (step.do === "acquire" || step.do === "start") attempts[step.as] = new Attempt(urls, prefix, step);
     try {
-      const found = await STEPS[step.do](attempts[step.as], step, { attempts, fences, znode });
+      const found = await STEPS[step.do](attempts[step.as], step, { attempts, fences, znode, urls, prefix });
       if ("expect" in step) assert.equal(found, step.expect);
     } catch (error) {
       throw new Error(`${what}: ${error.message}; ${attempts[step.as]?.outcome}`);

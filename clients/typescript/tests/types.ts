@@ -1,6 +1,6 @@
 /** Compiled and not run: what a program in TypeScript writes. */
 
-import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions } from "rowlock";
+import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions, type Question } from "rowlock";
 
 const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a" };
 
@@ -10,6 +10,9 @@ export async function uses(signal: AbortSignal): Promise<number> {
   const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
   const token: bigint = guard.token;
   const lost: AbortSignal = guard.signal;
+  const asked: number = await cluster.ask("a", "the next release", { withinMs: 60_000, label: "me", signal: guard.asked });
+  const question: Question | null = asked === 0 ? null : guard.question;
+  if (question?.revokedMs && question.token === token) throw new Error(question.reason + question.by + question.lock);
   const version: number = await guard.set("/a", new Uint8Array([1]), await guard.create("/a", "text"));
   await guard.delete("/a", version).catch((error) => error instanceof Stale);
   const fits: boolean = new Fence(token).check(guard.token) && FENCE_HEADER === "Rowlock-Fence";

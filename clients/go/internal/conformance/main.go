@@ -37,6 +37,8 @@ type step struct {
 	Expect             any
 	Leases             int64
 	Resource, Token    string
+	Reason             string
+	WithinMs           int64 `json:"within_ms"`
 	Of                 []string
 }
 
@@ -130,6 +132,8 @@ type state struct {
 	attempts map[string]*attempt
 	fences   map[string]*rowlock.Fence
 	znode    string
+	urls     string
+	prefix   string
 }
 
 func (all *state) check(a *attempt, s step) (any, error) {
@@ -141,6 +145,13 @@ func (all *state) check(a *attempt, s step) (any, error) {
 	}
 	token, err := strconv.ParseUint(s.Token, 10, 64)
 	return all.fences[s.Resource].Check(token), err
+}
+
+// ask counts those that are asked, as the numbers in the scenarios.
+func (all *state) ask(s step) (any, error) {
+	options := rowlock.AskOptions{Within: time.Duration(s.WithinMs) * time.Millisecond}
+	holders, err := client(all.urls).Ask(context.Background(), all.prefix+"/"+s.Lock, s.Reason, options)
+	return float64(len(holders)), err
 }
 
 // write makes the znode, or sets it where there is one.
@@ -164,6 +175,22 @@ func perform(a *attempt, s step, all *state) (any, error) {
 		return all.check(a, s)
 	case "write":
 		return all.write(a)
+	case "ask":
+		return all.ask(s)
+	case "asked":
+		select {
+		case question := <-a.lock.Asked():
+			if question.Token != a.lock.Token() {
+				return nil, fmt.Errorf("%+v", question)
+			}
+			return question.Reason, nil
+		case <-time.After(patience):
+			return nil, errors.New("it is not told")
+		}
+	case "unasked":
+		if len(a.lock.Asked()) != 0 {
+			return nil, fmt.Errorf("%+v", <-a.lock.Asked())
+		}
 	case "start":
 	case "acquire", "finish":
 		if !soon(a.done) {
@@ -210,7 +237,10 @@ func perform(a *attempt, s step, all *state) (any, error) {
 }
 
 func run(urls, prefix, name string, steps []step) error {
-	all := &state{map[string]*attempt{}, map[string]*rowlock.Fence{}, "/" + strings.ReplaceAll(prefix, "/", "-")}
+	all := &state{
+		attempts: map[string]*attempt{}, fences: map[string]*rowlock.Fence{}, urls: urls, prefix: prefix,
+		znode: "/" + strings.ReplaceAll(prefix, "/", "-"),
+	}
 	for _, s := range steps {
 		if s.Do == "acquire" || s.Do == "start" {
 			all.attempts[s.As] = begin(urls, prefix, s)

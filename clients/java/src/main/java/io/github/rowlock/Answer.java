@@ -16,8 +16,8 @@ record Answer(int status, Map<?, ?> document) {
         return value == null || value.isEmpty() ? null : value;
     }
 
-    /** A time in milliseconds, or null. */
-    Long milliseconds(String name) {
+    /** A time in milliseconds or a count, or null. */
+    Long number(String name) {
         var value = get(name, Long.class);
         return value == null || value < 0 || value > 1L << 53 ? null : value;
     }

@@ -3,7 +3,6 @@ package io.github.rowlock;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
@@ -12,16 +11,14 @@ public final class Election {
     /** A request for the next leader waits so long. */
     private static final long WAIT = 30 * Transport.SECOND;
 
-    private final Transport transport;
-    private final long ttl;
     private final String path;
-    private final String lock;
+    private final LockRequest candidacy;
 
     Election(Transport transport, long ttl, String name) {
-        this.transport = transport;
-        this.ttl = ttl;
         path = "/v1/elections/" + Fence.encoded(name).replace("/", "%2F");
-        lock = new Part("@elections/" + name, Mode.EXCLUSIVE, 0, 0).address();
+        var verify = Part.exclusive("@elections/" + name).address() + "/verify";
+        candidacy = new LockRequest(transport, ttl, new LockRequest.Target(
+            path + "/campaign", List.of(path + "/resign"), List.of(verify), Map.of(), true));
     }
 
     /**
@@ -31,9 +28,7 @@ public final class Election {
      * @return the request
      */
     public LockRequest candidate(String value) {
-        var target = new LockRequest.Target(
-            path + "/campaign", List.of(path + "/resign"), List.of(lock + "/verify"), Map.of("value", value), true);
-        return new LockRequest(transport, ttl, target);
+        return candidacy.with("value", value);
     }
 
     /**
@@ -44,7 +39,7 @@ public final class Election {
      */
     public Optional<Leader> leader() throws InterruptedException {
         long until = Clock.now() + Transport.ANSWER_MAX;
-        return Optional.ofNullable(leader(ask("", until, transport.share(until))));
+        return Optional.ofNullable(leader(ask("", until, candidacy.transport.share(until))));
     }
 
     /**
@@ -73,15 +68,8 @@ public final class Election {
 
     private Answer ask(String query, long until, long each) throws InterruptedException {
         var request = new Transport.Request("GET", path + "/leader" + query, null);
-        var call = transport.call(request, new Transport.Bounds(until, each, Election::isLed));
-        try {
-            return call.get();
-        } catch (InterruptedException interrupt) {
-            call.cancel(true);
-            throw interrupt;
-        } catch (ExecutionException error) {
-            throw LockRequest.unwrapped(error.getCause());
-        }
+        var bounds = new Transport.Bounds(until, each, Election::isLed);
+        return LockRequest.waited(candidacy.transport.call(request, bounds));
     }
 
     private static boolean isLed(Answer answer) {

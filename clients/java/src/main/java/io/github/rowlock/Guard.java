@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
@@ -23,12 +24,27 @@ public final class Guard implements AutoCloseable {
     private final List<Long> tokens;
     private final AtomicBoolean isReleased = new AtomicBoolean();
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
+    private final CompletableFuture<Question> asked = new CompletableFuture<>();
+    private final Heard heard;
 
-    Guard(Lease lease, LockRequest.Target target, List<Long> tokens) {
+    /** {@code answer} says that all of it is held. */
+    Guard(Lease lease, LockRequest.Target target, List<Long> tokens, Answer answer) {
         this.lease = lease;
         this.target = target;
         this.tokens = List.copyOf(tokens);
+        heard = new Heard(this.tokens);
         lease.ended.whenComplete((none, error) -> lost.complete(null));
+        lost.whenComplete((none, error) ->
+            asked.completeExceptionally(new LeaseOverException("the lock is lost or released, and was not asked for")));
+        lease.listen(this::hear, answer);
+    }
+
+    private long hear(List<?> said) {
+        long left = heard.hear(said);
+        if (heard.newest() != null && !asked.isDone()) {
+            asked.completeAsync(heard::newest, lease.transport.workers);
+        }
+        return left;
     }
 
     /** {@return the fencing token: give it to what you write to. Tokens of a lock rise} */
@@ -63,6 +79,22 @@ public final class Guard implements AutoCloseable {
      */
     public CompletableFuture<Void> lost() {
         return lost.copy();
+    }
+
+    /**
+     * Completes when the holder is asked to give the lock back, with the first question; with {@link LeaseOverException}
+     * when the lock is lost or released before. The lock stays held, until {@link Question#revoked} at most: release it
+     * where the work can be cut. What depends on it runs in a thread of this client, and may block.
+     *
+     * @return a copy: completing it changes nothing
+     */
+    public CompletableFuture<Question> asked() {
+        return asked.copy();
+    }
+
+    /** {@return the newest question to this holder} */
+    public Optional<Question> question() {
+        return Optional.ofNullable(heard.newest());
     }
 
     /**

@@ -1,8 +1,10 @@
 package io.github.rowlock;
 
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.ToLongFunction;
 
 /** A session at the cluster. A timer asks for keep-alive at a third of its time. */
 final class Lease {
@@ -19,6 +21,10 @@ final class Lease {
     private final String path;
     /** From which nothing of this lease may be relied on. */
     private volatile long deadline;
+    /** When what it holds is taken away. */
+    private long revoked = Transport.FOREVER;
+    /** Gets the field {@code asked} of each answer; gives the time until a lock is taken away. */
+    private volatile ToLongFunction<List<?>> hears = said -> Transport.FOREVER;
     private volatile boolean isSilent;
     /** Looks at the clock, and is over. */
     private volatile boolean isOver;
@@ -27,7 +33,7 @@ final class Lease {
         this.transport = transport;
         secret = answer.text("secret");
         path = "/v1/leases/" + answer.text("lease");
-        ttl = TimeUnit.MILLISECONDS.toNanos(answer.milliseconds("ttl_ms"));
+        ttl = TimeUnit.MILLISECONDS.toNanos(answer.number("ttl_ms"));
         deadline = sent + reliable(ttl);
     }
 
@@ -58,13 +64,13 @@ final class Lease {
     }
 
     private static boolean isLease(Answer answer) {
-        var ttl = answer.milliseconds("ttl_ms");
+        var ttl = answer.number("ttl_ms");
         return answer.status() == 201 && answer.text("secret") != null && answer.text("lease") != null
             && ttl != null && ttl > 0 && ttl < Long.MAX_VALUE / Transport.MILLISECOND;
     }
 
     private static boolean isKept(Answer answer) {
-        return answer.status() == 404 || answer.status() == 200 && answer.milliseconds("valid_for_ms") != null;
+        return answer.status() == 404 || answer.status() == 200 && answer.number("valid_for_ms") != null;
     }
 
     long deadline() {
@@ -109,7 +115,8 @@ final class Lease {
                 if (answer.status() == 404) {
                     lose();
                 } else {
-                    extend(sent, answer.milliseconds("valid_for_ms"));
+                    extend(sent, answer.number("valid_for_ms"));
+                    hear(answer, sent);
                 }
             });
         });
@@ -119,7 +126,24 @@ final class Lease {
     private synchronized void extend(long sent, long validForMs) {
         long valid = Math.min(ttl, TimeUnit.MILLISECONDS.toNanos(validForMs));
         if (!isLost()) {
-            deadline = sent + reliable(valid);
+            deadline = Math.min(revoked, sent + reliable(valid));
+        }
+    }
+
+    /** Questions are for {@code guard} from now on: first those in the answer that it is made of. */
+    void listen(ToLongFunction<List<?>> guard, Answer answer) {
+        hears = guard;
+        hear(answer, Clock.now());
+    }
+
+    /** Invariant: what is taken away is lost before. The deadline of a question only moves nearer. */
+    private void hear(Answer answer, long sent) {
+        long left = hears.applyAsLong(answer.list("asked"));
+        if (left != Transport.FOREVER) {
+            synchronized (this) {
+                revoked = Math.min(revoked, sent + left);
+                deadline = Math.min(deadline, revoked);
+            }
         }
     }
 

@@ -32,7 +32,7 @@ public final class LockRequest {
     record Target(String ask, List<String> release, List<String> verify, Map<String, Object> body, boolean again) {
     }
 
-    private final Transport transport;
+    final Transport transport;
     private final long ttl;
     private final Target target;
     private final Duration timeout;
@@ -50,7 +50,7 @@ public final class LockRequest {
         this.onWaiting = onWaiting;
     }
 
-    private LockRequest with(String field, Object value) {
+    LockRequest with(String field, Object value) {
         var body = new LinkedHashMap<>(target.body);
         body.put(field, value);
         var changed = new Target(target.ask, target.release, target.verify, body, target.again);
@@ -131,15 +131,7 @@ public final class LockRequest {
      * @throws RefusedException the cluster does not allow it
      */
     public Guard acquire() throws InterruptedException {
-        var attempt = acquireAsync();
-        try {
-            return attempt.get();
-        } catch (InterruptedException interrupt) {
-            attempt.cancel(true);
-            throw interrupt;
-        } catch (ExecutionException error) {
-            throw unwrapped(error.getCause());
-        }
+        return waited(acquireAsync());
     }
 
     /**
@@ -163,6 +155,18 @@ public final class LockRequest {
      */
     public CompletableFuture<Guard> acquireAsync() {
         return new Attempt().begin();
+    }
+
+    /** Its result; an interrupt cancels it. */
+    static <T> T waited(CompletableFuture<T> future) throws InterruptedException {
+        try {
+            return future.get();
+        } catch (InterruptedException interrupt) {
+            future.cancel(true);
+            throw interrupt;
+        } catch (ExecutionException error) {
+            throw unwrapped(error.getCause());
+        }
     }
 
     static RuntimeException unwrapped(Throwable error) {
@@ -297,7 +301,7 @@ public final class LockRequest {
             } else if ("held".equals(state)) {
                 hold(answer);
             } else {
-                var position = answer.milliseconds("position");
+                var position = answer.number("position");
                 if (position != null) {
                     onWaiting.accept(position.intValue());
                 }
@@ -310,7 +314,7 @@ public final class LockRequest {
                 fail(new LeaseOverException("the lease has ended before the answer came"));
                 return;
             }
-            var guard = new Guard(lease, target, tokens(answer));
+            var guard = new Guard(lease, target, tokens(answer), answer);
             transport.workers.execute(() -> {
                 if (!result.complete(guard)) {
                     // Cancelled meanwhile.

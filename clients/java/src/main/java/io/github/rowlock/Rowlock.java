@@ -4,6 +4,7 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -127,6 +128,50 @@ public final class Rowlock {
         var verify = parts.stream().map(part -> part.address() + "/verify").toList();
         return new LockRequest(transport, ttl, new LockRequest.Target(
             "/v1/locks/acquire", release, verify, Map.of("locks", bodies), false));
+    }
+
+    /**
+     * Asks the holders of a lock to give it back: they learn it with their next keep-alive ({@link Guard#asked}).
+     *
+     * @param name as that of a lock
+     * @param reason at most 256 bytes
+     * @return how many holders were asked; 0: the lock is free
+     * @throws InterruptedException the thread was interrupted
+     * @throws TimedOutException no node has answered
+     */
+    public int ask(String name, String reason) throws InterruptedException {
+        return ask(name, reason, null, null);
+    }
+
+    /**
+     * As {@link #ask(String, String)}, with a deadline or a name.
+     *
+     * @param name as that of a lock
+     * @param reason at most 256 bytes
+     * @param within a second to an hour: the cluster takes the lock away at that deadline; for an operator's token.
+     *     null: never
+     * @param label what the holder sees of the caller, beside what the cluster knows; null: nothing
+     * @return how many holders were asked; 0: the lock is free
+     * @throws InterruptedException the thread was interrupted
+     * @throws RefusedException the cluster does not allow it
+     */
+    public int ask(String name, String reason, Duration within, String label) throws InterruptedException {
+        var body = new LinkedHashMap<String, Object>(Map.of("reason", reason));
+        if (within != null) {
+            body.put("within_ms", within.toMillis());
+        }
+        if (label != null) {
+            body.put("label", label);
+        }
+        long until = Clock.now() + Transport.ANSWER_MAX;
+        var bounds = new Transport.Bounds(until, transport.share(until), answer -> answer.status() == 404
+            ? answer.text("title") != null : answer.status() == 200 && answer.number("asked") != null);
+        var request = new Transport.Request("POST", Part.exclusive(name).address() + "/ask", body);
+        var answer = LockRequest.waited(transport.call(request, bounds));
+        if (answer.status() == 404) {
+            throw Transport.refusal(answer);
+        }
+        return answer.number("asked").intValue();
     }
 
     /**

@@ -14,6 +14,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -235,6 +236,72 @@ public final class ClientTest {
                 check(refused.status() == 412, refused);
             }
             guard.release();
+        }
+    }
+
+    private static String asks(String reason, String rest) {
+        return "{\"lock\":\"/locks/a\",\"token\":\"9007199254740993\",\"by\":\"ops\",\"reason\":\"" + reason + "\","
+            + rest + "}";
+    }
+
+    static void aHolderHearsQuestionsAndLosesTheLockAtTheirDeadline() throws Exception {
+        var last = asks("last", "\"asked_ms_ago\":5,\"revoked_in_ms\":900");
+        // Of another holder, and of something else than a node.
+        var said = List.of("{\"token\":\"9007199254740993\"},null,5", asks("no time", "\"asked_ms_ago\":-1"),
+            asks("not you", "\"asked_ms_ago\":1").replace("993", "992"), asks("first", "\"asked_ms_ago\":10"),
+            asks("first", "\"asked_ms_ago\":400") + "," + asks("second", "\"asked_ms_ago\":20"));
+        var turn = new AtomicInteger();
+        try (var node = new Node(but("/keepalive", (path, body, count) -> {
+            var at = turn.getAndIncrement();
+            var one = at < said.size() ? said.get(at) : last;
+            return new Said(200, "{\"valid_for_ms\":1500,\"asked\":[" + one + "]}");
+        }))) {
+            var guard = client(node).lock("a").acquire();
+            check(guard.question().isEmpty() && !guard.asked().isDone(), guard);
+            var first = guard.asked().get(20, TimeUnit.SECONDS);
+            check(first.reason().equals("first") && first.by().equals("ops") && first.revoked() == null, first);
+            check(first.token() == guard.token() && first.lock().equals("/locks/a"), first);
+            guard.lost().get(20, TimeUnit.SECONDS);
+            var newest = guard.question().orElseThrow();
+            check(newest.reason().equals("last") && newest.asked().isBefore(newest.revoked()), newest);
+            check(newest.revoked().isBefore(java.time.Instant.now().plusMillis(500)), newest);
+            check(guard.asked().get() == first, "the first one");
+        }
+        var held = HELD.replace("}", ",\"asked\":[" + asks("waited for", "\"asked_ms_ago\":0") + "]}");
+        try (var node = new Node(but("/acquire", (path, body, count) -> new Said(200, held)));
+             var quiet = new Node(ClientTest::works);
+             var guard = client(node).lock("a").acquire()) {
+            check(guard.asked().get(5, TimeUnit.SECONDS).reason().equals("waited for"), guard);
+            var other = client(quiet).lock("a").acquire();
+            var asked = other.asked();
+            other.release();
+            try {
+                throw new AssertionError(asked.get(5, TimeUnit.SECONDS));
+            } catch (ExecutionException notAsked) {
+                check(notAsked.getCause() instanceof LeaseOverException, notAsked);
+            }
+        }
+    }
+
+    static void holdersAreAskedForTheLock() throws Exception {
+        var holder = "{\"token\":\"7\",\"place\":\"p\",\"label\":\"l\",\"since_ms\":5}";
+        var said = List.of(new Said(503, "{}"), new Said(200, "{}"),
+            new Said(200, "{\"asked\":1,\"holders\":[" + holder + "]}"), new Said(200, "{\"asked\":0,\"holders\":[]}"),
+            new Said(404, "{\"title\":\"Not Found\"}"), new Said(403, "{\"title\":\"Forbidden\"}"));
+        try (var node = new Node((path, body, count) -> said.get(count - 1))) {
+            var cluster = client(node);
+            var asked = cluster.ask("ci/a b", "the next release", Duration.ofMillis(1_500), "me");
+            check(asked == 1, asked);
+            var sent = node.all("/v1/locks/ci/a%20b/ask").get(2).body;
+            check(sent.equals(Map.of("reason", "the next release", "within_ms", 1_500L, "label", "me")), sent);
+            check(cluster.ask("a", "why") == 0, "it is free");
+            for (int status : List.of(404, 403)) {
+                try {
+                    throw new AssertionError(cluster.ask("a", "why"));
+                } catch (RefusedException refused) {
+                    check(refused.status() == status, refused);
+                }
+            }
         }
     }
 

@@ -159,6 +159,17 @@ public final class Conformance {
                 return fences.computeIfAbsent((String) step.get("resource"), key -> new Fence()).check(token);
             case "write":
                 return write(one.guard(), "/" + prefix.replace('/', '-'));
+            case "ask":
+                var within = step.get("within_ms") instanceof Long ms ? Duration.ofMillis(ms) : null;
+                var holders = client().ask(prefix + "/" + step.get("lock"), (String) step.get("reason"), within, null);
+                return (long) holders.size();
+            case "asked":
+                var question = soon(one.guard().asked(), "a question");
+                check(question.token() == one.guard().token(), question);
+                return question.reason();
+            case "unasked":
+                check(one.guard().question().isEmpty(), one.guard().question());
+                return null;
             case "tokens_rise":
                 var tokens = ((List<?>) step.get("of")).stream().map(name -> all.get(name).guard().token()).toList();
                 check(tokens.equals(tokens.stream().distinct().sorted().toList()), tokens);
