@@ -19,7 +19,7 @@ const DOCUMENT: &str = include_str!("openapi/openapi.json");
 pub(super) const OPENAPI_PATH: &str = "/v1/openapi.json";
 
 /// A file of the page that shows the document: its path, its kind, its bytes.
-const FILES: [ui::File; 3] = [
+static FILES: [ui::File; 3] = [
     ("/docs", "text/html; charset=utf-8", include_str!("openapi/page.html")),
     ("/docs/page.css", "text/css; charset=utf-8", include_str!("openapi/page.css")),
     ("/docs/page.js", "text/javascript; charset=utf-8", include_str!("openapi/page.js")),
@@ -28,9 +28,7 @@ const FILES: [ui::File; 3] = [
 /// Serves both, to everybody.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let router = Router::new().route(OPENAPI_PATH, get(openapi));
-    FILES
-        .iter()
-        .fold(router, |router, &file| router.route(file.0, get(move || async move { ui::answer(file) })))
+    ui::add(router, &FILES)
 }
 
 async fn openapi() -> Response {
