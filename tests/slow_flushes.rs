@@ -1,7 +1,6 @@
 //! Disks that are slow, not dead: every flush of both followers takes two seconds.
 
 use std::fs;
-use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use rowlock_proto::{Acl, CreateMode, Request, Version};
 
 use crate::support::cluster::Cluster;
 use crate::support::secs;
+use crate::support::tools::preloaded;
 
 /// Of holders, which send a ping a second.
 const HOLDER_MS: i32 = 4_000;
@@ -22,10 +22,7 @@ const SLOW_FOR: u64 = 40;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_flushes_of_both_followers_cut_off_no_client_and_lose_no_lock() {
     let mut it = Cluster::start(3, "").await;
-    let library = it.folder.join("slow_flush.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/slow_flush.c");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    assert!(built.expect("the C compiler that links Rust").success());
+    let library = preloaded(&it.folder, "slow_flush.c");
     let slow = it.folder.join("slow");
     fs::create_dir(&slow).unwrap();
     it.environment =
