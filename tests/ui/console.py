@@ -156,6 +156,33 @@ def the_keyboard_reaches_everything(web, api, http):
     web.until("the lock's page", "location.hash.startsWith('#/lock?')", 5)
 
 
+def a_holder_is_asked_and_the_reason_is_shown_as_text(web, api, http):
+    web.go(lock_page(api, "ci/deploy"))
+    web.until("the button", "document.querySelector('.holders .ask')", 10)
+    web.run("document.querySelector('.holders .ask').focus()")
+    web.key("Enter")
+    web.until("the dialog", "document.querySelector('dialog').open", 2)
+    disabled = "document.querySelector('dialog .primary').disabled"
+    assert web.run(disabled), "a reason is needed"
+    web.type(EVIL)
+    assert not web.run(disabled)
+    enter = "(() => { const field = document.querySelector('dialog [name=within]'); field.value = '%s';" \
+            " field.dispatchEvent(new Event('input', { bubbles: true })); })()"
+    for seconds, is_wrong in (("0", True), ("1.5", True), ("3601", True), ("3600", False)):
+        web.run(enter % seconds)
+        assert web.run(disabled) == is_wrong, seconds
+    web.run("document.querySelector('dialog [name=reason]').focus()")
+    web.key("Enter")
+    question = "document.querySelector('.holders .asked')?.textContent"
+    web.until("the question", f"{question}.startsWith('Asked ') && {question}.endsWith({json.dumps(': ' + EVIL)})", WITHIN)
+    assert web.run("window.hurt === undefined && document.querySelectorAll('main img').length === 0")
+    # The holder learns the same.
+    lease_of_waiter_0, secret = LEASES[1]
+    (asked,) = post(api, f"/v1/leases/{lease_of_waiter_0}/keepalive", {"secret": secret})["asked"]
+    assert (asked["lock"], asked["reason"]) == ("/locks/ci/deploy", EVIL), asked
+    assert 3_000_000 < asked["revoked_in_ms"] <= 3_600_000, asked
+
+
 def a_lock_is_released_by_force_after_its_name_was_typed(web, api, http):
     web.go(lock_page(api, "ci/deploy"))
     web.until("the button", "document.querySelector('.holders .danger')", 10)
@@ -417,7 +444,7 @@ def main():
         facts = [a_line_is_shown_in_order_within_a_second, hostile_texts_are_texts, many_locks_are_listed_fast,
                  locks_are_a_table_that_is_searched_sorted_and_filtered, twenty_waiters_and_the_history_fit_on_a_screen,
                  the_theme_is_chosen_and_kept,
-                 the_keyboard_reaches_everything, a_lock_is_released_by_force_after_its_name_was_typed,
+                 the_keyboard_reaches_everything, a_holder_is_asked_and_the_reason_is_shown_as_text, a_lock_is_released_by_force_after_its_name_was_typed,
                  the_buttons_of_try_it_take_a_lock, what_came_before_is_shown, a_circle_of_waiters_is_red, sessions_have_lanes_that_zoom,
                  a_run_of_the_simulator_is_shown_and_nothing_of_it_is_run, no_page_is_wider_than_a_phone,
                  axe_has_no_serious_finding]

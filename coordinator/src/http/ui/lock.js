@@ -1,4 +1,4 @@
-// One lock: its holders and waiters, its history, and releasing it by force.
+// One lock: its holders and waiters, its history, asking for it, and releasing it by force.
 
 import { ask, clock, drawFacts, fact, h, href, isNews, keyed, many, ms, name, nameOf, quantile, say, since, swap, visible } from './dom.js';
 import { healthOf } from './health.js';
@@ -35,7 +35,7 @@ export function lock(el, { app, query, signal, live }) {
   beat();
 
   const asked = new URLSearchParams({ lock: path }).toString().replaceAll('+', '%20');
-  const act = { release: (place) => forceRelease(path, place, note).then(() => hurry()) };
+  const act = { release: (place) => forceRelease(path, place, note).then(() => hurry()), ask: () => askHolder(path, app.status?.may, note).then(() => hurry()) };
   const hurryHistory = live(async (stop) => {
     const document_ = await get(`/v1/history?${asked}&limit=${PAST}`, stop);
     drawPast(document_.entries, { facts, lanes, log });
@@ -43,11 +43,11 @@ export function lock(el, { app, query, signal, live }) {
   live(async (stop) => waitsOf(path, chain, stop), 4000);
   const hurry = live(async (stop) => {
     const queue = await get(`/v1/queue?${asked}&limit=1000`, stop);
-    const may = app.status?.may?.operate && path.startsWith('/locks/');
+    const may = (path.startsWith('/locks/') && app.status?.may) || {};
     say(note, sentence(queue));
-    const key = (place) => place.path;
-    keyed(holders, queue.holders, key, () => makeHolder(may && act));
-    keyed(waiters, queue.waiters, key, () => makeWaiter());
+    // A row that was made before the status came has no buttons.
+    keyed(holders, queue.holders, (place) => `${may.lock} ${may.operate} ${place.path}`, () => makeHolder(may, act));
+    keyed(waiters, queue.waiters, (place) => place.path, () => makeWaiter());
     waiters.hidden = !queue.waiters.length;
   }, 1000, (problem) => {
     if (!problem.status) return;
@@ -79,7 +79,7 @@ function makePlace(parts) {
     say(who, hidden ? 'not shown to you' : visible(place.label || place.address || 'no label'));
     who.title = [place.label, place.address, place.token && `token ${place.token}`].filter(Boolean).map(visible).join(', ');
     const at = place.held_ms ?? place.waited_ms;
-    const key = [place.mode, place.permits, place.token, place.session, place.since_ms, place.revoke_at_ms];
+    const key = [place.mode, place.permits, place.token, place.session, place.since_ms, place.revoke_at_ms, place.asked?.reason, place.asked?.by];
     if (!isNews(details, key)) return;
     swap(time, hidden ? '' : [extra && h('span', { class: 'verb' }, 'holds for '), since(at)]);
     swap(details, hidden ? h('bdi', {}, visible(place.path)) : [
@@ -91,14 +91,36 @@ function makePlace(parts) {
 
 const makeWaiter = () => makePlace(null);
 
-function makeHolder(act) {
+function makeHolder(may, act) {
   let now = null;
-  const row = makePlace(act && h('span', { class: 'acts' }, h('button', { type: 'button', class: 'danger quiet', onclick: () => act.release(now) }, 'Release by force…')));
-  const facts = (place) => [part('token', place.token), part('from', visible(place.address ?? 'unknown')), part('since', clock(place.since_ms)), place.revoke_at_ms && part('revoked at', clock(place.revoke_at_ms))];
+  const row = makePlace((may.lock || may.operate) && h('span', { class: 'acts' },
+    may.lock && h('button', { type: 'button', class: 'quiet ask', onclick: () => act.ask() }, 'Ask the holder…'),
+    may.operate && h('button', { type: 'button', class: 'danger quiet', onclick: () => act.release(now) }, 'Release by force…')));
+  const facts = (place) => [part('token', place.token), part('from', visible(place.address ?? 'unknown')), part('since', clock(place.since_ms)), place.revoke_at_ms && part('revoked at', clock(place.revoke_at_ms)),
+    place.asked && h('span', { class: 'asked' }, 'Asked ', since(place.asked.asked_ms_ago), ' ago by ', h('b', {}, visible(place.asked.by)), ': ', h('bdi', {}, visible(place.asked.reason)))];
   return { el: row.el, update: (place) => { now = place; row.update(place, facts); } };
 }
 
 const part = (label, value) => h('span', {}, `${label} `, h('b', {}, String(value)));
+
+async function askHolder(path, may, note) {
+  const reason = h('input', { name: 'reason', maxlength: 256, autocomplete: 'off' });
+  const within = h('input', { name: 'within', type: 'number', min: 1, max: 3600, step: 1 });
+  const isFit = () => reason.value.trim() !== '' && new TextEncoder().encode(reason.value).length <= 256 && within.validity.valid;
+  const form = await ask('Ask the holder', [
+    h('p', {}, 'All holders of ', h('b', {}, name(path)), ' learn that the lock is wanted, with the reason, if their clients listen. They keep it until they give it back', may?.operate ? ', or until the deadline.' : '.'),
+    h('label', {}, 'Reason', reason),
+    may?.operate && h('label', {}, 'Take it away after this many seconds (empty: never)', within)].filter(Boolean),
+  { button: 'Ask', check: isFit });
+  if (!form) return;
+  try {
+    const body = { reason: reason.value.trim(), within_ms: within.value ? 1000 * Number(within.value) : undefined };
+    const { status, document: answer } = await call('POST', `/v1/locks/${encodeURIComponent(path)}/ask`, body);
+    say(note, status !== 200 ? `The node says: ${answer?.detail ?? status}.` : answer.asked ? `${many(answer.asked, 'holder was', 'holders were')} asked.` : 'No client holds the lock now.');
+  } catch {
+    say(note, 'No answer: the holder may have been asked.');
+  }
+}
 
 async function forceRelease(path, place, note) {
   const short = nameOf(path);
@@ -128,7 +150,7 @@ function drawPast(entries, { facts, lanes, log }) {
     fact('Lost', String(lost), 'expired, forced or deleted'));
   lanes.draw(entries);
   swap(log, entries.length ? entries.slice(-100).reverse().map((one) => h('li', {}, h('time', {}, clock(one.time_ms)), ' ',
-    h('b', { class: one.event }, one.event), ' ', one.event === 'gap' ? visible(one.reason)
+    h('b', { class: one.event }, one.event), ' ', one.event === 'gap' ? visible(one.reason) : one.event === 'asked' ? [h('bdi', {}, visible(one.question)), `, token ${one.token}`]
       : [h('bdi', {}, visible(one.label || one.address || one.session)), `, token ${one.token}`, ending(one)])) : h('li', { class: 'muted' }, 'Nothing yet.'));
 }
 
