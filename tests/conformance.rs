@@ -34,6 +34,8 @@ struct Lease {
     secret: Value,
     /// When it is over, as far as the client may believe.
     deadline: watch::Sender<Instant>,
+    /// The newest question to its holder.
+    asked: watch::Sender<Value>,
 }
 
 impl Lease {
@@ -44,23 +46,31 @@ impl Lease {
         assert_eq!((code, &opened["ttl_ms"]), (201, &wanted["ttl_ms"]), "{opened}");
         let deadline = watch::Sender::new(until(sent, &opened["ttl_ms"]));
         let id = opened["lease"].as_str().unwrap().to_owned();
-        Lease { apis, id, secret: opened["secret"].clone(), deadline }
+        let asked = watch::Sender::new(Value::Null);
+        Lease { apis, id, secret: opened["secret"].clone(), deadline, asked }
     }
 
     /// Asks at a third of the lease's time, by a task of its own.
     async fn keep_alive(self: Arc<Self>) {
         let path = format!("/v1/leases/{}/keepalive", self.id);
+        let mut revoked = Instant::now() + Duration::from_secs(86_400);
         loop {
             tokio::time::sleep(TTL / 3).await;
             let (sent, deadline) = (Instant::now(), *self.deadline.borrow());
             match ask(&self.apis, &path, &json!({ "secret": self.secret }), deadline).await {
                 Some((200, kept)) if kept["valid_for_ms"].is_u64() => {
-                    let new = until(sent, &kept["valid_for_ms"]);
+                    for question in kept["asked"].as_array().into_iter().flatten() {
+                        if let Some(left) = question["revoked_in_ms"].as_u64() {
+                            revoked = revoked.min(sent + Duration::from_millis(left));
+                        }
+                        self.asked.send_replace(question.clone());
+                    }
+                    let new = until(sent, &kept["valid_for_ms"]).min(revoked);
                     // A deadline that has passed is never moved.
                     self.deadline.send_if_modified(|old| {
-                        let is_later = new > *old && Instant::now() < *old;
-                        *old = if is_later { new } else { *old };
-                        is_later
+                        let is_over = Instant::now() >= *old;
+                        *old = if is_over { *old } else { new };
+                        !is_over
                     });
                 }
                 Some((404, _)) => {
@@ -248,6 +258,19 @@ async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
                 let written = attempts[&name].write(&format!("/{}", prefix.replace('/', "-"))).await;
                 assert_eq!(written, step["expect"], "{say}");
             }
+            "ask" => {
+                let path = format!(
+                    "/v1/locks/{}/ask",
+                    in_query(&format!("{prefix}/{}", step["lock"].as_str().unwrap()))
+                );
+                let mut question = json!({ "reason": step["reason"] });
+                if step["within_ms"].is_u64() {
+                    question["within_ms"] = step["within_ms"].clone();
+                }
+                let (code, answer) = ask(apis, &path, &question, Instant::now() + PATIENCE).await.unwrap();
+                assert_eq!((code, &answer["asked"]), (200, &step["expect"]), "{say}: {answer}");
+                assert_eq!(answer["holders"].as_array().unwrap().len() as u64, answer["asked"], "{say}");
+            }
             _ => attempt(attempts.get_mut(&name).unwrap(), verb, step, &say).await,
         }
     }
@@ -276,11 +299,21 @@ async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
             let released = !std::mem::replace(&mut one.is_released, true) && one.release(say).await;
             assert_eq!(released, step["expect"], "{say}");
         }
+        "asked" => {
+            let mut asked = one.lease.asked.subscribe();
+            let question = tokio::time::timeout(PATIENCE, asked.wait_for(|asked| !asked.is_null())).await;
+            let question = question.expect("a question in time").unwrap().clone();
+            assert_eq!((&question["reason"], &question["token"]), (&step["expect"], one.token()), "{say}");
+        }
+        "unasked" => assert_eq!(*one.lease.asked.borrow(), Value::Null, "{say}"),
         "silence" => one.keeps_alive.abort(),
         "lost" => {
-            let deadline = *one.lease.deadline.borrow();
-            assert!(deadline < Instant::now() + PATIENCE, "{say}");
-            tokio::time::sleep_until(deadline.into()).await;
+            let begun = Instant::now();
+            while Instant::now() < *one.lease.deadline.borrow() {
+                assert!(begun.elapsed() < PATIENCE, "{say}");
+                let deadline = *one.lease.deadline.borrow();
+                tokio::time::sleep_until(deadline.into()).await;
+            }
         }
         other => panic!("unknown step {other}: this runner is older than the scenarios"),
     }

@@ -114,7 +114,7 @@ def run(urls, scenario, prefix):
         elif do == "ask":
             within = step["within_ms"] / 1000 if "within_ms" in step else None
             asked = Rowlock(urls).ask(f"{prefix}/{step['lock']}", step["reason"], within=within)
-            expect(step, len(asked))
+            expect(step, asked)
         elif do == "asked":
             question = asyncio.run(asyncio.wait_for(one.guard.until_asked(), PATIENCE))
             assert question.token == one.guard.token, question

@@ -83,8 +83,8 @@ const STEPS = {
       throw error;
     }
   },
-  ask: async (_, { lock, reason, within_ms: withinMs }, { urls, prefix }) =>
-    (await new Rowlock(urls).ask(`${prefix}/${lock}`, reason, { withinMs })).length,
+  ask: (_, { lock, reason, within_ms: withinMs }, { urls, prefix }) =>
+    new Rowlock(urls).ask(`${prefix}/${lock}`, reason, { withinMs }),
   asked: async ({ guard }) => {
     const { asked } = guard;
     await soon(new Promise((done) => (asked.aborted ? done() : asked.addEventListener("abort", done))), "a question");

@@ -147,11 +147,11 @@ func (all *state) check(a *attempt, s step) (any, error) {
 	return all.fences[s.Resource].Check(token), err
 }
 
-// ask counts those that are asked, as the numbers in the scenarios.
+// ask gives how many are asked, as the numbers in the scenarios.
 func (all *state) ask(s step) (any, error) {
 	options := rowlock.AskOptions{Within: time.Duration(s.WithinMs) * time.Millisecond}
-	holders, err := client(all.urls).Ask(context.Background(), all.prefix+"/"+s.Lock, s.Reason, options)
-	return float64(len(holders)), err
+	asked, err := client(all.urls).Ask(context.Background(), all.prefix+"/"+s.Lock, s.Reason, options)
+	return float64(asked), err
 }
 
 // write makes the znode, or sets it where there is one.

@@ -161,8 +161,8 @@ public final class Conformance {
                 return write(one.guard(), "/" + prefix.replace('/', '-'));
             case "ask":
                 var within = step.get("within_ms") instanceof Long ms ? Duration.ofMillis(ms) : null;
-                var holders = client().ask(prefix + "/" + step.get("lock"), (String) step.get("reason"), within, null);
-                return (long) holders.size();
+                long asked = client().ask(prefix + "/" + step.get("lock"), (String) step.get("reason"), within, null);
+                return asked;
             case "asked":
                 var question = soon(one.guard().asked(), "a question");
                 check(question.token() == one.guard().token(), question);
