@@ -107,7 +107,7 @@ pub struct LockEvent<'a> {
     pub kind: LockEventKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockEventKind {
     /// It is in the queue.
     Requested {

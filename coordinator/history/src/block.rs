@@ -1,92 +1,226 @@
-//! Blocks: what sled stores, each some chunks one behind the other.
+//! Blocks: what sled stores, each some entries one behind the other, compressed.
 //!
-//! In the flow: the thread copies chunks into the block that is being filled (`segment.rs`); a reader
-//! looks at the heads of blocks, which are in memory, and reads those in which there may be what it wants.
+//! In the flow: apply encodes each entry once (`queue.rs`), as bincode of its key and itself; the thread
+//! copies it into the block that is being filled (`segment.rs`), which is compressed when it is full.
+//! Entries repeat most of what others say: paths, addresses and sessions shrink to a fifth.
 //!
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
-use rowlock_proto::SessionId;
+use rowlock_types::codec;
+use serde::{Deserialize, Serialize};
 
-use super::bloom_filter::{self, BloomFilter, Name};
-use super::chunk::{Chunk, Span};
 use super::error::HistoryError;
-use super::query::Filter;
-use super::record::Key;
-use super::table::Range;
+use super::record::{Entry, Key};
 
-/// Longest block, and so longest chunk.
+/// Longest block before it is compressed.
 ///
-/// Invariant: it is less than what sled keeps in a file apart (a quarter of a segment of 512 KiB).
+/// Invariant: LZ4 makes of it less than what sled keeps in a file apart (a quarter of a segment of 512 KiB).
 pub(super) const BLOCK_MAX_BYTES: usize = 112_000;
+/// Longest entry that is recorded. Beyond: it is dropped and counted.
+pub(super) const ENTRY_MAX_BYTES: usize = BLOCK_MAX_BYTES / 4;
 
 /// What is known of a block without reading it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// Key of its first event.
+    /// Key of its first entry.
     pub first: Key,
-    /// Key of its last event.
+    /// Key of its last entry.
     pub last: Key,
-    pub count: usize,
-    bloom: BloomFilter,
+    pub entries: u32,
 }
 
-impl Head {
-    /// Of a block that begins with `chunk`, whose names are in `whole`, too.
-    pub fn of(chunk: &Chunk<'_>, whole: Option<&mut BloomFilter>) -> Result<Head, HistoryError> {
-        let Span { first, last, count: _ } = chunk.span;
-        let mut head = Head { first, last, count: 0, bloom: BloomFilter::new(bloom_filter::BLOCK_BYTES) };
-        head.add(chunk, whole)?;
-        Ok(head)
+/// The block that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    /// `None`: it is empty.
+    pub head: Option<Head>,
+    pub bytes: Vec<u8>,
+}
+
+/// An entry as it stands in a block.
+#[derive(Debug)]
+pub(super) struct Encoded<'a> {
+    pub key: Key,
+    pub entry: Entry<'a>,
+    pub bytes: &'a [u8],
+}
+
+impl Block {
+    pub fn has_room(&self, len: usize) -> bool {
+        self.bytes.len() + len <= BLOCK_MAX_BYTES
     }
 
-    /// Takes note of its next chunk, and of its names in `whole`, too.
-    pub fn add(
-        &mut self,
-        chunk: &Chunk<'_>,
-        mut whole: Option<&mut BloomFilter>,
-    ) -> Result<(), HistoryError> {
-        for party in chunk.parties() {
-            let (session, lock) = party?;
-            for name in [Name::of_lock(lock), Name::of_session(session)] {
-                self.bloom.add(name);
-                if let Some(whole) = &mut whole {
-                    whole.add(name);
-                }
-            }
+    /// Adds an entry, which comes behind all others.
+    pub fn add(&mut self, item: &Encoded<'_>) {
+        assert!(self.has_room(item.bytes.len()), "Invariant: blocks are bounded");
+        let head = self.head.get_or_insert(Head { first: item.key, last: item.key, entries: 0 });
+        head.last = item.key;
+        head.entries += 1;
+        self.bytes.extend_from_slice(item.bytes);
+    }
+
+    pub fn compressed(&self) -> Vec<u8> {
+        lz4_flex::block::compress(&self.bytes)
+    }
+}
+
+/// Returns the entries of a block that [`Block::compressed`] has made.
+pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, HistoryError> {
+    lz4_flex::block::decompress(bytes, BLOCK_MAX_BYTES).map_err(|error| damaged(&error.to_string()))
+}
+
+/// Appends an entry to `out`. Returns false, and appends nothing, if it is too long.
+pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
+    let begin = out.len();
+    codec::encode_into(&(key, entry), out);
+    let fits = out.len() - begin <= ENTRY_MAX_BYTES;
+    if !fits {
+        out.truncate(begin);
+    }
+    fits
+}
+
+/// Reads entries that were appended one behind the other; ends behind the first one that is damaged.
+pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Encoded<'_>, HistoryError>> {
+    let mut left = bytes;
+    std::iter::from_fn(move || {
+        if left.is_empty() {
+            return None;
         }
-        self.last = chunk.span.last;
-        self.count = self.count.saturating_add(chunk.span.count as usize);
-        Ok(())
-    }
-
-    /// Whether there may be a record in `range` that is wanted.
-    pub fn may_hold(&self, wanted: &Wanted<'_>, range: Range) -> bool {
-        self.last >= range.from && self.first < range.before && wanted.may_be_in(&self.bloom)
-    }
+        let read = codec::borrow_front(left).map(|((key, entry), len)| {
+            let (bytes, rest) = left.split_at(len);
+            left = rest;
+            Encoded { key, entry, bytes }
+        });
+        if read.is_err() {
+            left = &[];
+        }
+        Some(read.map_err(|error| damaged(&error.to_string())))
+    })
 }
 
-/// What a question is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
-    lock: Option<(&'a [u8], Name)>,
-    session: Option<SessionId>,
+fn damaged(why: &str) -> HistoryError {
+    HistoryError::Damaged(format!("a block cannot be read: {why}"))
 }
 
-impl<'a> Wanted<'a> {
-    pub fn by(filter: &'a Filter) -> Wanted<'a> {
-        let lock = filter.lock.as_deref().map(str::as_bytes);
-        Wanted { lock: lock.map(|lock| (lock, Name::of_lock(lock))), session: filter.session }
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use proptest::prelude::*;
+    use rowlock_proto::acl::Id;
+    use rowlock_proto::lock::Mode;
+    use rowlock_proto::{FencingToken, SessionId, Zxid};
+    use rowlock_state::outcome::{LockEventKind, Why};
+
+    use super::*;
+    use crate::readers::Readers;
+    use crate::record::{Gap, GapReason, Record};
+
+    fn record(kind: LockEventKind) -> Record<'static> {
+        Record {
+            lock: "/l".into(),
+            name: "n".into(),
+            token: FencingToken(9),
+            session: SessionId(3),
+            address: "a".into(),
+            label: b"xy".into(),
+            mode: Mode::Exclusive,
+            is_acquired: true,
+            readers: Readers::Anyone,
+            kind,
+        }
     }
 
-    /// Whether what this session does to this lock is wanted.
-    pub fn is(&self, session: SessionId, lock: &[u8]) -> bool {
-        self.lock.is_none_or(|(wanted, _)| wanted == lock)
-            && self.session.is_none_or(|wanted| wanted == session)
+    fn block(given: &[(Key, Entry<'static>)]) -> Block {
+        let (mut bytes, mut block) = (Vec::new(), Block::default());
+        for (key, entry) in given {
+            assert!(encode(*key, entry, &mut bytes));
+        }
+        entries(&bytes).for_each(|item| block.add(&item.unwrap()));
+        block
     }
 
-    /// Whether there may be something wanted where this was made.
-    pub fn may_be_in(&self, bloom: &BloomFilter) -> bool {
-        self.lock.is_none_or(|(_, name)| bloom.may_hold(name))
-            && self.session.is_none_or(|session| bloom.may_hold(Name::of_session(session)))
+    fn read(bytes: &[u8]) -> Result<Vec<(Key, Entry<'static>)>, HistoryError> {
+        let bytes = decompress(bytes)?;
+        entries(&bytes).map(|item| item.map(|item| (item.key, item.entry.into_owned()))).collect()
+    }
+
+    #[test]
+    fn bytes_of_entries_are_those_of_version_2() {
+        let key = |ordinal| Key { time_ms: 7, zxid: Zxid(9), ordinal };
+        let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
+        let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
+        let gone = record(LockEventKind::Gone { held_ms: Some(2), waited_ms: -1, why: Why::SessionExpired });
+        let gap = Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace };
+        for (ordinal, entry, expected) in [
+            (0, Entry::Lock(record(LockEventKind::Requested { ahead: 300 })), "00fb2c01"),
+            (1, Entry::Lock(record(LockEventKind::Granted { waited_ms: 0 })), "0100"),
+            (2, Entry::Lock(gone), "0301040102"),
+        ] {
+            let expected = format!("0e12{ordinal:02x}00022f6c016e12060161027879000100{expected}");
+            assert_eq!(hex(&block(&[(key(ordinal), entry)]).bytes), expected);
+        }
+        let private = block(&[(key(3), Entry::Lock(private))]).bytes;
+        assert_eq!(hex(&private), "0e120300022f6c016e1206016102787902020101000101730169".to_owned() + "02");
+        assert_eq!(hex(&block(&[(key(4), Entry::Gap(gap))]).bytes), "0e12040112010403");
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn an_entry_that_is_too_long_leaves_nothing_behind() {
+        let mut bytes = vec![1];
+        let label = Cow::Owned(vec![0; ENTRY_MAX_BYTES]);
+        let long = Entry::Lock(Record { label, ..record(LockEventKind::Converted) });
+        assert!(!encode(Key::MIN, &long, &mut bytes));
+        assert_eq!(bytes, [1]);
+    }
+
+    fn some() -> impl Strategy<Value = Vec<(Key, Entry<'static>)>> {
+        let kind = prop_oneof![
+            any::<u32>().prop_map(|ahead| LockEventKind::Requested { ahead }),
+            any::<i64>().prop_map(|waited_ms| LockEventKind::Granted { waited_ms }),
+            Just(LockEventKind::Converted),
+            (any::<Option<i64>>(), any::<i64>()).prop_map(|(held_ms, waited_ms)| LockEventKind::Gone {
+                held_ms,
+                waited_ms,
+                why: Why::Forced
+            }),
+        ];
+        let record = (any::<i64>(), any::<i64>(), "[a-z/]{0,30}", any::<Vec<u8>>(), kind).prop_map(
+            |(token, session, text, label, kind)| {
+                let (token, session) = (FencingToken(token), SessionId(session));
+                let (name, label) = (Cow::Owned(text), Cow::Owned(label));
+                Entry::Lock(Record { token, session, name, label, ..record(kind) })
+            },
+        );
+        let gap = (any::<i64>(), any::<Option<u64>>()).prop_map(|(from, missing)| {
+            Entry::Gap(Gap { from: Zxid(from), missing, why: GapReason::TooFast })
+        });
+        let entry = prop_oneof![9 => record, 1 => gap];
+        proptest::collection::vec((any::<(i64, i64, u32)>(), entry), 1..60).prop_map(|given| {
+            let key = |(time_ms, zxid, ordinal)| Key { time_ms, zxid: Zxid(zxid), ordinal };
+            given.into_iter().map(|(numbers, entry)| (key(numbers), entry)).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_put_in_comes_out_and_damage_is_read_or_refused(
+            given in some(),
+            at in any::<proptest::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut bytes = block(&given).compressed();
+            prop_assert_eq!(&read(&bytes).unwrap(), &given);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let _ = read(&bytes);
+            bytes.truncate(at);
+            prop_assert!(read(&bytes).map_or(true, |found| found.len() < given.len()));
+        }
     }
 }

@@ -2,66 +2,106 @@
 //!
 //! A segment without a footer that fits is never given to sled.
 
+use std::collections::BTreeSet;
+
 use rowlock_env::disk::Dir;
-use rowlock_proto::Zxid;
+use rowlock_proto::{SessionId, Zxid};
 use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
-use super::block::Wanted;
-use super::bloom_filter::BloomFilter;
+use super::block::Head;
 use super::error::HistoryError;
-use super::record::Key;
+use super::query::Filter;
+use super::record::{Entry, Key};
 
 /// Name of the footer in a segment's folder.
-pub(super) const FOOTER_FILE: &str = "SEAL";
+pub(super) const FOOTER_FILE: &str = "FOOTER";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
-/// Of the form of a segment, since release 0.2.0.
-const VERSION: u8 = 1;
+/// Of the form of a segment: of its blocks, too.
+const VERSION: u8 = 2;
 /// Longest footer that is believed.
-const FOOTER_MAX_BYTES: usize = 64 << 10;
+const FOOTER_MAX_BYTES: usize = 1 << 20;
+/// Locks and sessions that a footer names.
+const NAMES_MAX: usize = 16_384;
+/// Blocks of a segment.
+pub(super) const BLOCKS_MAX: usize = 8_192;
+/// A head has two keys of 23 bytes at most, a name 5 bytes.
+const _: () = assert!(BLOCKS_MAX * 51 + NAMES_MAX * 5 < FOOTER_MAX_BYTES / 2);
 /// Files are read and copied in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// What a segment's folder holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Footer {
     /// Number of the segment; a later one has a larger.
     pub number: u64,
     /// The segment that this one begins with a copy of; it is to be removed.
     pub replaces: Option<u64>,
-    pub content: Content,
-    /// Key of its first entry.
-    pub first: Key,
-    /// Key of its last entry.
-    pub last: Key,
-    pub entries: u64,
-    /// Bytes of their keys and values.
+    /// Its files were damaged.
+    pub is_lost: bool,
+    /// Their heads, at least one.
+    pub blocks: Vec<Head>,
+    /// Bytes of the blocks as they are stored.
     pub payload_bytes: u64,
     /// Up to here everything is in this segment or one before it.
     pub covered: Zxid,
-    /// Some of the entries are gaps, which every reader is shown.
-    pub has_gaps: bool,
-    /// What is surely not in it.
-    pub bloom: BloomFilter,
+    pub names: Names,
     /// All files but the footer.
-    pub files: Vec<SealedFile>,
+    pub files: Vec<ClosedFile>,
 }
 
-/// In which state a segment was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Content {
-    /// The newest segment, which is to be gone on with.
-    Unfinished,
-    /// A segment that has its size.
-    Complete,
-    /// Nothing any more: its files were damaged.
-    Lost,
+/// Which locks and sessions a segment is about, so that a question about one of them does not have to open
+/// all segments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Names {
+    /// Their checksums. `None`: it may be about all, because there are too many, or because it has a gap.
+    all: Option<BTreeSet<u32>>,
+    /// Of the latest record.
+    last: [u32; 2],
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Names { all: Some(BTreeSet::new()), last: [0; 2] }
+    }
+}
+
+impl Names {
+    pub fn add(&mut self, entry: &Entry<'_>) {
+        let Some(names) = &mut self.all else { return };
+        match entry {
+            Entry::Lock(record) if names.len() < NAMES_MAX => {
+                let both = [of_lock(&record.lock), of_session(record.session)];
+                // Most events are about the lock and session of the event before.
+                if both != self.last || names.is_empty() {
+                    names.extend(both);
+                    self.last = both;
+                }
+            }
+            _ => self.all = None,
+        }
+    }
+
+    /// Whether there may be something that is wanted.
+    pub fn may_hold(&self, filter: &Filter) -> bool {
+        let has = |name| self.all.as_ref().is_none_or(|names| names.contains(&name));
+        filter.lock.as_ref().is_none_or(|lock| has(of_lock(lock)))
+            && filter.session.is_none_or(|session| has(of_session(session)))
+    }
+}
+
+fn of_lock(path: &str) -> u32 {
+    crc32fast::hash(path.as_bytes())
+}
+
+fn of_session(session: SessionId) -> u32 {
+    crc32fast::hash(&session.0.to_le_bytes())
 }
 
 /// A file as it was when its segment was closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SealedFile {
+pub(super) struct ClosedFile {
     pub name: String,
     pub len: u64,
     pub crc: u32,
@@ -74,8 +114,22 @@ impl Footer {
     }
 
     /// Whether there may be something that is wanted.
-    pub fn may_hold(&self, wanted: &Wanted<'_>) -> bool {
-        self.has_gaps || self.content == Content::Lost || wanted.may_be_in(&self.bloom)
+    pub fn may_hold(&self, filter: &Filter) -> bool {
+        self.is_lost || self.names.may_hold(filter)
+    }
+
+    /// Key of its first entry.
+    pub fn first(&self) -> Key {
+        self.blocks.first().expect("Invariant: a segment has blocks").first
+    }
+
+    /// Key of its last entry.
+    pub fn last(&self) -> Key {
+        self.blocks.last().expect("Invariant: a segment has blocks").last
+    }
+
+    pub fn entries(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.entries)).sum()
     }
 
     /// Reads the footer of a segment.
@@ -90,7 +144,12 @@ impl Footer {
         if *version != VERSION {
             return Err(damaged("is of another version"));
         }
-        codec::decode(body, FOOTER_MAX_BYTES).map_err(|error| damaged(&error.to_string()))
+        let footer: Footer =
+            codec::decode(body, FOOTER_MAX_BYTES).map_err(|error| damaged(&error.to_string()))?;
+        if footer.blocks.is_empty() {
+            return Err(damaged("names no blocks"));
+        }
+        Ok(footer)
     }
 
     /// Makes everything in the folder durable, and then puts the footer on it.
@@ -114,7 +173,7 @@ impl Footer {
                 crc.update(chunk);
                 Ok(())
             })?;
-            self.files.push(SealedFile { name, len, crc: crc.finalize() });
+            self.files.push(ClosedFile { name, len, crc: crc.finalize() });
         }
         let mut bytes = vec![VERSION];
         codec::encode_into(self, &mut bytes);

@@ -3,11 +3,10 @@
 //!
 //! # In the flow
 //!
-//! Apply tells a [`HistorySink`] what happens to locks. It collects as a chunk (`chunk_builder.rs`,
-//! `chunk.rs`) in a buffer (`queue.rs`), which a thread of its own (`worker.rs`) takes some ten times a
-//! second and keeps in files (`store.rs`): segments, each a sled database (`segment.rs`, `table.rs`) of
-//! blocks of chunks (`block.rs`). [`History`] is the door for those who read. Why sled, and how the files
-//! are laid out: `docs/decisions/history-in-sled.md`.
+//! Apply tells a [`HistorySink`] what happens to locks. It collects in a buffer (`queue.rs`), which a thread
+//! of its own (`worker.rs`) takes some ten times a second and keeps in files (`store.rs`): segments, each a
+//! sled database (`segment.rs`, `table.rs`) of blocks of entries (`block.rs`). [`History`] is the handle for
+//! readers. Why sled, and how the files are laid out: `docs/decisions/history-in-sled.md`.
 //!
 //! # What it promises
 //!
@@ -27,12 +26,8 @@
 //! a record carries who could read its lock ([`Readers`]), and the reports look at that.
 
 mod block;
-mod bloom_filter;
-mod chunk;
-mod chunk_builder;
 mod error;
 mod footer;
-mod name;
 mod query;
 mod queue;
 mod readers;
@@ -40,7 +35,6 @@ mod record;
 mod segment;
 mod store;
 mod table;
-mod varint;
 mod worker;
 
 use std::path::Path;
@@ -97,7 +91,7 @@ pub enum Unavailable {
     NotNow,
 }
 
-/// The door to the history of a node. Clone it freely.
+/// The handle to the history of a node. Clone it freely.
 #[derive(Clone, Default)]
 pub struct History {
     worker: Option<Worker<Job>>,
@@ -130,11 +124,11 @@ impl History {
             max_bytes: config.max_bytes,
             free_min_bytes: HISTORY_FREE_MIN_BYTES,
         };
-        let (backlog, recorded) = (Arc::new(Backlog::default()), found.covered);
+        let backlog = Arc::new(Backlog::behind(found.covered));
         let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());
         let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
         let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
-        let sink = Recorder::new(worker.clone(), backlog, metrics, recorded);
+        let sink = Recorder::new(worker.clone(), backlog, metrics);
         (History { worker: Some(worker) }, Arc::new(sink))
     }
 

@@ -2,19 +2,15 @@
 //!
 //! Invariant: a page looks at a bounded number of entries, whatever is asked.
 
-use std::iter::Peekable;
-
 use rowlock_proto::{SessionId, Zxid};
 
-use super::block::Wanted;
-use super::chunk::{Chunk, chunks};
+use super::block::entries;
 use super::error::HistoryError;
 use super::footer::Footer;
 use super::record::{Entry, Gap, GapReason, Key};
 use super::segment::Reader;
-use super::table::Range;
 
-/// Records of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
+/// Entries of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
 const EXAMINED_MAX: usize = 1_000_000;
 
 /// What is asked for.
@@ -30,6 +26,36 @@ pub struct Filter {
     pub before: Key,
     /// The most records to return.
     pub limit: usize,
+}
+
+impl Filter {
+    fn wants(&self, entry: &Entry<'_>) -> bool {
+        match entry {
+            Entry::Gap(_) => true,
+            Entry::Lock(record) => {
+                self.lock.as_ref().is_none_or(|lock| *lock == record.lock)
+                    && self.session.is_none_or(|session| session == record.session)
+            }
+        }
+    }
+}
+
+/// Keys from `from` on and before `before`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub from: Key,
+    pub before: Key,
+}
+
+impl Range {
+    pub fn holds(&self, key: &Key) -> bool {
+        (self.from..self.before).contains(key)
+    }
+
+    /// Whether a part of it lies between these keys.
+    pub fn meets(&self, first: Key, last: Key) -> bool {
+        last >= self.from && first < self.before
+    }
 }
 
 /// A part of the history, newest first.
@@ -53,8 +79,6 @@ pub(super) enum Then {
 /// A page while it is filled.
 pub(super) struct Reading<'a> {
     filter: &'a Filter,
-    /// The same, as blocks can be asked for it.
-    pub wanted: Wanted<'a>,
     pub page: Page,
     examined: usize,
     is_over: &'a dyn Fn() -> bool,
@@ -63,71 +87,43 @@ pub(super) struct Reading<'a> {
 impl<'a> Reading<'a> {
     /// Makes an empty one. `is_over`: the caller has gone.
     pub fn new(filter: &'a Filter, is_over: &'a dyn Fn() -> bool) -> Self {
-        Reading { filter, wanted: Wanted::by(filter), page: Page::default(), examined: 0, is_over }
+        Reading { filter, page: Page::default(), examined: 0, is_over }
     }
 
     /// Adds what a segment has.
     pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
-        let mut gaps = segment.gaps(range).peekable();
-        for (number, head) in segment.blocks(self.wanted, range) {
-            if self.is_enough() {
-                // From just behind what has not been looked at.
-                let next = gaps.peek().map_or(head.last, |(key, _)| head.last.max(*key));
-                return Ok(self.stop_at(next));
+        for (number, head) in segment.blocks(range) {
+            // The page is full, or has looked at much, or the caller has gone.
+            if self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)() {
+                return Ok(self.stop_at(head.last));
             }
-            self.examined += head.count;
-            let block = segment.block(number, head)?;
-            let chunks = chunks(&block).collect::<Result<Vec<_>, _>>()?;
-            for chunk in chunks.iter().rev() {
-                if self.read_chunk(chunk, &mut gaps, range)? == Then::Stop {
+            self.examined += head.entries as usize;
+            let block = segment.block(number)?;
+            let mut wanted = Vec::new();
+            for item in entries(&block) {
+                let item = item?;
+                if range.holds(&item.key) && self.filter.wants(&item.entry) {
+                    wanted.push((item.key, item.entry));
+                }
+            }
+            for (key, entry) in wanted.into_iter().rev() {
+                if self.add(key, entry) == Then::Stop {
                     return Ok(Then::Stop);
                 }
             }
         }
-        for (key, gap) in gaps {
-            if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
-                return Ok(Then::Stop);
-            }
-        }
         Ok(Then::GoOn)
-    }
-
-    /// Adds what a chunk has, and the gaps that come behind it.
-    fn read_chunk<'b>(
-        &mut self,
-        chunk: &Chunk<'_>,
-        gaps: &mut Peekable<impl Iterator<Item = &'b (Key, Gap)>>,
-        range: Range,
-    ) -> Result<Then, HistoryError> {
-        let found = chunk.read(&self.wanted, range)?;
-        for moment in found.moments.iter().rev() {
-            while let Some((key, gap)) = gaps.next_if(|(key, _)| *key > moment.key) {
-                if self.add(*key, Entry::Gap(*gap)) == Then::Stop {
-                    return Ok(Then::Stop);
-                }
-            }
-            if self.is_full() {
-                return Ok(self.stop_at(moment.key));
-            }
-            self.add(moment.key, found.entry(moment)?);
-        }
-        Ok(Then::GoOn)
-    }
-
-    /// The page is full, or has looked at much, or the caller has gone.
-    fn is_enough(&self) -> bool {
-        self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)()
     }
 
     fn is_full(&self) -> bool {
         self.page.entries.len() >= self.filter.limit
     }
 
-    fn add(&mut self, key: Key, entry: Entry<'static>) -> Then {
+    fn add(&mut self, key: Key, entry: Entry<'_>) -> Then {
         if self.is_full() {
             return self.stop_at(key);
         }
-        self.page.entries.push((key, entry));
+        self.page.entries.push((key, entry.into_owned()));
         Then::GoOn
     }
 
@@ -138,11 +134,11 @@ impl<'a> Reading<'a> {
 
     /// Adds that a segment is lost.
     pub fn lost(&mut self, footer: &Footer, range: Range) -> Then {
-        let key = Key { ordinal: u32::MAX, ..footer.last };
-        if !range.holds(&key) {
+        if !range.holds(&footer.last()) {
             return Then::GoOn;
         }
-        let from = Zxid(footer.first.zxid.0 - 1);
-        self.add(key, Entry::Gap(Gap { from, missing: Some(footer.entries), why: GapReason::Lost }))
+        let from = Zxid(footer.first().zxid.0 - 1);
+        let gap = Gap { from, missing: Some(footer.entries()), why: GapReason::Lost };
+        self.add(footer.last(), Entry::Gap(gap))
     }
 }

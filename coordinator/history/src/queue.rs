@@ -1,9 +1,8 @@
 //! From apply to the history's thread: a bounded buffer that apply never waits for.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry, which puts it into the builder of
-//! a chunk, and then that the entry is over. The thread takes builder and finished chunks now and then,
-//! and gives an empty buffer for them. When there is too much, events are dropped and counted, and the
-//! thread writes down that there is a gap.
+//! In the flow: apply tells the [`Recorder`] each event of a log entry, which encodes it into a buffer, and
+//! then that the entry is over. The thread takes the buffer now and then, and gives an empty one for it. When
+//! there is too much, events are dropped and counted, and a gap goes into the buffer in their place.
 //!
 //! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
 
@@ -19,8 +18,8 @@ use rowlock_types::limits::{
 };
 use rowlock_types::metrics::Metrics;
 
-use super::chunk_builder::{ChunkBuilder, Put};
-use super::record::{GapReason, Key};
+use super::block::encode;
+use super::record::{Entry, Gap, GapReason, Key, Missing, Record, merge};
 use super::worker::Job;
 
 /// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
@@ -46,49 +45,16 @@ impl HistorySink for Off {
     fn installed(&self, _: Zxid, _: i64) {}
 }
 
-/// Events that were not recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Missed {
-    /// The first of them is behind this.
-    pub from: Zxid,
-    /// The last of them.
-    pub last: Key,
-    /// How many, if that is known.
-    pub count: Option<u64>,
-    pub why: GapReason,
-}
-
-impl Missed {
-    /// One that was missed.
-    pub fn one(key: Key, why: GapReason) -> Missed {
-        Missed { from: Zxid(key.zxid.0 - 1), last: key, count: Some(1), why }
-    }
-
-    /// Both, as one gap.
-    pub fn and(self, later: Missed) -> Missed {
-        let count = self.count.zip(later.count).map(|(earlier, later)| earlier + later);
-        let last = self.last.max(later.last);
-        Missed { from: self.from.min(later.from), last, count, why: later.why }
-    }
-}
-
-/// What log entries did to locks.
+/// What log entries did to locks, encoded (`block.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// Finished chunks (`chunk.rs`), in order.
-    pub chunks: Vec<u8>,
-    /// What comes behind them.
-    builder: ChunkBuilder,
-    /// How many events, in all.
+    pub bytes: Vec<u8>,
     records: usize,
-    /// What of the chunks belongs to log entries that are over.
+    /// The part that belongs to log entries that are over.
     ///
     /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a
-    /// part of the history that is closed behind one of them has all of them. Where this is not all of the
-    /// chunks, there is nothing in the builder that belongs to entries that are over.
+    /// part of the history that is closed behind one of them has all of them.
     whole: Size,
-    /// Where snapshots replaced the state: behind this number of bytes, and when that was.
-    pub installed: Vec<(usize, Key)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,66 +64,36 @@ struct Size {
 }
 
 impl Buffer {
-    fn bytes(&self) -> usize {
-        self.chunks.len() + self.builder.bytes()
+    fn size(&self) -> Size {
+        Size { bytes: self.bytes.len(), records: self.records }
     }
 
-    fn are_chunks_whole(&self) -> bool {
-        self.whole.bytes == self.chunks.len()
-    }
-
-    /// Adds an event. False: it is too long.
-    fn put(&mut self, key: Key, event: &LockEvent<'_>) -> bool {
-        let mut put = self.builder.put(key, event);
-        if put == Put::Full {
-            self.finish_whole();
-            self.builder.finish(&mut self.chunks);
-            put = self.builder.put(key, event);
-        }
-        self.records += usize::from(put == Put::Done);
-        put == Put::Done
+    /// Returns false if the entry is too long.
+    fn put(&mut self, key: Key, entry: &Entry<'_>) -> bool {
+        let is_put = encode(key, entry, &mut self.bytes);
+        self.records += usize::from(is_put);
+        is_put
     }
 
     fn entry_is_over(&mut self) {
-        self.builder.entry_is_over();
-        if !self.are_chunks_whole() {
-            // The entry had more than one chunk takes.
-            self.builder.finish(&mut self.chunks);
-            self.whole = Size { bytes: self.chunks.len(), records: self.records };
-        }
+        self.whole = self.size();
     }
 
-    /// Makes a chunk of what of the builder belongs to log entries that are over.
-    fn finish_whole(&mut self) {
-        if self.are_chunks_whole() {
-            self.whole.records += self.builder.finish_whole(&mut self.chunks);
-            self.whole.bytes = self.chunks.len();
-        }
-    }
-
-    /// Changes the empty buffer `out` for what belongs to log entries that are over.
+    /// Swaps the empty buffer `out` for what belongs to log entries that are over.
     fn give(&mut self, out: &mut Buffer) {
         std::mem::swap(self, out);
-        if out.are_chunks_whole() && out.builder.is_whole() {
-            return;
-        }
-        // An entry goes on: its beginning stays here.
-        out.finish_whole();
-        let Size { bytes, records } = out.whole;
-        self.chunks.extend_from_slice(&out.chunks[bytes..]);
-        out.chunks.truncate(bytes);
-        std::mem::swap(&mut self.builder, &mut out.builder);
-        self.records = out.records - records;
-        out.records = records;
+        // The beginning of an entry that goes on stays here.
+        self.bytes.extend_from_slice(&out.bytes[out.whole.bytes..]);
+        self.records = out.records - out.whole.records;
+        out.bytes.truncate(out.whole.bytes);
+        out.records = out.whole.records;
     }
 
-    /// Makes it empty. What it has grown to is kept for the next time, unless it was an exception.
+    /// Makes it empty. Keeps its memory for the next time, unless that was an exception.
     fn clear(&mut self) {
-        self.chunks.clear();
-        self.chunks.shrink_to(2 * HISTORY_PRESSING_BYTES);
-        self.records = 0;
-        self.whole = Size::default();
-        self.installed.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * HISTORY_PRESSING_BYTES);
+        (self.records, self.whole) = (0, Size::default());
     }
 }
 
@@ -170,8 +106,9 @@ struct Shared {
     filling: Buffer,
     /// What the thread has taken and not yet written.
     in_hand: Size,
-    missed: Option<Missed>,
-    /// Of the last event.
+    /// What was dropped behind what is in the buffer.
+    missed: Option<Missing>,
+    /// Of the last event. Up to its zxid everything was told.
     last: Key,
     told: Told,
 }
@@ -190,28 +127,46 @@ enum Told {
 impl Shared {
     fn has_room(&self) -> bool {
         self.filling.records + self.in_hand.records < HISTORY_QUEUE_MAX_RECORDS
-            && self.filling.bytes() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
+            && self.filling.bytes.len() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
     }
 
-    fn miss(&mut self, missed: Missed) {
-        self.missed = Some(self.missed.map_or(missed, |earlier| earlier.and(missed)));
+    fn miss(&mut self, missed: Missing) {
+        self.missed = Some(merge(self.missed, missed));
+    }
+
+    /// Notes that everything up to `zxid` was told.
+    fn told_up_to(&mut self, zxid: Zxid) {
+        if zxid > self.last.zxid {
+            self.last = Key { zxid, ordinal: u32::MAX, ..self.last };
+        }
+    }
+
+    /// Puts a gap where events were dropped.
+    fn put_missed(&mut self) {
+        if let Some((key, gap)) = self.missed.take() {
+            assert!(self.filling.put(key, &Entry::Gap(gap)), "Invariant: gaps are short");
+        }
     }
 }
 
 impl Backlog {
-    /// Changes `empty` for what log entries that are over have left, and gives what had to be dropped until
-    /// now.
-    pub fn take(&self, empty: &mut Buffer) -> Option<Missed> {
-        let missed = {
-            let mut shared = self.0.lock();
-            shared.filling.give(empty);
-            shared.in_hand = Size { bytes: empty.bytes(), records: empty.records };
-            shared.told = Told::Nothing;
-            shared.missed.take()
-        };
-        // Apply need not wait for this.
-        empty.finish_whole();
-        missed
+    /// Everything up to `recorded` is in the files.
+    pub fn behind(recorded: Zxid) -> Backlog {
+        let mut shared = Shared::default();
+        shared.told_up_to(recorded);
+        Backlog(Mutex::new(shared))
+    }
+
+    /// Swaps `empty` for what log entries that are over have left.
+    pub fn take(&self, empty: &mut Buffer) {
+        let shared = &mut *self.0.lock();
+        if shared.filling.whole.bytes == shared.filling.bytes.len() {
+            shared.put_missed();
+            shared.filling.entry_is_over();
+        }
+        shared.filling.give(empty);
+        shared.in_hand = empty.size();
+        shared.told = Told::Nothing;
     }
 
     /// The thread has done with what it took.
@@ -225,25 +180,18 @@ pub struct Recorder {
     worker: Worker<Job>,
     backlog: Arc<Backlog>,
     metrics: Arc<Metrics>,
-    /// Up to here it is in the files already: the log is applied again after a restart.
-    recorded: Zxid,
 }
 
 impl Recorder {
-    pub(super) fn new(
-        worker: Worker<Job>,
-        backlog: Arc<Backlog>,
-        metrics: Arc<Metrics>,
-        recorded: Zxid,
-    ) -> Recorder {
-        Recorder { worker, backlog, metrics, recorded }
+    pub(super) fn new(worker: Worker<Job>, backlog: Arc<Backlog>, metrics: Arc<Metrics>) -> Recorder {
+        Recorder { worker, backlog, metrics }
     }
 
     /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log
     /// entry.
     fn tell(&self, shared: &mut Shared) {
-        let due = match (shared.filling.records, shared.filling.bytes()) {
-            (0, _) => Told::Nothing,
+        let due = match (shared.filling.records, shared.filling.bytes.len()) {
+            (0, _) if shared.missed.is_none() => Told::Nothing,
             (records, bytes) if records < HISTORY_PRESSING_RECORDS && bytes < HISTORY_PRESSING_BYTES => {
                 Told::Something
             }
@@ -264,22 +212,27 @@ impl Recorder {
 
 impl HistorySink for Recorder {
     fn lock(&self, event: &LockEvent<'_>) {
-        if event.zxid <= self.recorded {
-            return;
-        }
         let shared = &mut *self.backlog.0.lock();
         let ordinal = match event.zxid.cmp(&shared.last.zxid) {
-            Ordering::Greater => 0,
-            Ordering::Equal => shared.last.ordinal + 1,
-            // It is there already.
-            Ordering::Less => return,
+            Ordering::Greater => Some(0),
+            Ordering::Equal => shared.last.ordinal.checked_add(1),
+            Ordering::Less => None,
         };
+        // It is in the files already: the log is applied again after a restart.
+        let Some(ordinal) = ordinal else { return };
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
         shared.last = key;
-        if !shared.has_room() || !shared.filling.put(key, event) {
-            self.metrics.history_dropped_total.inc();
-            shared.miss(Missed::one(key, GapReason::TooFast));
+        let entry = Entry::Lock(Record::of(event));
+        // Behind an event that was dropped, the rest of its command is, too: a gap ends between two commands.
+        let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == event.zxid);
+        if !is_cut && shared.has_room() {
+            shared.put_missed();
+            if shared.filling.put(key, &entry) {
+                return;
+            }
         }
+        self.metrics.history_dropped_total.inc();
+        shared.miss(entry.missed(key, GapReason::TooFast));
     }
 
     fn applied(&self) {
@@ -289,19 +242,19 @@ impl HistorySink for Recorder {
     }
 
     fn frozen(&self, zxid: Zxid) {
+        self.backlog.0.lock().told_up_to(zxid);
         // Not heard: the next snapshot is. Until then a crash leaves a gap that is longer than it had to be.
         drop(self.worker.submit(Job::Frozen(zxid)));
     }
 
     fn installed(&self, zxid: Zxid, time_ms: i64) {
-        let mut shared = self.backlog.0.lock();
+        let shared = &mut *self.backlog.0.lock();
+        if zxid > shared.last.zxid {
+            let gap = Gap { from: shared.last.zxid, missing: None, why: GapReason::Snapshot };
+            shared.miss((Key { time_ms, zxid, ordinal: u32::MAX }, gap));
+            shared.told_up_to(zxid);
+        }
         shared.filling.entry_is_over();
-        shared.filling.finish_whole();
-        let at = shared.filling.chunks.len();
-        // With nothing between two of them the later one skips what both did, so this list is bounded, too.
-        let installed = &mut shared.filling.installed;
-        installed.pop_if(|(before, _)| *before == at);
-        installed.push((at, Key { time_ms, zxid, ordinal: 0 }));
-        drop(self.worker.submit(Job::Collect));
+        self.tell(shared);
     }
 }

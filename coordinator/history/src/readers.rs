@@ -5,12 +5,12 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::acl;
 use rowlock_state::outcome::LockEvent;
 
-use super::varint::{Numbers, Reader};
+use serde::{Deserialize, Serialize};
 
-/// Longest list that is kept. A longer one leaves the record to superusers.
+/// Longest lists that are kept, their names together. Longer ones leave the record to superusers.
 const MAX_BYTES: usize = 1 << 10;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readers {
     Anyone,
     /// Those who are in both lists: of the lock, and of the place.
@@ -35,67 +35,23 @@ impl Readers {
         }
     }
 
-    /// Those who may read what happens now.
+    /// Returns those who may read what happens now.
     pub fn of(event: &LockEvent<'_>) -> Readers {
-        if is_public(event) {
+        if is_open(event.lock_acl) && is_open(event.acl) {
             return Readers::Anyone;
         }
-        let readers = |list: &[Acl]| {
-            let may_read = list.iter().filter(|entry| entry.perms & perms::READ != 0);
-            may_read.map(|entry| entry.id.clone()).collect()
-        };
-        Readers::These(readers(event.lock_acl), readers(event.acl))
-    }
-
-    /// Those whom these bytes of [`write()`] name.
-    pub(super) fn read(bytes: &[u8]) -> Option<Readers> {
-        let mut reader = Reader(bytes);
-        let mut list = || {
-            let count = reader.length()?;
-            let mut ids = Vec::new();
-            for _ in 0..count {
-                let mut text = || {
-                    let len = reader.length()?;
-                    Some(std::str::from_utf8(reader.bytes(len)?).ok()?.to_owned())
-                };
-                ids.push(Id { scheme: text()?, id: text()? });
-            }
-            Some(ids)
-        };
-        let (lock, place) = (list()?, list()?);
-        reader.0.is_empty().then_some(Readers::These(lock, place))
-    }
-}
-
-/// Whether everybody may read what happened.
-pub(super) fn is_public(event: &LockEvent<'_>) -> bool {
-    let is_open = |list: &[Acl]| {
-        list.iter().any(|entry| {
-            entry.perms & perms::READ != 0 && entry.id.scheme == "world" && entry.id.id == "anyone"
-        })
-    };
-    is_open(event.lock_acl) && is_open(event.acl)
-}
-
-/// Writes who may read it to `out`, in the form of chunks. Nothing, if that is too long.
-pub(super) fn write(event: &LockEvent<'_>, out: &mut Vec<u8>) {
-    out.clear();
-    for list in [event.lock_acl, event.acl] {
-        let readers = || list.iter().filter(|entry| entry.perms & perms::READ != 0).map(|entry| &entry.id);
-        length(readers().count(), out);
-        for text in readers().flat_map(|id| [&id.scheme, &id.id]) {
-            if out.len() + text.len() > MAX_BYTES {
-                out.clear();
-                return;
-            }
-            length(text.len(), out);
-            out.extend_from_slice(text.as_bytes());
+        let lists = [event.lock_acl, event.acl]
+            .map(|list| list.iter().filter(|entry| entry.perms & perms::READ != 0).map(|entry| &entry.id));
+        let bytes: usize = lists.iter().cloned().flatten().map(|id| id.scheme.len() + id.id.len()).sum();
+        if bytes > MAX_BYTES {
+            return Readers::Unknown;
         }
+        let [lock, place] = lists.map(|list| list.cloned().collect());
+        Readers::These(lock, place)
     }
 }
 
-fn length(number: usize, out: &mut Vec<u8>) {
-    let mut numbers = Numbers::new();
-    numbers.length(number);
-    numbers.append_to(out);
+fn is_open(list: &[Acl]) -> bool {
+    list.iter()
+        .any(|entry| entry.perms & perms::READ != 0 && entry.id.scheme == "world" && entry.id.id == "anyone")
 }

@@ -1,8 +1,5 @@
-//! What the history keeps about one moment of one lock, and the forms of keys and gaps on disk.
-//!
-//! A record's key says when it was and gives the order. Keys are fixed at 20 bytes and sort as the moments
-//! do. Records are in chunks (`chunk.rs`). A gap is a value of its own, which begins with the version of its
-//! form.
+//! What the history keeps about one moment of one lock. On disk it is bincode (`block.rs`): a change of a
+//! type is another version of the footer (`footer.rs`).
 //!
 //! Invariant: key and record depend on the log entry alone, so applying an entry again gives the same.
 
@@ -11,19 +8,9 @@ use std::borrow::Cow;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use rowlock_state::outcome::{LockEvent, LockEventKind};
-use rowlock_types::codec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::error::HistoryError;
 use super::readers::Readers;
-
-/// The form of gaps.
-const VERSION: u8 = 1;
-/// Longest gap that is believed.
-const GAP_MAX_BYTES: usize = 64;
-/// Longest path of a lock and longest name of a queue znode that are recorded. Beyond: the event is dropped
-/// and counted.
-pub const LOCK_MAX_BYTES: usize = 4 << 10;
 
 /// When something was: the order of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,13 +18,11 @@ pub struct Key {
     /// The leader's clock, milliseconds since 1970. Never goes back from one zxid to the next.
     pub time_ms: i64,
     pub zxid: Zxid,
-    /// Counts the events of one command; the largest for a gap, which comes behind them.
+    /// Counts the events of one command; the largest where a snapshot replaced the state.
     pub ordinal: u32,
 }
 
 impl Key {
-    /// Bytes of an encoded key.
-    pub const LEN: usize = 20;
     pub const MIN: Key = Key { time_ms: i64::MIN, zxid: Zxid(i64::MIN), ordinal: 0 };
     pub const MAX: Key = Key { time_ms: i64::MAX, zxid: Zxid(i64::MAX), ordinal: u32::MAX };
 
@@ -53,56 +38,34 @@ impl Key {
             None => Key { zxid: Zxid(self.zxid.0.saturating_add(1)), ordinal: 0, ..self },
         }
     }
-
-    /// Bytes that sort as keys do.
-    pub fn encode(&self) -> [u8; Key::LEN] {
-        let mut out = [0; Key::LEN];
-        out[..8].copy_from_slice(&sortable(self.time_ms));
-        out[8..16].copy_from_slice(&sortable(self.zxid.0));
-        out[16..].copy_from_slice(&self.ordinal.to_be_bytes());
-        out
-    }
-
-    /// The key of [`Key::encode`]'s bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Key, HistoryError> {
-        let damaged = || HistoryError::Damaged(format!("a key has {} bytes", bytes.len()));
-        let bytes: &[u8; Key::LEN] = bytes.try_into().map_err(|_| damaged())?;
-        let number = |at: usize| {
-            let mut part = [0; 8];
-            part.copy_from_slice(&bytes[at..at + 8]);
-            i64::from_be_bytes(part) ^ i64::MIN
-        };
-        let ordinal = u32::from_be_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
-        Ok(Key { time_ms: number(0), zxid: Zxid(number(8)), ordinal })
-    }
-}
-
-/// With the sign turned over, big-endian bytes sort as the numbers do.
-fn sortable(number: i64) -> [u8; 8] {
-    (number ^ i64::MIN).to_be_bytes()
 }
 
 /// One entry of the history.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry<'a> {
     /// Something happened to a place in a lock's queue.
+    #[serde(borrow)]
     Lock(Record<'a>),
     /// Something may be missing here.
     Gap(Gap),
 }
 
 /// What happened to a place in a lock's queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record<'a> {
     /// Path of the lock's znode.
+    #[serde(borrow)]
     pub lock: Cow<'a, str>,
     /// Name of the queue znode.
+    #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub token: FencingToken,
     pub session: SessionId,
     /// Its client's address; empty if unknown.
+    #[serde(borrow)]
     pub address: Cow<'a, str>,
     /// The beginning of the queue znode's data.
+    #[serde(borrow, serialize_with = "as_bytes")]
     pub label: Cow<'a, [u8]>,
     /// What is wanted, or held.
     pub mode: Mode,
@@ -134,20 +97,35 @@ pub enum GapReason {
     NoSpace,
 }
 
-impl Record<'_> {
-    pub fn of(event: &LockEvent<'_>) -> Record<'static> {
+/// Writes all bytes at once, where serde would write one after the other.
+fn as_bytes<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_bytes(bytes)
+}
+
+impl<'a> Record<'a> {
+    pub fn of(event: &LockEvent<'a>) -> Record<'a> {
         let name = event.path.rsplit('/').next().unwrap_or_default();
         Record {
-            lock: Cow::Owned(event.lock.to_owned()),
-            name: Cow::Owned(name.to_owned()),
+            lock: Cow::Borrowed(event.lock),
+            name: Cow::Borrowed(name),
             token: event.token,
             session: event.session,
-            address: Cow::Owned(event.address.to_owned()),
-            label: Cow::Owned(event.label.to_owned()),
+            address: Cow::Borrowed(event.address),
+            label: Cow::Borrowed(event.label),
             mode: event.mode,
             is_acquired: event.is_acquired,
             readers: Readers::of(event),
             kind: event.kind,
+        }
+    }
+
+    pub fn into_owned(self) -> Record<'static> {
+        Record {
+            lock: Cow::Owned(self.lock.into_owned()),
+            name: Cow::Owned(self.name.into_owned()),
+            address: Cow::Owned(self.address.into_owned()),
+            label: Cow::Owned(self.label.into_owned()),
+            ..self
         }
     }
 
@@ -157,22 +135,29 @@ impl Record<'_> {
     }
 }
 
-impl Gap {
-    /// Appends its bytes to `out`.
-    pub(super) fn encode_into(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        codec::encode_into(self, out);
+/// A gap and its key: when the last of what is missing was.
+pub(super) type Missing = (Key, Gap);
+
+/// Returns both as one gap, which begins with the earlier one and ends with the later one.
+pub(super) fn merge(earlier: Option<Missing>, (last, later): Missing) -> Missing {
+    let Some((key, earlier)) = earlier else { return (last, later) };
+    let missing = earlier.missing.zip(later.missing).map(|(earlier, later)| earlier + later);
+    (key.max(last), Gap { from: earlier.from.min(later.from), missing, why: later.why })
+}
+
+impl Entry<'_> {
+    /// Returns the gap that is left when this entry is not recorded.
+    pub(super) fn missed(&self, key: Key, why: GapReason) -> Missing {
+        match self {
+            Entry::Lock(_) => (key, Gap { from: Zxid(key.zxid.0 - 1), missing: Some(1), why }),
+            Entry::Gap(gap) => (key, Gap { why, ..*gap }),
+        }
     }
 
-    /// The gap of [`Gap::encode_into`]'s bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Gap, HistoryError> {
-        match bytes.split_first() {
-            Some((&VERSION, body)) => codec::decode(body, GAP_MAX_BYTES)
-                .map_err(|error| HistoryError::Damaged(format!("a gap cannot be read: {error}"))),
-            Some((version, _)) => {
-                Err(HistoryError::Damaged(format!("a gap has version {version}, not {VERSION}")))
-            }
-            None => Err(HistoryError::Damaged("a gap is empty".to_owned())),
+    pub(super) fn into_owned(self) -> Entry<'static> {
+        match self {
+            Entry::Lock(record) => Entry::Lock(record.into_owned()),
+            Entry::Gap(gap) => Entry::Gap(gap),
         }
     }
 }
@@ -181,59 +166,16 @@ impl Gap {
 mod tests {
     use super::*;
 
-    fn encoded(gap: Gap) -> Vec<u8> {
-        let mut out = Vec::new();
-        gap.encode_into(&mut out);
-        out
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     #[test]
-    fn bytes_of_keys_and_gaps_are_those_of_version_1() {
-        let key = Key { time_ms: 1_700_000_000_123, zxid: Zxid(0x1_0000_0002), ordinal: 3 };
-        assert_eq!(hex(&key.encode()), "8000018bcfe5687b800000010000000200000003");
-        assert_eq!(
-            hex(&encoded(Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace })),
-            "0112010403"
-        );
-        assert_eq!(hex(&encoded(Gap { from: Zxid(9), missing: None, why: GapReason::TooFast })), "01120000");
-    }
-
-    #[test]
-    fn a_gap_that_was_encoded_is_decoded_and_anything_cut_is_damaged() {
-        let gap = Gap { from: Zxid(i64::MAX), missing: Some(u64::MAX), why: GapReason::Lost };
-        let bytes = encoded(gap);
-        assert_eq!(Gap::decode(&bytes).unwrap(), gap);
-        for cut in 0..bytes.len() {
-            assert!(Gap::decode(&bytes[..cut]).is_err(), "{cut}");
-        }
-        assert!(Gap::decode(&[2, 0]).unwrap_err().to_string().contains("version 2"));
-    }
-
-    #[test]
-    fn keys_sort_as_their_bytes_do() {
-        let key = |time_ms, zxid, ordinal| Key { time_ms, zxid: Zxid(zxid), ordinal };
-        let ordered = [
-            Key::MIN,
-            key(-1, 5, 5),
-            Key::at(0),
-            key(0, 0, 1),
-            key(0, 1, 0),
-            key(255, 0, 0),
-            key(256, -1, 0),
-            key(256, 1 << 40, u32::MAX),
-            Key::MAX,
-        ];
-        for pair in ordered.windows(2) {
-            assert!(pair[0] < pair[1], "{pair:?}");
-            assert!(pair[0].encode() < pair[1].encode(), "{pair:?}");
-        }
-        for key in ordered {
-            assert_eq!(Key::decode(&key.encode()).unwrap(), key);
-        }
-        assert!(Key::decode(&[0; 19]).is_err());
+    fn a_merged_gap_goes_from_the_earliest_to_the_latest_and_counts_what_is_known() {
+        let key = |zxid| Key { time_ms: zxid, zxid: Zxid(zxid), ordinal: 0 };
+        let gap = |from, missing| Gap { from: Zxid(from), missing, why: GapReason::TooFast };
+        let first = merge(None, (key(12), gap(9, Some(3))));
+        assert_eq!(first, (key(12), gap(9, Some(3))));
+        let both = merge(Some(first), (key(20), gap(15, Some(2))));
+        assert_eq!(both, (key(20), gap(9, Some(5))));
+        assert_eq!(merge(Some(both), (key(25), gap(20, None))), (key(25), gap(9, None)));
+        let lost = Gap { why: GapReason::Lost, ..gap(3, Some(1)) };
+        assert_eq!(merge(Some(both), (key(4), lost)), (key(20), Gap { missing: Some(6), ..lost }));
     }
 }

@@ -6,7 +6,7 @@
 //!   segment-0000000004/    closed: sled's files and FOOTER_FILE, their checksums
 //!   segment-0000000007/
 //!   open/                being written; thrown away at the next start
-//!   view-4/              a copy of segment 4 that is being read; likewise
+//!   view/                a copy of a segment that is being read; likewise
 //! ```
 //!
 //! Owned by the history's worker thread. Bounded by removing whole segments, oldest first: sled gives space
@@ -21,28 +21,25 @@ use std::path::{Path, PathBuf};
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
 
-use super::chunk::Chunk;
+use super::block::{Encoded, encode, entries};
 use super::error::HistoryError;
-use super::footer::{Content, Footer};
-use super::query::{Filter, Page, Reading, Then};
-use super::record::{Gap, Key};
+use super::footer::Footer;
+use super::query::{Filter, Page, Range, Reading, Then};
+use super::record::{Entry, Gap, Key};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
-use super::table::Range;
 
 const FOLDER: &str = "history";
 const OPEN: &str = "open";
-const VIEW: &str = "view-";
+const VIEW: &str = "view";
 const COVERED: &str = "COVERED";
 /// Where a damaged segment is kept for an investigation; only the last one.
 const DAMAGED: &str = "history.damaged-";
-/// Number of parts that share the bound in bytes: closed segments, and three for the open one and the copies.
+/// Parts that share the bound in bytes: closed segments, and two for the open one and the copy that is read.
 const PARTS: u64 = 10;
-const PARTS_NOT_SEALED: u64 = 3;
-/// Entries of a segment, however much is allowed in all: one is copied to be read, and its blocks have
-/// heads in memory.
+const PARTS_NOT_CLOSED: u64 = 2;
+/// Blocks of a segment, however much is allowed in all: one is copied to be read, and its blocks have heads
+/// in memory.
 const PAYLOAD_MAX_BYTES: u64 = 32 << 20;
-/// Copies of closed segments that are open to be read.
-const VIEWS_MAX: usize = 2;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +58,7 @@ impl Bounds {
         self.max_bytes / PARTS
     }
 
-    /// Entries of a segment, after which it is complete: sled needs up to twice as much for them.
+    /// Blocks of a segment, after which it is complete: sled needs up to twice as much for them.
     fn payload_bytes(&self) -> u64 {
         (self.part_bytes() / 2).min(PAYLOAD_MAX_BYTES)
     }
@@ -114,15 +111,12 @@ pub(super) struct Store {
     bounds: Bounds,
     closed: VecDeque<Footer>,
     open: Option<OpenSegment>,
-    /// The most recently used one last.
-    views: Vec<View>,
+    view: Option<View>,
     /// Number of the next segment to be closed.
     next: u64,
     covered: Zxid,
     /// Key of the newest entry.
     newest: Key,
-    /// Key of the newest record that was put here.
-    newest_record: Key,
 }
 
 impl Store {
@@ -131,22 +125,24 @@ impl Store {
         let Found { node, footers, damaged, covered } = found;
         let data = Dir::open(&node)?;
         let dir = data.sub(FOLDER)?;
-        for leftover in dir.list()?.iter().filter(|name| *name == OPEN || name.starts_with(VIEW)) {
-            dir.sub(leftover)?.remove_all()?;
+        // What was open, and segments in a form that no release has written.
+        for leftover in dir.list()?.iter().filter(|name| number_of(name).is_none()) {
+            if dir.path().join(leftover).is_dir() {
+                dir.sub(leftover)?.remove_all()?;
+            }
         }
         let highest = footers.iter().map(|footer| footer.number).chain(damaged.iter().copied()).max();
-        let newest = footers.iter().map(|footer| footer.last).max().unwrap_or(Key::MIN);
+        let newest = footers.iter().map(Footer::last).max().unwrap_or(Key::MIN);
         let mut store = Store {
             data,
             dir,
             bounds,
             closed: footers.into(),
             open: None,
-            views: Vec::new(),
+            view: None,
             next: highest.map_or(1, |number| number + 1),
             covered,
             newest,
-            newest_record: Key::MIN,
         };
         for number in damaged {
             store.set_aside(number, &HistoryError::Damaged("it has no footer that fits".to_owned()));
@@ -159,9 +155,7 @@ impl Store {
         for number in replaced {
             store.remove(number)?;
         }
-        if store.closed.back().is_some_and(|footer| footer.content == Content::Unfinished) {
-            store.resume();
-        }
+        store.resume();
         Ok(store)
     }
 
@@ -180,40 +174,26 @@ impl Store {
         self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
-    /// Stores a chunk, which is behind all others.
-    pub fn put(&mut self, chunk: &Chunk<'_>) -> Result<(), HistoryError> {
+    /// Stores an entry, which is behind all others.
+    pub fn put(&mut self, item: &Encoded<'_>) -> Result<(), HistoryError> {
         // A segment ends between two commands: what it covers, it has all of.
-        let open = match chunk.span.first.zxid > self.newest_record.zxid {
-            true => self.writable()?,
-            false => self.begun()?,
-        };
-        open.put(chunk)?;
-        self.newest_record = chunk.span.last;
-        self.reached(chunk.span.last);
-        Ok(())
-    }
-
-    /// Stores a gap up to the moment of `key`, or a little more: segments follow each other, and the last one
-    /// may have been closed since.
-    pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
-        let closed = self.closed.back().map_or(Key::MIN, |footer| footer.last);
-        let key = Key { ordinal: u32::MAX, ..key.max(closed) };
-        self.writable()?.put_gap(key, gap)?;
-        self.reached(key);
-        Ok(())
-    }
-
-    fn reached(&mut self, key: Key) {
-        self.covered = self.covered.max(key.zxid);
-        self.newest = self.newest.max(key);
-    }
-
-    fn writable(&mut self) -> Result<&mut OpenSegment, HistoryError> {
-        if self.open.as_ref().is_some_and(|open| open.payload_bytes() >= self.bounds.payload_bytes()) {
-            self.footer(Content::Complete)?;
+        let is_full = |open: &OpenSegment| open.is_full(self.bounds.payload_bytes());
+        if item.key.zxid > self.newest.zxid && self.open.as_ref().is_some_and(is_full) {
+            self.close_open()?;
             self.trim_bytes()?;
         }
-        self.begun()
+        self.begun()?.put(item)?;
+        self.covered = self.covered.max(item.key.zxid);
+        self.newest = self.newest.max(item.key);
+        Ok(())
+    }
+
+    /// Stores a gap up to the moment of `key`, or a little more if something newer is there.
+    pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
+        let mut bytes = Vec::new();
+        let key = if key > self.newest { key } else { Key { ordinal: u32::MAX, ..self.newest } };
+        encode(key, &Entry::Gap(gap), &mut bytes);
+        entries(&bytes).try_for_each(|item| self.put(&item?))
     }
 
     fn begun(&mut self) -> Result<&mut OpenSegment, HistoryError> {
@@ -232,26 +212,19 @@ impl Store {
     /// more.
     pub fn checkpoint(&mut self, covered: Zxid) -> Result<(), HistoryError> {
         self.covered = self.covered.max(covered);
-        let Some(open) = self.open.as_ref().filter(|open| open.is_changed) else {
+        if !self.open.as_ref().is_some_and(|open| open.is_changed) {
             return self.note_covered();
-        };
-        // A segment of some size is not gone on with: copying it would be more work than another segment.
-        if open.payload_bytes() >= self.bounds.payload_bytes() / 4 {
-            self.footer(Content::Complete)?;
-            return self.trim_bytes();
         }
-        self.footer(Content::Unfinished)?;
+        self.close_open()?;
         self.resume();
-        Ok(())
+        self.trim_bytes()
     }
 
     /// As [`Store::checkpoint`], for the end.
     pub fn close(&mut self) -> Result<(), HistoryError> {
-        for view in self.views.drain(..) {
-            view.close()?;
-        }
+        self.close_view()?;
         match &self.open {
-            Some(open) if open.is_changed => self.footer(Content::Unfinished),
+            Some(open) if open.is_changed => self.close_open(),
             _ => self.note_covered(),
         }
     }
@@ -260,11 +233,10 @@ impl Store {
         Ok(self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?)
     }
 
-    fn footer(&mut self, content: Content) -> Result<(), HistoryError> {
+    fn close_open(&mut self) -> Result<(), HistoryError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let origin = open.origin.clone();
-        let closed = open.footer(self.next, content, self.covered);
-        let footer = match closed {
+        let footer = match open.close(self.next, self.covered) {
             Ok(closed) => closed,
             Err(error) => {
                 // Its beginning is still there as it was closed before.
@@ -282,8 +254,14 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on with the newest segment. If the disk does not allow it, that one stays unchanged.
+    /// Goes on with the newest segment, unless it has some size: copying it would be more work than another
+    /// segment. If the disk does not allow it, that one stays unchanged.
     fn resume(&mut self) {
+        let small = self.bounds.payload_bytes() / 4;
+        let is_small = |footer: &Footer| !footer.is_lost && footer.payload_bytes < small;
+        if !self.closed.back().is_some_and(is_small) {
+            return;
+        }
         let Some(footer) = self.closed.pop_back() else { return };
         let opened =
             self.empty_folder(OPEN).and_then(|folder| OpenSegment::resume(&self.dir, footer.clone(), folder));
@@ -314,17 +292,17 @@ impl Store {
         let began_before = |limit_ms: i64| move |key: &Key| key.time_ms < now_ms.saturating_sub(limit_ms);
         let too_long = began_before(self.bounds.slice_age_ms());
         if self.open.as_ref().and_then(OpenSegment::first).is_some_and(|first| too_long(&first)) {
-            self.footer(Content::Complete)?;
+            self.close_open()?;
         }
         let too_old = began_before(self.bounds.max_age_ms);
-        while let Some(oldest) = self.closed.front().filter(|footer| too_old(&footer.last)) {
+        while let Some(oldest) = self.closed.front().filter(|footer| too_old(&footer.last())) {
             self.remove(oldest.number)?;
         }
         self.trim_bytes()
     }
 
     fn trim_bytes(&mut self) -> Result<(), HistoryError> {
-        let allowed = self.bounds.max_bytes - PARTS_NOT_SEALED * self.bounds.part_bytes();
+        let allowed = self.bounds.max_bytes - PARTS_NOT_CLOSED * self.bounds.part_bytes();
         while self.closed.iter().map(Footer::bytes).sum::<u64>() > allowed {
             let Some(oldest) = self.closed.front() else { break };
             self.remove(oldest.number)?;
@@ -333,7 +311,6 @@ impl Store {
     }
 
     fn remove(&mut self, number: u64) -> Result<(), HistoryError> {
-        self.close_view(number)?;
         self.closed.retain(|footer| footer.number != number);
         let path = self.dir.path().join(folder_name(number));
         if path.is_dir() {
@@ -342,11 +319,8 @@ impl Store {
         Ok(())
     }
 
-    fn close_view(&mut self, number: u64) -> Result<(), HistoryError> {
-        match self.views.iter().position(|view| view.number == number) {
-            Some(at) => self.views.remove(at).close(),
-            None => Ok(()),
-        }
+    fn close_view(&mut self) -> Result<(), HistoryError> {
+        self.view.take().map_or(Ok(()), View::close)
     }
 
     /// Moves a segment out of the way, and leaves a footer that says what was in it.
@@ -367,7 +341,7 @@ impl Store {
         self.data.rename(&format!("{FOLDER}/{folder}"), kept)?;
         if let Some(footer) = self.closed.iter_mut().find(|footer| footer.number == number) {
             let empty = self.dir.sub(&folder)?;
-            footer.content = Content::Lost;
+            footer.is_lost = true;
             footer.write(&empty)?;
         }
         self.dir.sync()?;
@@ -389,6 +363,7 @@ impl Store {
             return Ok(reading.page);
         }
         if let Some(open) = &self.open
+            && open.names().may_hold(filter)
             && reading.read(&open.reader(), range)? == Then::Stop
         {
             return Ok(reading.page);
@@ -398,13 +373,12 @@ impl Store {
             let Some(footer) = self.closed.iter().find(|footer| footer.number == number).cloned() else {
                 continue;
             };
-            let is_near = footer.entries > 0 && footer.last >= range.from && footer.first < range.before;
-            if !is_near || !footer.may_hold(&reading.wanted) {
+            if !range.meets(footer.first(), footer.last()) || !footer.may_hold(filter) {
                 continue;
             }
-            let read = match footer.content {
-                Content::Lost => None,
-                _ => self.read_sealed(&footer, &mut reading, range),
+            let read = match footer.is_lost {
+                true => None,
+                false => self.read_closed(&footer, &mut reading, range),
             };
             if read.unwrap_or_else(|| reading.lost(&footer, range)) == Then::Stop {
                 break;
@@ -415,13 +389,13 @@ impl Store {
 
     /// Where the first part begins of which nothing is too old to be shown.
     fn kept_from(&self, oldest_ms: i64) -> Option<Key> {
-        let closed = self.closed.iter().filter(|footer| footer.entries > 0).map(|footer| footer.first);
+        let closed = self.closed.iter().map(Footer::first);
         let all = closed.chain(self.open.as_ref().and_then(OpenSegment::first));
         all.filter(|first| first.time_ms >= oldest_ms).min()
     }
 
     /// `None`: it cannot be read, and was set aside.
-    fn read_sealed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<Then> {
+    fn read_closed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<Then> {
         let before = reading.page.entries.len();
         let read = self.view(footer).and_then(|view| reading.read(&view.reader(), range));
         let error = match read {
@@ -429,7 +403,7 @@ impl Store {
             Err(error) => error,
         };
         reading.page.entries.truncate(before);
-        if let Err(error) = self.close_view(footer.number) {
+        if let Err(error) = self.close_view() {
             tracing::warn!(%error, "a copy of a part of the lock history could not be removed");
         }
         self.unreadable(footer.number, &error);
@@ -446,19 +420,11 @@ impl Store {
     }
 
     fn view(&mut self, footer: &Footer) -> Result<&View, HistoryError> {
-        match self.views.iter().position(|view| view.number == footer.number) {
-            Some(at) => {
-                let view = self.views.remove(at);
-                self.views.push(view);
-            }
-            None => {
-                if self.views.len() >= VIEWS_MAX {
-                    self.views.remove(0).close()?;
-                }
-                let folder = self.empty_folder(&format!("{VIEW}{}", footer.number))?;
-                self.views.push(View::open(&self.dir, footer, folder)?);
-            }
+        if self.view.as_ref().is_none_or(|view| view.number != footer.number) {
+            self.close_view()?;
+            let folder = self.empty_folder(VIEW)?;
+            self.view = Some(View::open(&self.dir, footer, folder)?);
         }
-        Ok(self.views.last().expect("it was put there just now"))
+        Ok(self.view.as_ref().expect("it was opened just now"))
     }
 }

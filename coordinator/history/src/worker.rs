@@ -16,11 +16,11 @@ use rowlock_types::limits::HISTORY_RETRY_PAUSE;
 use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
-use super::chunk::{Chunk, Span, chunks};
+use super::block::{Encoded, entries};
 use super::error::HistoryError;
 use super::query::{Filter, Page};
-use super::queue::{Backlog, Buffer, Missed};
-use super::record::{Gap, GapReason, Key};
+use super::queue::{Backlog, Buffer};
+use super::record::{Entry, Gap, GapReason, Key, Missing, merge};
 use super::store::{Bounds, Found, Store};
 
 /// What the thread is to do.
@@ -46,14 +46,14 @@ pub(super) struct Keeper {
     buffer: Buffer,
     metrics: Arc<Metrics>,
     /// What could not be written yet, and must be declared missing.
-    missed: Option<Missed>,
+    missed: Option<Missing>,
 }
 
 enum State {
     Found(Found),
     Open(Box<Store>),
-    /// Not to be tried again before; and up to where it was.
-    Failed(Instant, Zxid),
+    /// Not to be tried again before.
+    Failed(Instant),
     Closed,
 }
 
@@ -88,23 +88,13 @@ impl Keeper {
         }
     }
 
-    /// Writes what apply has left, and that some of it is missing.
+    /// Writes what apply has left.
     fn collect(&mut self) {
         let mut taken = std::mem::take(&mut self.buffer);
-        let dropped = self.backlog.take(&mut taken);
-        let mut begun = 0;
-        for (end, key) in &taken.installed {
-            self.record(&taken.chunks[begun..*end]);
-            self.installed(*key);
-            begun = *end;
-        }
-        self.record(&taken.chunks[begun..]);
+        self.backlog.take(&mut taken);
+        self.record(&taken.bytes);
         self.backlog.done(&mut taken);
         self.buffer = taken;
-        // Behind the records, so that nothing that a snapshot skipped seems to be covered by what came later.
-        if let Some(dropped) = dropped {
-            self.miss(dropped);
-        }
         self.declare_missed();
     }
 
@@ -112,9 +102,9 @@ impl Keeper {
         let state = std::mem::replace(&mut self.state, State::Closed);
         self.state = match state {
             State::Found(found) => self.begin(found),
-            State::Failed(until, covered) if time::now() >= until => match Found::look(&self.node) {
+            State::Failed(until) if time::now() >= until => match Found::look(&self.node) {
                 Ok(found) => self.begin(found),
-                Err(error) => failed(covered, &error),
+                Err(error) => failed(&error),
             },
             other => other,
         };
@@ -125,10 +115,9 @@ impl Keeper {
     }
 
     fn begin(&self, found: Found) -> State {
-        let covered = found.covered;
         match Store::open(found, self.bounds) {
             Ok(store) => State::Open(Box::new(store)),
-            Err(error) => failed(covered, &error),
+            Err(error) => failed(&error),
         }
     }
 
@@ -145,10 +134,11 @@ impl Keeper {
         let (covered, newest) = (store.covered(), store.newest());
         let from = store.abandon(error);
         if covered > from {
-            let last = Key { zxid: covered, ..newest };
-            self.miss(Missed { from, last, count: None, why: GapReason::Lost });
+            let last = Key { zxid: covered, ordinal: u32::MAX, ..newest };
+            let gap = Gap { from, missing: None, why: GapReason::Lost };
+            self.missed = Some(merge(self.missed, (last, gap)));
         }
-        self.state = State::Failed(time::now() + HISTORY_RETRY_PAUSE, covered);
+        self.state = State::Failed(time::now() + HISTORY_RETRY_PAUSE);
     }
 
     fn record(&mut self, bytes: &[u8]) {
@@ -157,19 +147,19 @@ impl Keeper {
         }
         match self.store().map(|store| store.is_cramped()) {
             Some(false) => {}
-            Some(true) => return self.miss_all(whole(bytes), GapReason::NoSpace),
-            None => return self.miss_all(whole(bytes), GapReason::Lost),
+            Some(true) => return self.miss_all(items(bytes), GapReason::NoSpace),
+            None => return self.miss_all(items(bytes), GapReason::Lost),
         }
         self.declare_missed();
-        let (mut left, mut written) = (whole(bytes).peekable(), 0);
+        let (mut left, mut written) = (items(bytes).peekable(), 0);
         let mut failed = None;
         if let Some(store) = self.store() {
-            while let Some(chunk) = left.peek()
+            while let Some(item) = left.peek()
                 && failed.is_none()
             {
-                match store.put(chunk) {
+                match store.put(item) {
                     Ok(()) => {
-                        written += u64::from(chunk.span.count);
+                        written += u64::from(matches!(item.entry, Entry::Lock(_)));
                         left.next();
                     }
                     Err(error) => failed = Some(error),
@@ -183,44 +173,23 @@ impl Keeper {
         self.miss_all(left, GapReason::Lost);
     }
 
-    fn miss_all<'a>(&mut self, chunks: impl Iterator<Item = Chunk<'a>>, why: GapReason) {
-        for chunk in chunks {
-            let Span { first, last, count } = chunk.span;
-            self.metrics.history_dropped_total.add(count.into());
-            self.miss(Missed { last, count: Some(count.into()), ..Missed::one(first, why) });
+    fn miss_all<'a>(&mut self, items: impl Iterator<Item = Encoded<'a>>, why: GapReason) {
+        for Encoded { key, entry, .. } in items {
+            self.metrics.history_dropped_total.add(u64::from(matches!(entry, Entry::Lock(_))));
+            self.missed = Some(merge(self.missed, entry.missed(key, why)));
         }
-    }
-
-    fn miss(&mut self, missed: Missed) {
-        self.missed = Some(self.missed.map_or(missed, |earlier| earlier.and(missed)));
     }
 
     /// Writes down what is missing, as soon as that is possible.
     fn declare_missed(&mut self) {
-        let Some(missed) = self.missed else { return };
+        let Some((last, gap)) = self.missed else { return };
         let Some(store) = self.store() else { return };
         if store.is_cramped() {
             return;
         }
-        let Missed { from, last, count, why } = missed;
-        let gap = Gap { from, missing: count, why };
         match store.put_gap(last, gap) {
             Ok(()) => self.missed = None,
             Err(error) => self.give_up(&error),
-        }
-    }
-
-    /// At `key`, a snapshot has replaced the state.
-    fn installed(&mut self, key: Key) {
-        self.store();
-        let covered = match &self.state {
-            State::Open(store) => store.covered(),
-            State::Failed(_, covered) => *covered,
-            State::Found(_) | State::Closed => return,
-        };
-        if key.zxid > covered {
-            self.miss(Missed { from: covered, last: key, count: None, why: GapReason::Snapshot });
-            self.declare_missed();
         }
     }
 
@@ -238,12 +207,11 @@ impl Keeper {
 }
 
 /// What apply has left in the buffer.
-fn whole(bytes: &[u8]) -> impl Iterator<Item = Chunk<'_>> {
-    chunks(bytes)
-        .map(|chunk| chunk.expect("Invariant: the buffer holds whole chunks, and is cut between them"))
+fn items(bytes: &[u8]) -> impl Iterator<Item = Encoded<'_>> {
+    entries(bytes).map(|item| item.expect("Invariant: the buffer holds what was encoded a moment ago"))
 }
 
-fn failed(covered: Zxid, error: &HistoryError) -> State {
+fn failed(error: &HistoryError) -> State {
     tracing::warn!(%error, "the lock history cannot be opened; it is tried again in a while");
-    State::Failed(time::now() + HISTORY_RETRY_PAUSE, covered)
+    State::Failed(time::now() + HISTORY_RETRY_PAUSE)
 }

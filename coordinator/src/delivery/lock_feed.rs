@@ -157,7 +157,7 @@ impl Ring {
             self.last.filter(|last| last.zxid == event.zxid).map_or(0, |last| last.ordinal.saturating_add(1));
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
         let bytes = EVENT_BYTES + 2 * event.path.len() + event.label.len() + event.address.len();
-        self.add(bytes, key, Entry::Lock(Record::of(event)));
+        self.add(bytes, key, Entry::Lock(Record::of(event).into_owned()));
     }
 
     fn gap(&mut self, zxid: Zxid, time_ms: i64) {

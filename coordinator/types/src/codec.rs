@@ -6,8 +6,8 @@
 //! without bound.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Why bytes could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,16 @@ pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T,
         0x10_0001..=0x100_0000 => decode_within::<T, 0x1000_0000>(bytes),
         _ => decode_within::<T, 0x4000_0000>(bytes),
     }
+}
+
+/// As [`decode_front`], of any number of bytes, for a value that refers to texts in them. What it does not
+/// refer to takes at most 1 MiB.
+///
+/// # Errors
+/// [`CodecError::Malformed`].
+pub fn borrow_front<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, usize), CodecError> {
+    bincode::serde::borrow_decode_from_slice(bytes, standard().with_limit::<0x10_0000>())
+        .map_err(|error| CodecError::Malformed(error.to_string()))
 }
 
 fn decode_within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {

@@ -5,11 +5,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rowlock_env::disk::Dir;
+
 use super::*;
-use crate::chunk::chunks;
-use crate::chunk_builder::{ChunkBuilder, Put};
+use crate::block::{encode, entries};
+use crate::footer::Footer;
 use crate::query::Filter;
-use crate::record::LOCK_MAX_BYTES;
 use crate::store::{Bounds, Store};
 
 const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: 0 };
@@ -32,18 +33,27 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         token: FencingToken(zxid),
         session,
         address: "",
-        label: &vec![zxid.to_le_bytes()[0]; len],
+        label: &noise(zxid, len),
         acl: Acl::open_entries(),
         lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
         kind: LockEventKind::Converted,
     };
-    let (mut builder, mut bytes) = (ChunkBuilder::default(), Vec::new());
     let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
-    assert_eq!(builder.put(key, &event), Put::Done);
-    builder.finish(&mut bytes);
-    store.put(&chunks(&bytes).next().unwrap().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    assert!(encode(key, &Entry::Lock(Record::of(&event)), &mut bytes));
+    store.put(&entries(&bytes).next().unwrap().unwrap()).unwrap();
+}
+
+/// Bytes that do not become fewer by compression.
+fn noise(seed: i64, len: usize) -> Vec<u8> {
+    let mut state = seed.cast_unsigned();
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state.to_be_bytes()[0]
+    };
+    (0..len).map(|_| next()).collect()
 }
 
 fn read(store: &mut Store, filter: &Filter) -> Page {
@@ -65,7 +75,7 @@ fn size_of(folder: &Path) -> u64 {
 fn segments(node: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(node.join("history")).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> =
-        entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("slice-")).collect();
+        entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("segment-")).collect();
     found.sort();
     found
 }
@@ -76,7 +86,7 @@ fn several_segments(node: &Path) -> i64 {
     let mut zxid = 0;
     while segments_of(&store, node) < 3 {
         zxid += 1;
-        put(&mut store, zxid, LOCK_MAX_BYTES);
+        put(&mut store, zxid, 4_096);
     }
     store.close().unwrap();
     zxid
@@ -137,7 +147,7 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
     let whole = tempfile::tempdir().unwrap();
     let changes = several_segments(whole.path());
     let count = segments(whole.path()).len();
-    for (victim, file, cut) in [(0, "db", false), (1, "db", true), (1, "SEAL", false), (0, "conf", true)] {
+    for (victim, file, cut) in [(0, "db", false), (1, "db", true), (1, "FOOTER", false), (0, "conf", true)] {
         let node = tempfile::tempdir().unwrap();
         copy(whole.path(), node.path());
         let segment = segments(node.path())[victim].clone();
@@ -152,7 +162,7 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
         let (records, gaps) = told(&read(&mut store, &all()));
         assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
         // Without its footer its content is unknown.
-        assert_eq!(gaps.len(), usize::from(file != "SEAL"), "{file}");
+        assert_eq!(gaps.len(), usize::from(file != "FOOTER"), "{file}");
         let kept = || {
             let names = fs::read_dir(node.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.filter(|name| name.to_str().unwrap().starts_with("history.damaged-")).count()
@@ -169,17 +179,29 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
 }
 
 #[test]
+fn segments_from_before_the_first_release_are_removed() {
+    let node = tempfile::tempdir().unwrap();
+    let old = node.path().join("history/slice-0000000004");
+    fs::create_dir_all(&old).unwrap();
+    fs::write(old.join("SEAL"), "anything").unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    assert!(!old.exists());
+    put(&mut store, 1, 10);
+    assert_eq!(told(&read(&mut store, &all())), (vec![(1, 0)], vec![]));
+}
+
+#[test]
 fn a_segment_of_another_version_is_set_aside() {
     let node = tempfile::tempdir().unwrap();
     let changes = several_segments(node.path());
     let oldest = segments(node.path())[0].clone();
-    let mut footer = fs::read(oldest.join("SEAL")).unwrap();
-    assert_eq!(footer[0], 1);
-    footer[0] = 2;
+    let mut footer = fs::read(oldest.join("FOOTER")).unwrap();
+    assert_eq!(footer[0], 2);
+    footer[0] = 3;
     let body = footer.len() - 4;
     let crc = crc32fast::hash(&footer[..body]).to_le_bytes();
     footer[body..].copy_from_slice(&crc);
-    fs::write(oldest.join("SEAL"), footer).unwrap();
+    fs::write(oldest.join("FOOTER"), footer).unwrap();
 
     let found = Found::look(node.path()).unwrap();
     assert_eq!(found.covered, Zxid(changes), "what is missing is not recorded again in part");
@@ -258,7 +280,7 @@ fn a_segment_over_which_the_node_went_down_is_not_opened_again() {
     several_segments(node.path());
     let before = told(&read(&mut open(node.path(), BOUNDS), &all())).0.len();
     let newest = segments(node.path()).pop().unwrap();
-    let number: u64 = newest.file_name().unwrap().to_str().unwrap()["slice-".len()..].parse().unwrap();
+    let number: u64 = newest.file_name().unwrap().to_str().unwrap()["segment-".len()..].parse().unwrap();
     fs::write(node.path().join("history/OPENING"), number.to_string()).unwrap();
     let (records, gaps) = told(&read(&mut open(node.path(), BOUNDS), &all()));
     assert!(records.len() < before && !records.is_empty());
@@ -286,6 +308,20 @@ fn a_segment_that_replaces_another_is_the_only_one_of_the_two_after_a_crash() {
     let mut store = open(node.path(), BOUNDS);
     assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
     assert!(!old.exists());
+}
+
+#[test]
+fn short_blocks_become_one_however_often_a_segment_is_closed() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    for zxid in 1..=20 {
+        put(&mut store, zxid, 10);
+        store.checkpoint(Zxid(zxid)).unwrap();
+    }
+    let newest = Dir::open(&segments(node.path()).pop().unwrap()).unwrap();
+    let footer = Footer::read(&newest).unwrap();
+    assert_eq!((footer.blocks.len(), footer.entries()), (1, 20));
+    assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
 }
 
 fn copy(from: &Path, to: &Path) {

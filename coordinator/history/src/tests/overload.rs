@@ -5,12 +5,14 @@ use std::sync::mpsc;
 use rowlock_types::limits::HISTORY_QUEUE_MAX_RECORDS;
 
 use super::*;
+use crate::block::entries;
+use crate::queue::Buffer;
 
 #[tokio::test]
 async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     let node = tempfile::tempdir().unwrap();
     let metrics = Arc::new(Metrics::default());
-    let backlog = Arc::new(Backlog::default());
+    let backlog = Arc::new(Backlog::behind(Zxid(0)));
     let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20, free_min_bytes: 0 };
     let found = Found::look(node.path()).unwrap();
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
@@ -22,7 +24,7 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     };
     let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
     let history = History { worker: Some(worker.clone()) };
-    let sink = Recorder::new(worker, backlog, metrics.clone(), Zxid(0));
+    let sink = Recorder::new(worker, backlog, metrics.clone());
 
     let (room, changes) = (i64::try_from(HISTORY_QUEUE_MAX_RECORDS).unwrap() / 3, 100_000);
     (1..=changes).for_each(|zxid| change(&sink, zxid));
@@ -51,16 +53,15 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
     drop((history, sink));
 
     let metrics = Arc::new(Metrics::default());
-    let backlog = Arc::new(Backlog::default());
     let free_min_bytes = u64::MAX;
     let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes };
     let found = Found::look(node.path()).unwrap();
-    let recorded = found.covered;
+    let backlog = Arc::new(Backlog::behind(found.covered));
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
     let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
     let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
     let history = History { worker: Some(worker.clone()) };
-    let sink = Recorder::new(worker, backlog, metrics.clone(), recorded);
+    let sink = Recorder::new(worker, backlog, metrics.clone());
     (1..=8).for_each(|zxid| change(&sink, zxid));
     assert_eq!(told(&page(&history, all()).await), (expected(1..=3), Vec::new()), "it can be read");
     assert_eq!(metrics.history_dropped_total.get(), 15);
@@ -71,4 +72,40 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
     let (history, sink) = start(node.path());
     (1..=9).for_each(|zxid| change(&*sink, zxid));
     assert_eq!(told(&page(&history, all()).await), (expected(1..=9), Vec::new()));
+}
+
+fn read(buffer: &Buffer) -> Vec<(Key, Entry<'static>)> {
+    let items = entries(&buffer.bytes).map(|item| item.unwrap());
+    items.map(|item| (item.key, item.entry.into_owned())).collect()
+}
+
+#[test]
+fn a_gap_begins_with_the_first_event_that_was_dropped_and_stands_before_the_next_one() {
+    let worker =
+        threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, Vec::<Job>::clear);
+    let backlog = Arc::new(Backlog::behind(Zxid(0)));
+    let sink = Recorder::new(worker, backlog.clone(), Arc::new(Metrics::default()));
+    // One event of this change has room.
+    let full = i64::try_from(HISTORY_QUEUE_MAX_RECORDS).unwrap() / 3 + 1;
+    (1..=full + 2).for_each(|zxid| change(&sink, zxid));
+    let gap = |from: i64, missing: i64| {
+        let missing = Some(missing.cast_unsigned());
+        Entry::Gap(Gap { from: Zxid(from), missing, why: GapReason::TooFast })
+    };
+    let key = |zxid, ordinal| Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal };
+    let mut taken = Buffer::default();
+    backlog.take(&mut taken);
+    let found = read(&taken);
+    assert_eq!(found.len(), HISTORY_QUEUE_MAX_RECORDS + 1);
+    assert_eq!(found.last().unwrap(), &(key(full + 2, 2), gap(full - 1, 2 + 3 + 3)));
+
+    // While the thread writes them there is no room.
+    (full + 3..=full + 5).for_each(|zxid| change(&sink, zxid));
+    backlog.done(&mut taken);
+    change(&sink, full + 6);
+    backlog.take(&mut taken);
+    let found = read(&taken);
+    assert_eq!(found[0], (key(full + 5, 2), gap(full + 2, 9)));
+    let records: Vec<Key> = found[1..].iter().map(|(key, _)| *key).collect();
+    assert_eq!(records, [0, 1, 2].map(|ordinal| key(full + 6, ordinal)));
 }
