@@ -1,4 +1,4 @@
-//! Three nodes of the release build beside this program, with default settings.
+//! Three nodes of the release build beside this program, with default settings and those of [`SETTINGS`].
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,6 +15,9 @@ use crate::system::System;
 
 /// Client ports are this and the next two; clients by TLS, peers and HTTP are 50, 100 and 200 above.
 const PORT: u16 = 23181;
+
+/// Lines for `cluster.toml`, to measure a setting.
+const SETTINGS: &str = "ROWLOCK_BENCH_SETTINGS";
 
 /// The binary `rowlock` in the folder of this program.
 ///
@@ -38,6 +41,8 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
          super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n[tls]\ncert = \"tls/node-{id}.pem\"\n\
          key = \"tls/node-{id}.key\"\nclient_ca = \"tls/clients-ca.pem\"\n",
     );
+    config.push_str(&std::env::var(SETTINGS).unwrap_or_default());
+    config.push('\n');
     let mut addresses = Vec::new();
     for id in 1..=3_u16 {
         let port = PORT + id - 1;
