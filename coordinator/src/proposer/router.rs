@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::batching::{TermBatch, weight_of};
-use rowlock_consensus::peer::forward::SendError;
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::busy::{self, Work};
@@ -97,10 +96,8 @@ impl Router {
                 route = self.open_route(view);
             }
             let blocked = matches!(route, Route::Nowhere);
-            let mut wait = blocked && view.leader.is_some();
-            if !blocked && !held.0.is_empty() {
-                wait = !self.send_held(&mut route, &mut held).await;
-            }
+            // What finds no room is tried again with the next event of the link.
+            self.send_held(&mut route, &mut held).await;
             let takes = !blocked && held.0.is_empty();
             let waiting = takes && !self.submissions.is_settled();
             if waiting && let Some(room) = self.pending.room_now() {
@@ -117,11 +114,11 @@ impl Router {
                         (route, pause) = (Route::Nowhere, retry);
                     }
                 }
-                () = time::sleep(if blocked { pause } else { RETRY }), if wait => if blocked {
+                () = time::sleep(pause), if blocked && view.leader.is_some() => {
                     // A snapshot may have come meanwhile, and who waited was told that it is unknown.
                     self.pending.keep_awaited(&mut held.0);
                     route = self.open_route(view);
-                },
+                }
                 () = self.pending.room(), if waiting => {}
                 first = self.submissions.arrival(), if takes => match first {
                     Some(first) => {
@@ -218,62 +215,55 @@ impl Router {
         held.0.extend((!batch.is_empty()).then_some(batch));
     }
 
-    /// Sends what is held, in order. False: it must be tried again (the link has ended or is full, see its
-    /// events).
-    async fn send_held(&mut self, route: &mut Route, held: &mut Held) -> bool {
-        while let Some(batch) = held.0.pop_front() {
+    /// Sends what is held, in order, as far as there is room.
+    async fn send_held(&mut self, route: &mut Route, held: &mut Held) {
+        loop {
             match route {
+                Route::Nowhere => return,
+                Route::There(link) if !link.has_room() => {
+                    if link.is_waiting() && !held.0.is_empty() {
+                        rare::taken(Rare::ForwardWindowFull);
+                    }
+                    return;
+                }
+                Route::Here { .. } | Route::There(_) => {}
+            }
+            let Some(batch) = held.0.pop_front() else { return };
+            let count = batch.len() as u64;
+            match route {
+                // The folder drains its queue also when it may not propose; so this does not wait for long.
                 Route::Here { term } => {
-                    // The folder drains its queue also when it may not propose; so this does not wait for
-                    // long.
-                    if self.batcher.send(TermBatch { term: *term, proposals: batch }).await.is_err() {
-                        return true;
+                    let _ = self.batcher.send(TermBatch { term: *term, proposals: batch }).await;
+                }
+                Route::There(link) => match link.send(batch) {
+                    Ok(()) => self.metrics.forwarded_total.add(count),
+                    Err(error) => {
+                        tracing::error!(%error, "giving up a batch of writes");
+                        self.give_up(held);
                     }
-                }
-                Route::There(link) => {
-                    let count = batch.len() as u64;
-                    match link.send(batch) {
-                        Ok(()) => self.metrics.forwarded_total.add(count),
-                        Err(SendError::Full(batch) | SendError::Ended(batch)) => {
-                            rare::taken(Rare::ForwardWindowFull);
-                            held.0.push_front(batch);
-                            return false;
-                        }
-                        Err(SendError::TooLarge(_)) => {
-                            tracing::error!(
-                                "a batch of writes does not fit a frame between nodes; giving it up"
-                            );
-                            self.give_up(held);
-                        }
-                    }
-                }
-                Route::Nowhere => {
-                    held.0.push_front(batch);
-                    return false;
-                }
+                },
+                Route::Nowhere => unreachable!("Invariant: there is a way"),
             }
         }
-        true
     }
 
     /// When the link has ended: after how long to try again.
     fn on_event(&self, event: ForwardEvent, held: &mut Held) -> Option<Duration> {
         match event {
-            ForwardEvent::Acked => None,
+            ForwardEvent::Moved => None,
             ForwardEvent::Refused { untaken, refusal } => {
                 rare::taken(Rare::ForwardRefused);
                 tracing::debug!(%refusal, "the leader did not take forwarded writes");
                 held.take_back(untaken);
                 Some(if refusal == Refusal::NotServing { RETRY_LEAVING } else { RETRY })
             }
-            ForwardEvent::Lost { unknown, unsent, error } => {
+            ForwardEvent::Lost { unknown, error } => {
                 tracing::debug!(%error, "the way to the leader is lost");
                 let is_unknown = !unknown.is_empty();
                 rare::taken(if is_unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
                 if is_unknown && !mutant::is(Mutant::ForwardAgain) {
                     self.give_up(held);
                 } else {
-                    held.take_back(unsent);
                     held.take_back(unknown);
                 }
                 Some(RETRY)
@@ -340,8 +330,8 @@ mod tests {
         (1..=2).map(one).unzip()
     }
 
-    fn lost(unknown: Vec<Vec<Proposal>>, unsent: Vec<Vec<Proposal>>) -> ForwardEvent {
-        ForwardEvent::Lost { unknown, unsent, error: PeerError::Timeout { node: LEADER } }
+    fn lost(unknown: Vec<Vec<Proposal>>) -> ForwardEvent {
+        ForwardEvent::Lost { unknown, error: PeerError::Timeout { node: LEADER } }
     }
 
     fn requests(held: &Held) -> Vec<u64> {
@@ -361,16 +351,16 @@ mod tests {
         let (router, mut held) = (router(), Held::default());
         let (mut unknown, mut waiting) = two(&router);
         // The first batch left, and its acknowledgement did not come.
-        let unsent = unknown.split_off(1);
-        assert_eq!(router.on_event(lost(unknown, unsent), &mut held), Some(RETRY));
+        held.0.extend(unknown.split_off(1));
+        assert_eq!(router.on_event(lost(unknown), &mut held), Some(RETRY));
         assert_eq!(held.0.len(), 0);
         assert_eq!(heard(&mut waiting), [true, true], "nor the second, which would overtake it");
         assert!(router.pending.is_empty());
         let mistake = mutant::AVAILABLE.then(|| mutant::with(Some(Mutant::ForwardAgain)));
         if mistake.is_some() {
             let (mut unknown, _waiting) = two(&router);
-            let unsent = unknown.split_off(1);
-            router.on_event(lost(unknown, unsent), &mut held);
+            held.0.extend(unknown.split_off(1));
+            router.on_event(lost(unknown), &mut held);
             assert_eq!(requests(&held), [3, 4], "the mistake would be seen here");
         }
     }
@@ -393,15 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_have_never_left_go_on_in_their_order() {
+    fn writes_that_the_leader_has_not_taken_go_on_in_their_order() {
         let (router, mut held) = (router(), Held::default());
-        let (mut first, mut waiting) = two(&router);
+        let (refused, mut waiting) = two(&router);
         let (later, _also) = two(&router);
         held.0.extend(later);
-        let second = first.split_off(1);
-        assert_eq!(router.on_event(lost(Vec::new(), second), &mut held), Some(RETRY));
-        let refusal = Refusal::NotServing;
-        let refused = ForwardEvent::Refused { untaken: first, refusal };
+        assert_eq!(router.on_event(lost(Vec::new()), &mut held), Some(RETRY));
+        let refused = ForwardEvent::Refused { untaken: refused, refusal: Refusal::NotServing };
         assert_eq!(router.on_event(refused, &mut held), Some(RETRY_LEAVING));
         assert_eq!(requests(&held), [1, 2, 3, 4]);
         assert_eq!(heard(&mut waiting), [false, false]);

@@ -48,18 +48,24 @@ impl Places {
     }
 }
 
-/// Opens one lane's connections to one node.
+/// What all connections that this node dials have in common.
 #[derive(Clone)]
-pub(super) struct Dialer {
+pub(super) struct Ours {
     pub(super) us: Arc<Identity>,
     pub(super) known: Arc<dyn KnownIncarnations>,
     pub(super) security: Security,
+    pub(super) tally: Tally,
+}
+
+/// Opens one lane's connections to one node.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    pub(super) ours: Ours,
     pub(super) to: NodeId,
     /// That it is not there is no news.
     pub(super) is_guess: bool,
     pub(super) lane: Lane,
     pub(super) address: Address,
-    pub(super) tally: Tally,
     /// Shared by all who dial this lane, so that they share the pauses.
     pub(super) backoff: Arc<Mutex<Backoff>>,
 }
@@ -99,15 +105,16 @@ impl Dialer {
 
     async fn attempt(&self, address: &str) -> Result<(Inbox, Outbox), PeerError> {
         let unreachable = |reason: String| PeerError::Unreachable { node: self.to, reason };
-        let stream = self.security.connect(address, &self.us, self.to).await.map_err(unreachable)?;
-        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
+        let Ours { us, known, security, tally } = &self.ours;
+        let stream = security.connect(address, us, self.to).await.map_err(unreachable)?;
+        let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, tally);
         let hello = Hello {
-            from: (*self.us).clone(),
+            from: (**us).clone(),
             to: self.to,
             lane: self.lane,
-            incarnation: self.known.incarnation(),
-            cluster: self.known.cluster(),
-            versions: self.known.versions(),
+            incarnation: known.incarnation(),
+            cluster: known.cluster(),
+            versions: known.versions(),
         };
         outbox.push(RequestId::NONE, &handshake::encode_hello(&hello));
         let answer = async {
@@ -123,11 +130,11 @@ impl Dialer {
         let refused = |refusal| PeerError::Refused { node: self.to, refusal };
         let theirs = verdict.map_err(refused)?;
         handshake::agree(&theirs.versions, &hello.versions).map_err(refused)?;
-        self.known.record(self.to, theirs.incarnation).await.map_err(|cause| match cause {
+        known.record(self.to, theirs.incarnation).await.map_err(|cause| match cause {
             NotRecorded::OtherFolder => refused(HandshakeRefusal::OtherFolder { node: self.to }),
             NotRecorded::TooMany | NotRecorded::Disk(_) => unreachable(cause.to_string()),
         })?;
-        self.known.heard(self.to, theirs.versions);
+        known.heard(self.to, theirs.versions);
         inbox.set_body_max_bytes(self.lane.frame_max_bytes());
         Ok((inbox, outbox))
     }

@@ -11,7 +11,11 @@ use std::fmt;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES, PEER_SMALL_FRAME_MAX_BYTES};
+use rowlock_types::limits::{
+    PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS, PEER_BACKLOG_MAX_BYTES,
+    PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES,
+    PEER_IN_FLIGHT_MAX, PEER_SMALL_FRAME_MAX_BYTES,
+};
 use rowlock_types::versions::Versions;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +42,7 @@ pub enum Lane {
     Raft,
     /// Heartbeats, votes, pre-votes, leadership transfer: small, and late is as bad as lost.
     Heartbeat,
-    /// Forwarded proposals, one ordered stream ([`super::Stream`]); nothing else.
+    /// Forwarded proposals; nothing else. After a refusal the listener refuses all that follows.
     Proposals,
     /// Session touches, read index, status, membership changes.
     Control,
@@ -55,9 +59,23 @@ impl Lane {
         }
     }
 
+    /// Most requests without an answer, and the bytes of them from which on no other is sent.
+    pub fn window(self) -> (usize, usize) {
+        match self {
+            Lane::Raft => (PEER_APPEND_WINDOW_REQUESTS, PEER_APPEND_WINDOW_BYTES),
+            Lane::Proposals => (PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES),
+            Lane::Heartbeat | Lane::Control | Lane::Snapshot => (PEER_IN_FLIGHT_MAX, PEER_BACKLOG_MAX_BYTES),
+        }
+    }
+
     /// Whether the listener must finish one request before it begins the next.
     pub fn is_ordered(self) -> bool {
         matches!(self, Lane::Proposals | Lane::Snapshot)
+    }
+
+    /// Whether the dialer hears the answers in the order of their requests.
+    pub fn keeps_order(self) -> bool {
+        self == Lane::Raft || self.is_ordered()
     }
 }
 

@@ -6,8 +6,8 @@
 //! other, except on the lanes where order matters.
 //!
 //! ```text
-//! Peer::call ──> queue ──> lane task ──frames──> connection task ──> Conversation   (the layer above)
-//! Stream, in its owner's task ────────frames──>         "         ──>      "
+//! Peer::call ──> queue ──> lane task: PeerLink ──frames──> connection task ──> Conversation  (layer above)
+//! Peer::link ──> its owner's task:    PeerLink ──frames──>        "        ──>      "
 //! ```
 //!
 //! # What it promises
@@ -20,8 +20,8 @@
 //!   effect. "Not sent" is never said of something that was.
 //! - Nothing is sent twice. A connection that breaks fails all that waits on it; the next call dials again,
 //!   after a pause that grows.
-//! - Requests of one lane leave in the order of the calls and are begun in that order. A [`Stream`] keeps
-//!   its order to the end: after a refusal nothing later of it is taken.
+//! - Requests of one [`PeerLink`] leave in the order in which they were sent and are begun in that order. On
+//!   the lane of proposals nothing is taken after a refusal.
 //! - A connection whose other side has become silent is given up within seconds, whatever TCP believes.
 //! - Bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
 //!   and are handed on only after the other side has named this cluster and this node.
@@ -30,25 +30,25 @@
 //!
 //! # What it does not know
 //!
-//! No message: what a request says, and how an answer is read, is known above ([`Conversation`], [`Judge`]).
+//! No message: what a request says, and how an answer is read, is known above ([`Conversation`]).
 //! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: which
 //! nodes are known is kept above. The versions that a node knows
 //! ([`rowlock_types::versions`]) count for all that is carried: a changed message needs another version.
 
+mod calls;
 mod connection;
 mod dial;
 mod error;
 pub mod frame;
 pub mod handshake;
 mod known_incarnations;
-mod lane;
+mod link;
 mod pool;
 mod round_trips;
 mod security;
 mod server;
 mod service;
 mod strangers;
-mod stream;
 mod wire;
 
 #[cfg(test)]
@@ -57,8 +57,8 @@ mod tests;
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};
 pub use known_incarnations::{KnownIncarnations, NotRecorded};
-pub use pool::{Peer, PendingAnswer, Pool};
+pub use link::{LinkEvent, PeerLink};
+pub use pool::{Peer, Pool};
 pub use security::Security;
 pub use server::{RefusalListener, Server};
 pub use service::{Answer, Conversation, Service};
-pub use stream::{Judge, NotSent, Stream, StreamEvent, Verdict};

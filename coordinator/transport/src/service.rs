@@ -35,7 +35,7 @@ pub trait Conversation: Send {
 pub struct Answer {
     /// Encoded; at most `limits::PEER_FRAME_MAX_BYTES`.
     pub body: Vec<u8>,
-    /// On the lane of a [`Stream`](super::Stream): nothing was done, and every later request of the
-    /// connection gets this answer, too, without being carried out.
+    /// On the lane of proposals: nothing was done, and every later request of the connection gets this
+    /// answer, too, without being carried out.
     pub refuses: bool,
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
-use rowlock_env::backoff::Backoff;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
@@ -46,7 +44,8 @@ impl KnownIncarnations for Anybody {
     }
 }
 
-/// Gives each request back; refuses the request "no", and does not understand "?".
+/// Gives each request back, "later" after a moment and "never" not at all; refuses the request "no", and does
+/// not understand "?".
 struct Echo;
 
 impl Service for Echo {
@@ -68,7 +67,15 @@ impl Conversation for Echo {
 
     fn handle(&mut self, request: Bytes) -> BoxFuture<'static, Answer> {
         let refuses = request == "no";
-        std::future::ready(Answer { body: request.to_vec(), refuses }).boxed()
+        async move {
+            match &request[..] {
+                b"later" => time::sleep(Duration::from_millis(100)).await,
+                b"never" => std::future::pending().await,
+                _ => {}
+            }
+            Answer { body: request.to_vec(), refuses }
+        }
+        .boxed()
     }
 }
 
@@ -104,32 +111,94 @@ async fn bytes_come_back_as_they_went_and_what_is_not_understood_ends_the_connec
 #[tokio::test]
 async fn a_connection_ends_the_pauses_between_attempts() {
     let (peer, tasks) = echo().await;
-    let backoff: Arc<Mutex<Backoff>> = Arc::default();
+    let dialer = peer.dialer(Lane::Control);
     for _ in 0..5 {
-        backoff.lock().failed(time::now(), &DIAL_PAUSES);
+        dialer.backoff.lock().failed(time::now(), &DIAL_PAUSES);
     }
-    peer.dialer(Lane::Control, backoff.clone()).dial().await.expect("it listens");
-    assert_eq!(backoff.lock().failures(), 0);
-    assert_eq!(backoff.lock().not_before(), None);
+    peer.call(Lane::Control, b"anything".to_vec(), time::now() + PATIENCE).await.expect("it listens");
+    assert_eq!(dialer.backoff.lock().failures(), 0);
+    assert_eq!(dialer.backoff.lock().not_before(), None);
+    tasks.stop().await;
+}
+
+/// The next event but `Moved`.
+async fn next(link: &mut PeerLink<u32>) -> LinkEvent<u32> {
+    let next = async {
+        loop {
+            match link.next().await {
+                LinkEvent::Moved => {}
+                event => break event,
+            }
+        }
+    };
+    time::timeout(PATIENCE, next).await.expect("in time")
+}
+
+/// A link to the node that echoes, with requests of these tags sent: the tag is the request.
+async fn sent(peer: &Peer, lane: Lane, tags: &[&str]) -> PeerLink<u32> {
+    let mut link = peer.link(lane);
+    assert!(!link.has_room(), "it has not dialed");
+    assert_eq!(time::timeout(PATIENCE, link.next()).await.expect("in time"), LinkEvent::Moved);
+    for (tag, body) in (1..).zip(tags) {
+        link.send(body.as_bytes(), tag).expect("it fits a frame");
+    }
+    link
+}
+
+fn answered(tag: u32, answer: &'static str) -> LinkEvent<u32> {
+    LinkEvent::Answered { tag, answer: Bytes::from_static(answer.as_bytes()) }
+}
+
+#[tokio::test]
+async fn behind_a_refusal_nothing_is_taken() {
+    let (peer, tasks) = echo().await;
+    let mut link = sent(&peer, Lane::Proposals, &["one", "no", "three"]).await;
+    for (tag, answer) in [(1, "one"), (2, "no"), (3, "no")] {
+        assert_eq!(next(&mut link).await, answered(tag, answer));
+    }
     tasks.stop().await;
 }
 
 #[tokio::test]
-async fn behind_a_refusal_nothing_of_a_stream_is_taken() {
-    let (peer, tasks) = echo().await;
-    let judge = |answer: &[u8]| if answer == b"no" { Verdict::Refused("no") } else { Verdict::Taken };
-    let mut stream = peer.stream(judge);
-    for batch in ["one", "two", "no", "four"] {
-        stream.send(batch.into(), batch).expect("is queued");
-    }
-    let last = loop {
-        match time::timeout(PATIENCE, stream.next()).await.expect("in time") {
-            StreamEvent::Acked => {}
-            last => break last,
+async fn answers_keep_the_order_of_their_requests_on_the_lanes_where_it_matters() {
+    for (lane, expected) in [(Lane::Raft, [1, 2, 3]), (Lane::Control, [2, 3, 1])] {
+        let (peer, tasks) = echo().await;
+        let mut link = sent(&peer, lane, &["later", "two", "three"]).await;
+        for tag in expected {
+            let answer = ["later", "two", "three"][tag as usize - 1];
+            assert_eq!(next(&mut link).await, answered(tag, answer), "{lane}");
         }
-    };
-    assert_eq!(last, StreamEvent::Refused { untaken: vec!["no", "four"], refusal: "no" });
-    assert_eq!(stream.send("five".into(), "five"), Err((NotSent::Ended, "five")));
+        tasks.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_ends_gives_back_what_was_not_answered_and_nothing_else() {
+    let (peer, tasks) = echo().await;
+    let mut link = sent(&peer, Lane::Raft, &["one", "never", "three", "never"]).await;
+    assert_eq!(next(&mut link).await, answered(1, "one"));
+    link.retain(|tag| *tag != 3);
+    tasks.stop().await;
+    let LinkEvent::Ended { unanswered, error } = next(&mut link).await else { panic!("answered") };
+    assert_eq!(unanswered, [2, 4]);
+    assert!(error.may_have_happened() && link.has_ended() && !link.has_room());
+    assert!(time::timeout(Duration::from_millis(50), link.next()).await.is_err(), "it was the last event");
+}
+
+#[tokio::test]
+async fn a_link_has_room_for_one_window() {
+    let (peer, tasks) = echo().await;
+    let mut link = sent(&peer, Lane::Raft, &[]).await;
+    let (requests, _) = Lane::Raft.window();
+    for tag in 0.. {
+        if !link.has_room() {
+            assert_eq!(tag as usize, requests);
+            break;
+        }
+        link.send(b"never", tag).expect("it fits a frame");
+    }
+    link.retain(|_| false);
+    assert!(link.has_room());
     tasks.stop().await;
 }
 

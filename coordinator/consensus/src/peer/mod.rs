@@ -2,15 +2,16 @@
 //! proposals, session touches and the operators' requests.
 //!
 //! ```text
-//! Peer::call ──> bytes ──> transport ──> bytes ──> Handler ──> RaftService   (raft/rpc.rs)
-//! ForwardLink ─> bytes ──>     "     ──>   "   ──>    "    ──> PeerService   (service.rs)
+//! Peer::call, AppendPipeline ──> bytes ──> transport ──> bytes ──> Handler ──> RaftService   (raft/rpc.rs)
+//! Peer::call, ForwardLink ─────> bytes ──>     "     ──>   "   ──>    "    ──> PeerService   (service.rs)
 //! ```
 //!
 //! The caller's duties:
 //! 1. Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
 //!    effect.
 //! 2. Nothing is resent here. A connection that breaks fails all that waits on it; the next call dials again.
-//! 3. [`ForwardLink`] keeps order; after its last event nothing more goes through it: open another.
+//! 3. A [`PeerLink`] and a [`ForwardLink`] keep order; after the last event nothing more goes through them:
+//!    open another.
 
 pub mod forward;
 pub mod introduction;
@@ -31,5 +32,7 @@ pub use introduction::Introduction;
 pub use message::{Refusal, Request, Response};
 pub use pool::{Peer, PeerPool};
 pub use releases::Releases;
-pub use rowlock_transport::{HandshakeRefusal, Identity, Lane, PeerError, RefusalListener, Security};
+pub use rowlock_transport::{
+    HandshakeRefusal, Identity, Lane, PeerError, PeerLink, RefusalListener, Security,
+};
 pub use service::{PeerService, RaftConnection, RaftService};

@@ -1,15 +1,12 @@
 //! Handles to the other nodes that speak in messages.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
-use rowlock_transport::{Identity, Lane, PeerError, Pool, Security};
+use rowlock_transport::{Identity, Lane, PeerError, PeerLink, Pool, Security};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::memory::Tally;
@@ -123,7 +120,7 @@ impl Peer {
         self.0.node()
     }
 
-    /// A connection of that lane stands at this moment.
+    /// A connection for calls of that lane stands at this moment.
     pub fn is_connected(&self, lane: Lane) -> bool {
         self.0.is_connected(lane)
     }
@@ -139,58 +136,24 @@ impl Peer {
         request: &Request,
         deadline: Instant,
     ) -> Result<Response, PeerError> {
-        let answer = self.0.call(lane, encode(lane, request), deadline).await?;
+        debug_assert!(request.belongs_to(lane), "Invariant: the listener would close the connection");
+        let answer = self.0.call(lane, request.encode(), deadline).await?;
         decode(self.node(), &answer)
     }
 
-    /// Queues a request and gives the answer to wait for, which has no deadline of its own: the caller sets
-    /// one.
-    pub fn begin(&self, lane: Lane, request: &Request) -> Result<PendingAnswer, PeerError> {
-        let pending = self.0.begin(lane, encode(lane, request))?;
-        Ok(PendingAnswer { node: self.node(), pending })
+    /// A link over a connection of its own, which its owner drives.
+    pub fn link<T>(&self, lane: Lane) -> PeerLink<T> {
+        self.0.link(lane)
     }
 
-    /// Opens an ordered stream of forwarded proposals to the leader of `term`. It dials, writes and reads
-    /// while its owner waits for its next event.
+    /// A link for forwarded proposals to the leader of `term`.
     pub fn forward_link(&self, term: u64) -> ForwardLink {
-        ForwardLink::open(&self.0, term)
+        ForwardLink::open(self, term)
     }
 }
 
-fn encode(lane: Lane, request: &Request) -> Vec<u8> {
-    debug_assert!(request.belongs_to(lane), "Invariant: the listener would close the connection");
-    request.encode()
-}
-
-fn decode(node: NodeId, body: &[u8]) -> Result<Response, PeerError> {
+/// Reads an answer of a node.
+pub fn decode(node: NodeId, body: &[u8]) -> Result<Response, PeerError> {
     codec::decode(body, PEER_FRAME_MAX_BYTES)
         .map_err(|error| PeerError::Garbled { node, reason: error.to_string() })
-}
-
-/// An answer to come. Dropping it gives up waiting; the request may be carried out all the same.
-pub struct PendingAnswer {
-    node: NodeId,
-    pending: rowlock_transport::PendingAnswer,
-}
-
-impl PendingAnswer {
-    /// The size of the encoded request.
-    pub fn request_bytes(&self) -> usize {
-        self.pending.request_bytes()
-    }
-
-    /// Ends the wait because the time is up, and says which error that is: a request that has not left will
-    /// not.
-    pub fn give_up(self) -> PeerError {
-        self.pending.give_up()
-    }
-}
-
-impl Future for PendingAnswer {
-    type Output = Result<Response, PeerError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(Pin::new(&mut self.pending).poll(cx));
-        Poll::Ready(answer.and_then(|body| decode(self.node, &body)))
-    }
 }

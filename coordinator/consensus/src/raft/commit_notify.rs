@@ -7,10 +7,9 @@
 //! waits for as long as the follower takes to flush and answer the entry that it waits for, and never longer
 //! than `pacing::COMMIT_NOTIFY_DELAY_MAX`.
 
+use std::future::pending;
 use std::pin::Pin;
-use std::task::Context;
 
-use futures_util::FutureExt;
 use rowlock_env::time::{self, Sleep};
 use rowlock_types::pacing::COMMIT_NOTIFY_DELAY_MAX;
 
@@ -21,8 +20,6 @@ use crate::raft_types::messages::{AppendRequest, ClientPresence};
 #[derive(Default)]
 pub struct CommitNotify {
     clients: ClientPresence,
-    /// No request comes any more that would say the same.
-    has_ended: bool,
     /// The last entry that was sent.
     sent: Option<LogId>,
     held: Option<AppendRequest>,
@@ -36,21 +33,12 @@ impl CommitNotify {
         self.clients = clients;
     }
 
-    /// No more calls of [`CommitNotify::pass`] follow.
-    pub fn end(&mut self) {
-        self.has_ended = true;
-    }
-
-    fn may_wait(&self) -> bool {
-        self.clients == ClientPresence::Absent && !self.has_ended
-    }
-
     /// Returns `request` if it must be sent now; it says all that was held back before. `None`: it is held
     /// back.
     pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
-        if only_tells && self.may_wait() {
+        if only_tells && self.clients == ClientPresence::Absent {
             assert!(request.entries.is_empty(), "entries are never held back");
             self.held = Some(request);
             return None;
@@ -60,18 +48,20 @@ impl CommitNotify {
         Some(request)
     }
 
-    /// The request that was held back and must be sent now. If it is held longer, `cx` is woken in time.
-    pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<AppendRequest> {
-        self.held.as_ref()?;
-        if self.may_wait() {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(time::sleep(COMMIT_NOTIFY_DELAY_MAX)));
-            if timer.poll_unpin(cx).is_pending() {
-                return None;
-            }
+    /// The request that is held back, if there is one: no request follows that would say the same.
+    pub fn take_held(&mut self) -> Option<AppendRequest> {
+        self.held.take()
+    }
+
+    /// Waits until the request that is held back must be sent; for ever while there is none. Cancel safe.
+    pub async fn due(&mut self) -> AppendRequest {
+        if self.held.is_some() && self.clients == ClientPresence::Absent {
+            self.timer.get_or_insert_with(|| Box::pin(time::sleep(COMMIT_NOTIFY_DELAY_MAX))).await;
             self.timer = None;
         }
-        let due = self.held.take();
-        assert!(due.is_some(), "something was held back");
-        due
+        match self.held.take() {
+            Some(held) => held,
+            None => pending().await,
+        }
     }
 }

@@ -12,19 +12,20 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
-use openraft::network::RPCOption;
+use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::Mutex;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::member::Member;
 
 use super::acks::Acks;
-use super::append_pipeline::{self, AppendPipeline};
+use super::append_pipeline::{self, AppendPipeline, InFlight};
 use super::lazy_flush::LazyFlush;
 use super::snapshot_transfer::{self, SnapshotSource};
-use crate::peer::{Lane, Peer, PeerError, PeerPool, Request, Response};
+use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
     TransferResponse, VoteRequest, VoteResponse,
@@ -47,10 +48,11 @@ impl<D> Network<D> {
         Network { pool, lazy_flush, acks, term: Arc::default(), data: PhantomData }
     }
 
-    fn target(&self, target: u64, member: &Member, lane: Lane) -> Target<D> {
+    fn target(&self, target: u64, member: &Member, pipelines: bool) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
         let (us, lazy_flush, acks) = (self.pool.identity().node, self.lazy_flush.clone(), self.acks.clone());
-        Target { us, peer, lane, lazy_flush, acks, term: self.term.clone(), data: PhantomData }
+        let (link, term) = (Mutex::default(), self.term.clone());
+        Target { us, peer, pipelines, link, lazy_flush, acks, term, data: PhantomData }
     }
 }
 
@@ -58,20 +60,23 @@ impl<D: SnapshotSource> RaftNetworkFactory<TypeConfig> for Network<D> {
     type Network = Target<D>;
 
     async fn new_client(&mut self, target: u64, member: &Member) -> Target<D> {
-        self.target(target, member, Lane::Raft)
+        self.target(target, member, true)
     }
 
     async fn new_heartbeat_client(&mut self, target: u64, member: &Member) -> Target<D> {
-        self.target(target, member, Lane::Heartbeat)
+        self.target(target, member, false)
     }
 }
 
-/// One other member, as openraft sees it. Append requests take the lane that it was made for; everything else
-/// has its lane by nature.
+/// One other member, as openraft sees it. Replication has a link of its own; everything else is a call on the
+/// lane where it belongs.
 pub struct Target<D> {
     us: NodeId,
     peer: Peer,
-    lane: Lane,
+    /// It replicates, and does not send heartbeats.
+    pipelines: bool,
+    /// Never locked: openraft only wants to be able to share this.
+    link: Mutex<Option<PeerLink<InFlight>>>,
     lazy_flush: LazyFlush,
     acks: Acks,
     /// The greatest that this node has spoken of.
@@ -107,17 +112,14 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         request: AppendRequest,
         option: RPCOption,
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
-        let (lane, ttl) = (self.lane, option.soft_ttl());
         let (leader, sent) = (request.vote.leader_id, time::now());
         let prev = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
-        let response = self.ask(RPCTypes::AppendEntries, lane, RaftRequest::Append(request), ttl).await?;
+        let request = RaftRequest::Append(request);
+        // As long as openraft waits: an answer over a long way is late, and counts.
+        let response = self.ask(RPCTypes::AppendEntries, Lane::Heartbeat, request, option.hard_ttl()).await?;
         let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
-        if accepts(&response) {
-            self.acks.note(leader, self.peer.node().0, sent);
-        }
-        append_pipeline::notice(&self.acks, leader, self.peer.node(), &response, prev, last)?;
-        Ok(response)
+        append_pipeline::judge(&self.acks, leader, self.peer.node(), (sent, prev, last), response)
     }
 
     fn stream_append<'s, S>(
@@ -134,12 +136,18 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
     where
         S: futures_util::Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
     {
+        if !self.pipelines {
+            return stream_append_sequential(self, input, option);
+        }
         let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
-        let follower = self.lazy_flush.follower(self.peer.node().0);
-        let acks = self.acks.clone();
-        let pipeline = AppendPipeline::new(&self.peer, self.lane, faults, follower, acks, input);
-        let stream: BoxStream<'s, _> = Box::pin(pipeline);
-        Box::pin(future::ready(Ok(stream)))
+        let (node, acks) = (self.peer.node(), self.acks.clone());
+        let follower = self.lazy_flush.follower(node.0);
+        let slot = self.link.get_mut();
+        let link = slot.take().filter(|link| !link.has_ended());
+        let link = slot.insert(link.unwrap_or_else(|| self.peer.link(Lane::Raft)));
+        let pipeline = AppendPipeline::new((node, link), faults, follower, acks, input);
+        let answers: BoxStream<'s, _> = Box::pin(pipeline.answers());
+        Box::pin(future::ready(Ok(answers)))
     }
 
     async fn vote(
@@ -249,14 +257,6 @@ impl Faults {
             | PeerError::Garbled { .. }
             | PeerError::Stopping => Unreachable::new(error).into(),
         }
-    }
-}
-
-/// Whether the member takes the sender for its leader.
-pub fn accepts(response: &AppendResponse) -> bool {
-    match response {
-        AppendResponse::Success | AppendResponse::PartialSuccess(_) | AppendResponse::Conflict => true,
-        AppendResponse::HigherVote(_) => false,
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
@@ -16,8 +17,18 @@ use rowlock_types::memory::Tally;
 use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool, welcome};
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 
-async fn ask(pool: &PeerPool, request: &Request) -> Result<Response, PeerError> {
+type Answer = Result<Response, PeerError>;
+
+async fn ask(pool: &PeerPool, request: &Request) -> Answer {
     pool.call(NodeId(2), Lane::Control, request, time::now() + PATIENCE).await
+}
+
+/// A call that is queued, and whose answer is yet to be waited for.
+async fn begun(pool: &PeerPool, request: Request) -> BoxFuture<'static, Answer> {
+    let pool = pool.clone();
+    let mut call = async move { ask(&pool, &request).await }.boxed();
+    assert!(futures_util::poll!(&mut call).is_pending(), "it is queued, and not answered");
+    call
 }
 
 #[tokio::test]
@@ -69,12 +80,11 @@ async fn what_waits_for_a_node_is_counted_until_it_has_left() {
     let before = tally.bytes();
     let sessions: Vec<SessionId> = (0..100_000).map(|n| SessionId(i64::MAX - n)).collect();
     let touches = Request::Touches { sessions, term: 3, is_short: false };
-    let peer = pool.peer(NodeId(2)).expect("is known");
-    let pending = peer.begin(Lane::Control, &touches).expect("is queued");
-    assert!(tally.bytes() >= before + pending.request_bytes() as u64, "{} of {before}", tally.bytes());
-    time::timeout(PATIENCE, pending).await.expect("in time").expect("an answer");
+    let bytes = touches.encode().len() as u64;
+    let pending = begun(&pool, touches).await;
+    assert!(tally.bytes() >= before + bytes, "{} of {before}", tally.bytes());
+    pending.await.expect("an answer");
     pool.remove(NodeId(2));
-    drop(peer);
     let gone = async {
         while tally.bytes() != 0 {
             time::sleep(Duration::from_millis(1)).await;
@@ -89,12 +99,10 @@ async fn an_answer_overtakes_one_that_takes_longer() {
     let node = listen_anywhere(service.clone()).await;
     let pool = pool(&node.address);
     service.gate.send(false);
-    let peer = pool.peer(NodeId(2)).expect("is known");
-    let slow = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    let slow = begun(&pool, Request::Status).await;
     assert_eq!(ask(&pool, &Request::ReadIndex).await, Ok(Response::ReadIndex { index: 1 }));
     service.gate.send(true);
-    let status = time::timeout(PATIENCE, slow).await.expect("in time");
-    assert!(matches!(status, Ok(Response::Status(_))));
+    assert!(matches!(slow.await, Ok(Response::Status(_))));
 }
 
 #[tokio::test]
@@ -145,12 +153,11 @@ async fn calls_get_through_again_after_the_other_side_has_restarted() {
     let pool = pool(&node.address);
     ask(&pool, &Request::ReadIndex).await.expect("answers");
     service.gate.send(false);
-    let peer = pool.peer(NodeId(2)).expect("known");
-    let waiting = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    let waiting = begun(&pool, Request::Status).await;
     // Behind it on the same connection: when this is answered, the one before has arrived.
     ask(&pool, &Request::ReadIndex).await.expect("answers");
     node.tasks.stop().await;
-    let lost = time::timeout(PATIENCE, waiting).await.expect("is told").expect_err("broke");
+    let lost = waiting.await.expect_err("broke");
     assert!(matches!(lost, PeerError::Lost { .. }) && lost.may_have_happened(), "{lost}");
     ask(&pool, &Request::ReadIndex).await.expect_err("nobody listens");
     let again = listen(&node.address, no_raft(), service).await;
@@ -180,11 +187,11 @@ async fn calls_end_when_this_node_stops() {
     let node = listen_anywhere(service.clone()).await;
     let tasks = task::TaskGroup::new(task::Shutdown::new());
     let pool = PeerPool::new(super::support::identity(1), tasks.clone());
-    let peer = pool.set_address(NodeId(2), &node.address);
+    pool.set_address(NodeId(2), &node.address);
     service.gate.send(false);
-    let waiting = peer.begin(Lane::Control, &Request::Status).expect("is queued");
+    let waiting = begun(&pool, Request::Status).await;
     tasks.stop().await;
-    assert_eq!(time::timeout(PATIENCE, waiting).await.expect("ends"), Err(PeerError::Stopping));
+    assert_eq!(waiting.await, Err(PeerError::Stopping));
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use rowlock_state::command::Proposal;
 use rowlock_types::limits::PEER_FORWARD_WINDOW_BATCHES;
 
 use super::support::{PATIENCE, Service, listen_anywhere, pool, proposal};
-use crate::peer::forward::SendError;
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 
 /// In which the scripted node leads.
@@ -23,10 +22,28 @@ async fn next(link: &mut ForwardLink) -> ForwardEvent {
     time::timeout(PATIENCE, link.next()).await.expect("an event in time")
 }
 
+/// Sends a batch of these requests as soon as there is room.
+async fn send(link: &mut ForwardLink, requests: impl IntoIterator<Item = u64>) {
+    while !link.has_room() {
+        assert_eq!(next(link).await, ForwardEvent::Moved);
+    }
+    link.send(requests.into_iter().map(proposal).collect()).expect("it fits a frame");
+}
+
+/// Waits for the last event of a link.
+async fn end(link: &mut ForwardLink) -> ForwardEvent {
+    loop {
+        match next(link).await {
+            ForwardEvent::Moved => {}
+            end => break end,
+        }
+    }
+}
+
 /// Waits until this number of proposals has been taken, one batch each, and nothing is left of them.
 async fn taken(link: &mut ForwardLink, service: &Service, count: usize) {
     while service.script.lock().forwarded.len() < count {
-        assert_eq!(next(link).await, ForwardEvent::Acked);
+        assert_eq!(next(link).await, ForwardEvent::Moved);
     }
 }
 
@@ -40,7 +57,7 @@ async fn batches_arrive_in_order_and_are_acknowledged() {
     let node = listen_anywhere(service.clone()).await;
     let mut link = link(&pool(&node.address));
     for request in 0..200 {
-        link.send(vec![proposal(2 * request), proposal(2 * request + 1)]).expect("is queued");
+        send(&mut link, [2 * request, 2 * request + 1]).await;
     }
     taken(&mut link, &service, 400).await;
     assert_eq!(service.script.lock().forwarded, (0..400).collect::<Vec<_>>());
@@ -50,10 +67,10 @@ async fn batches_arrive_in_order_and_are_acknowledged() {
 async fn a_link_is_for_the_leader_of_one_term() {
     let node = listen_anywhere(Service::new()).await;
     let mut link = pool(&node.address).peer(NodeId(2)).expect("is known").forward_link(TERM - 1);
-    link.send(vec![proposal(1)]).expect("is queued");
+    send(&mut link, [1]).await;
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     let untaken = vec![vec![proposal(1)]];
-    assert_eq!(next(&mut link).await, ForwardEvent::Refused { untaken, refusal });
+    assert_eq!(end(&mut link).await, ForwardEvent::Refused { untaken, refusal });
 }
 
 #[tokio::test]
@@ -65,18 +82,12 @@ async fn after_a_refusal_nothing_more_is_taken() {
     let node = listen_anywhere(service.clone()).await;
     let mut link = link(&pool(&node.address));
     for request in 1..=9 {
-        link.send(vec![proposal(request)]).expect("is queued");
+        send(&mut link, [request]).await;
     }
     service.gate.send(true);
-    let (untaken, why) = loop {
-        match next(&mut link).await {
-            ForwardEvent::Acked => {}
-            ForwardEvent::Refused { untaken, refusal } => break (untaken, refusal),
-            ForwardEvent::Lost { error, .. } => panic!("lost: {error}"),
-        }
-    };
+    let ForwardEvent::Refused { untaken, refusal: why } = end(&mut link).await else { panic!("not refused") };
     assert_eq!((requests(&untaken), why), (vec![5, 6, 7, 8, 9], refusal));
-    assert!(matches!(link.send(vec![proposal(10)]), Err(SendError::Ended(batch)) if batch.len() == 1));
+    assert!(!link.has_room(), "it has ended");
     assert_eq!(
         service.script.lock().forwarded,
         [1, 2, 3, 4],
@@ -87,24 +98,22 @@ async fn after_a_refusal_nothing_more_is_taken() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_says_what_is_unknown_and_what_never_left() {
+async fn a_lost_connection_gives_back_what_the_leader_may_have() {
     let service = Service::new();
     let node = listen_anywhere(service.clone()).await;
     let mut link = link(&pool(&node.address));
-    link.send(vec![proposal(1)]).expect("is queued");
-    assert_eq!(next(&mut link).await, ForwardEvent::Acked);
+    send(&mut link, [1]).await;
+    taken(&mut link, &service, 1).await;
+    while link.is_waiting() {
+        assert_eq!(next(&mut link).await, ForwardEvent::Moved);
+    }
     service.gate.send(false);
-    link.send(vec![proposal(2)]).expect("is queued");
-    // The first call of it lets this one leave.
-    let event = time::timeout(Duration::from_millis(200), link.next()).await;
-    assert!(event.is_err(), "the gate is shut: {event:?}");
-    link.send(vec![proposal(3)]).expect("is queued");
+    send(&mut link, [2]).await;
+    send(&mut link, [3]).await;
     node.tasks.stop().await;
-    let ForwardEvent::Lost { unknown, unsent, error } = next(&mut link).await else { panic!("not lost") };
-    assert!(error.may_have_happened());
-    assert_eq!(requests(&[unknown, unsent.clone()].concat()), [2, 3], "in their order");
-    assert!(!requests(&unsent).contains(&2), "it had left");
-    assert!(matches!(link.send(vec![proposal(4)]), Err(SendError::Ended(_))));
+    let ForwardEvent::Lost { unknown, error } = end(&mut link).await else { panic!("not lost") };
+    assert!(error.may_have_happened() && !link.has_room());
+    assert_eq!(requests(&unknown), [2, 3], "in their order");
 }
 
 #[tokio::test]
@@ -113,10 +122,9 @@ async fn a_link_that_never_connected_has_sent_nothing() {
     let pool = pool(&listener.local_addr().to_string());
     drop(listener);
     let mut link = link(&pool);
-    link.send(vec![proposal(1)]).expect("is queued");
-    let ForwardEvent::Lost { unknown, unsent, error } = next(&mut link).await else { panic!("not lost") };
-    assert_eq!((requests(&unknown), requests(&unsent)), (vec![], vec![1]));
-    assert!(!error.may_have_happened());
+    assert!(!link.has_room());
+    let ForwardEvent::Lost { unknown, error } = next(&mut link).await else { panic!("not lost") };
+    assert!(unknown.is_empty() && !error.may_have_happened());
 }
 
 #[tokio::test]
@@ -126,13 +134,14 @@ async fn a_leader_that_does_not_take_batches_fills_the_window_and_no_more() {
     let node = listen_anywhere(service.clone()).await;
     let mut link = link(&pool(&node.address));
     let window = PEER_FORWARD_WINDOW_BATCHES as u64;
-    for request in 0..window {
-        link.send(vec![proposal(request)]).expect("fits the window");
+    send(&mut link, [0]).await;
+    for request in 1..window {
+        assert!(link.has_room(), "{request} fits the window");
+        send(&mut link, [request]).await;
     }
-    assert!(matches!(link.send(vec![proposal(window)]), Err(SendError::Full(batch)) if batch.len() == 1));
+    assert!(!link.has_room());
     service.gate.send(true);
-    taken(&mut link, &service, PEER_FORWARD_WINDOW_BATCHES).await;
-    link.send(vec![proposal(window)]).expect("there is room again");
+    send(&mut link, [window]).await;
     taken(&mut link, &service, PEER_FORWARD_WINDOW_BATCHES + 1).await;
     assert_eq!(service.script.lock().forwarded, (0..=window).collect::<Vec<_>>());
 }
@@ -143,10 +152,10 @@ async fn a_link_outlives_a_leader_that_is_slow_but_alive() {
     service.gate.send(false);
     let node = listen_anywhere(service.clone()).await;
     let mut link = link(&pool(&node.address));
-    link.send(vec![proposal(1)]).expect("is queued");
+    send(&mut link, [1]).await;
     // Longer than a silent connection lives: the pings are answered beside the batch that waits.
-    let waited = time::timeout(Duration::from_millis(4_500), link.next()).await;
-    assert!(waited.is_err(), "the link ended: {waited:?}");
+    let ended = time::timeout(Duration::from_millis(4_500), end(&mut link)).await;
+    assert!(ended.is_err(), "the link ended: {ended:?}");
     service.gate.send(true);
-    assert_eq!(next(&mut link).await, ForwardEvent::Acked);
+    taken(&mut link, &service, 1).await;
 }

@@ -1,0 +1,206 @@
+//! A connection to another node for one lane, driven by the task that owns it: it dials, writes and reads
+//! only in [`PeerLink::next`], so nothing stands between its owner and the socket.
+//!
+//! With each request its owner leaves a tag, which comes back with the answer. A link ends with its
+//! connection and is not mended: then all tags without an answer come back, and its owner opens another one.
+//!
+//! Invariant: requests leave in the order in which they were sent, and none is sent twice.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rowlock_env::time::{self, Sleep};
+use rowlock_proto::NodeId;
+
+use super::dial::Dialer;
+use super::error::PeerError;
+use super::frame::RequestId;
+use super::handshake::Lane;
+use super::wire::{self, Inbox, Outbox, WireError};
+
+/// What [`PeerLink::next`] waited for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LinkEvent<T> {
+    /// There may be room: the connection stands, has written, or half a second has passed.
+    Moved,
+    /// A request was answered. On lanes whose order matters ([`Lane::keeps_order`]) none before it is
+    /// without an answer.
+    Answered { tag: T, answer: Bytes },
+    /// The last event: there is no connection any more, or never was.
+    Ended {
+        /// Of all requests without an answer, in their order. The other side may have carried them out.
+        unanswered: Vec<T>,
+        error: PeerError,
+    },
+}
+
+/// The dialing end. Dropping it closes the connection: requests without an answer may or may not be carried
+/// out.
+pub struct PeerLink<T> {
+    to: NodeId,
+    lane: Lane,
+    state: LinkState,
+    /// Those whose answers have not been given to the owner.
+    requests: BTreeMap<RequestId, Unanswered<T>>,
+    /// Sum over these requests.
+    bytes: usize,
+    last_id: RequestId,
+}
+
+struct Unanswered<T> {
+    bytes: usize,
+    tag: T,
+    /// Here before that of an earlier request.
+    early: Option<Bytes>,
+}
+
+enum LinkState {
+    Dialing(BoxFuture<'static, Result<(Inbox, Outbox), PeerError>>),
+    Connected(Box<Connected>),
+    Ended,
+}
+
+struct Connected {
+    inbox: Inbox,
+    outbox: Outbox,
+    tick: Pin<Box<Sleep>>,
+}
+
+impl<T> PeerLink<T> {
+    /// Dials first, in `next`.
+    pub(super) fn open(dialer: Dialer) -> PeerLink<T> {
+        let (to, lane) = (dialer.to, dialer.lane);
+        let state = LinkState::Dialing(async move { dialer.dial().await }.boxed());
+        PeerLink { to, lane, state, requests: BTreeMap::new(), bytes: 0, last_id: RequestId::NONE }
+    }
+
+    /// Whether a request may be sent now. If not, there may be room after the next event.
+    pub fn has_room(&self) -> bool {
+        let (requests, bytes) = self.lane.window();
+        let LinkState::Connected(connected) = &self.state else { return false };
+        connected.outbox.has_room() && self.requests.len() < requests && self.bytes < bytes
+    }
+
+    /// Sends a request behind all earlier ones; it leaves in `next`. To be called where there is room.
+    ///
+    /// Errors: it does not fit a frame.
+    pub fn send(&mut self, body: &[u8], tag: T) -> Result<(), PeerError> {
+        assert!(self.has_room(), "a request is sent only where there is room");
+        if body.len() > self.lane.frame_max_bytes() {
+            return Err(PeerError::TooLarge { node: self.to, len: body.len() });
+        }
+        let LinkState::Connected(connected) = &mut self.state else { unreachable!("Invariant: it has room") };
+        self.last_id.0 += 1;
+        connected.outbox.push(self.last_id, body);
+        self.bytes += body.len();
+        self.requests.insert(self.last_id, Unanswered { bytes: body.len(), tag, early: None });
+        Ok(())
+    }
+
+    /// Of the requests without an answer, in their order.
+    pub fn unanswered(&self) -> impl Iterator<Item = &T> {
+        self.requests.values().map(|request| &request.tag)
+    }
+
+    /// Keeps only these tags. The answers to the others are not waited for; they may be carried out.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.requests.retain(|_, request| keep(&request.tag));
+        self.bytes = self.requests.values().map(|request| request.bytes).sum();
+    }
+
+    /// Closes the connection. Gives the tags of all requests without an answer, in their order.
+    pub fn close(&mut self) -> Vec<T> {
+        self.state = LinkState::Ended;
+        self.bytes = 0;
+        std::mem::take(&mut self.requests).into_values().map(|request| request.tag).collect()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, LinkState::Ended)
+    }
+
+    /// Dials, writes and reads until something has happened; waits for ever after the last event. Cancel
+    /// safe: what has begun goes on with the next call.
+    pub async fn next(&mut self) -> LinkEvent<T> {
+        match self.drive().await {
+            Ok(event) => event,
+            Err(error) => {
+                let unanswered = self.close();
+                let count = unanswered.len();
+                // While a node is away, this happens several times a second.
+                tracing::debug!(node = %self.to, lane = %self.lane, %error, unanswered = count, "link ended");
+                LinkEvent::Ended { unanswered, error }
+            }
+        }
+    }
+
+    async fn drive(&mut self) -> Result<LinkEvent<T>, PeerError> {
+        if let LinkState::Dialing(dialing) = &mut self.state {
+            let (inbox, outbox) = dialing.await?;
+            let tick = Box::pin(time::sleep_about(wire::TICK));
+            self.state = LinkState::Connected(Box::new(Connected { inbox, outbox, tick }));
+            return Ok(LinkEvent::Moved);
+        }
+        let lost = |error: WireError| PeerError::Lost { node: self.to, reason: error.to_string() };
+        loop {
+            let LinkState::Connected(connected) = &mut self.state else { return pending().await };
+            match answered(&mut connected.inbox, &mut self.requests, self.lane.keeps_order()) {
+                Ok(Some((request, answer))) => {
+                    self.bytes -= request.bytes;
+                    return Ok(LinkEvent::Answered { tag: request.tag, answer });
+                }
+                Ok(None) => {}
+                Err(error) => return Err(lost(error)),
+            }
+            if connected.moved().await.map_err(lost)? {
+                return Ok(LinkEvent::Moved);
+            }
+        }
+    }
+}
+
+/// The next request whose answer is there.
+fn answered<T>(
+    inbox: &mut Inbox,
+    requests: &mut BTreeMap<RequestId, Unanswered<T>>,
+    in_order: bool,
+) -> Result<Option<(Unanswered<T>, Bytes)>, WireError> {
+    loop {
+        if in_order
+            && let Some(mut first) = requests.first_entry()
+            && let Some(answer) = first.get_mut().early.take()
+        {
+            return Ok(Some((first.remove(), answer)));
+        }
+        let Some(frame) = inbox.take()? else { return Ok(None) };
+        // Pings have no entry, nor have requests whose answers are not waited for any more.
+        if in_order && let Some(request) = requests.get_mut(&frame.id) {
+            request.early = Some(frame.body);
+        } else if let Some(request) = requests.remove(&frame.id) {
+            return Ok(Some((request, frame.body)));
+        }
+    }
+}
+
+impl Connected {
+    /// Writes or reads once, or looks whether the other side has become silent. Whether there may be room
+    /// that was not there before. Cancel safe.
+    async fn moved(&mut self) -> Result<bool, WireError> {
+        let Connected { inbox, outbox, tick } = self;
+        let was_full = !outbox.has_room();
+        tokio::select! {
+            biased;
+            sent = outbox.drain_some(), if !outbox.is_empty() => sent.map(|()| was_full),
+            filled = inbox.fill() => filled.map(|()| false),
+            () = tick.as_mut() => {
+                wire::check_silence(inbox, outbox)?;
+                tick.set(time::sleep_about(wire::TICK));
+                Ok(true)
+            }
+        }
+    }
+}
