@@ -137,7 +137,7 @@ impl EventSink for Sink<'_> {
 }
 
 impl Applier {
-    /// Notes the stages of an entry that is applied. `first_taken`: when this node's router had taken the
+    /// Notes the stages of an entry that is applied. `first_taken`: when this node's intake had taken the
     /// first of its own commands in it.
     fn measure(&self, entry: &EntryStages, first_taken: Option<Instant>, commands: usize) {
         if !entry.known {

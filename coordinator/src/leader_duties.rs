@@ -48,7 +48,7 @@ pub struct LeaderDuties {
     pub me: NodeId,
     /// All duties are asked at once when this node begins to lead.
     pub leadership: watch::Receiver<Leadership>,
-    /// Queue of the batcher.
+    /// Queue of the intake.
     pub proposals: mpsc::Sender<TermBatch>,
     /// Set by apply when a lock may have to be swept earlier.
     pub alarm: watch::Receiver<Option<i64>>,
@@ -78,7 +78,7 @@ impl LeaderDuties {
                 }
                 let due = duty.due(view.term, now);
                 *next = due.next;
-                // All duties need room in this queue. The batcher empties it even when the term is over.
+                // All duties need room in this queue. The intake empties it even when the term is over.
                 if propose(&self.proposals, view.term, due.commands).await.is_err() {
                     return;
                 }

@@ -43,7 +43,7 @@ pub struct Service {
     pub me: NodeId,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
-    pub batcher: mpsc::Sender<TermBatch>,
+    pub proposals: mpsc::Sender<TermBatch>,
     /// This node is about to stop: proposals are for the next leader.
     pub leaving: watch::Receiver<bool>,
     /// The timers of all sessions, while this node leads.
@@ -123,7 +123,7 @@ impl PeerService for Service {
             return Err(self.not_leader());
         }
         self.metrics.forwards_received_total.add(proposals.len() as u64);
-        self.batcher.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
+        self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
     /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::time::Instant;
 
-/// From the router to the answer's outbox.
+/// From the intake to the answer's outbox.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// When the router took it.
+    /// When the intake took it.
     pub taken: Instant,
     /// Of its log entry, on this node.
     pub entry: EntryStages,
@@ -24,7 +24,7 @@ pub struct Way {
 /// How long each stage of a write took (`rowlock_types::metrics::Stage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stages {
-    /// Until the router took it.
+    /// Until the intake took it.
     pub queue: Duration,
     /// Until its entry was in this node's log.
     pub forward: Duration,

@@ -1,7 +1,7 @@
 //! Which members have room on their disks for what grows, as far as the leader knows.
 //!
 //! In the flow: each node says of itself whether it is short of room ([`Room::we_are_short`]), and reports it
-//! to the leader with the signs of life of its sessions. Before an entry is made, the batcher asks whether a
+//! to the leader with the signs of life of its sessions. Before an entry is made, the leader asks whether a
 //! majority of the voters has room ([`Room::suffices`]); if not, what grows is refused in the entry, so all
 //! replicas agree.
 

@@ -61,7 +61,7 @@ pub struct Liveness {
     pub signs: mpsc::Receiver<Sign>,
     /// The leader's contact to its quorum.
     pub quorum: QuorumContact,
-    pub batcher: mpsc::Sender<TermBatch>,
+    pub proposals: mpsc::Sender<TermBatch>,
     /// The way to the leader.
     pub peers: PeerPool,
     /// Whether this node has room on its disk, which the leader is to know.
@@ -241,7 +241,7 @@ impl Liveness {
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.
-            let _ = self.batcher.try_send(TermBatch { term, proposals });
+            let _ = self.proposals.try_send(TermBatch { term, proposals });
         }
     }
 

@@ -23,7 +23,7 @@ impl Parts {
         let duties = LeaderDuties {
             me: wires.config.id,
             leadership: wires.leadership.clone(),
-            proposals: wires.batcher.clone(),
+            proposals: wires.proposals.clone(),
             alarm: self.lock_rings.clone(),
             duties: vec![
                 Box::new(LockSweep { replica: replica.clone(), clock: clock.clone() }),

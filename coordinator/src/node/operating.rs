@@ -34,7 +34,7 @@ impl Parts {
         (me, upgrade): (NodeId, UpgradeConfig),
         leadership: &watch::Receiver<Leadership>,
         proposer: &Proposer,
-        batcher: &mpsc::Sender<TermBatch>,
+        proposals: &mpsc::Sender<TermBatch>,
     ) -> (Leave, Arc<Operator>, Signals) {
         let ((leaving_tx, leaving), (drain, drained)) = (watch::channel(false), watch::channel(false));
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
@@ -46,7 +46,7 @@ impl Parts {
             (self.raft.clone(), leadership.clone()),
             self.replica.clone(),
             self.peers.clone(),
-            batcher.clone(),
+            proposals.clone(),
         );
         let operator = Operator {
             hand_over: hand_over.clone(),

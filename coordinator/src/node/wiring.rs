@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::batching::{Batcher, TermBatch};
+use rowlock_consensus::batching::{Entries, Maker, TermBatch};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft;
 use rowlock_consensus::raft::compaction::{Compaction, Schedule};
@@ -17,7 +17,7 @@ use rowlock_env::task::{self, Shutdown};
 use rowlock_env::time;
 use rowlock_tls::{Material, Reloaded};
 use rowlock_types::limits::{
-    BATCHER_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
+    INTAKE_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
 };
 use rowlock_types::status::Status;
 use tokio::sync::mpsc;
@@ -35,8 +35,7 @@ use crate::config::NodeConfig;
 use crate::http::api::{ApiContext, Direct};
 use crate::http::{self, Access, Elections, HttpAddresses, HttpContext, LeaderView};
 use crate::operations::Operator;
-use crate::proposer::router::Router;
-use crate::proposer::submissions::Submissions;
+use crate::proposer::intake::Intake;
 use crate::proposer::{Proposer, Submission};
 use crate::reconfig::{Ask, Reconfig};
 use crate::service::Service;
@@ -54,7 +53,7 @@ pub(super) struct Wires {
     pub(super) signals: Signals,
     pub(super) operator: Arc<Operator>,
     pub(super) status: watch::Receiver<Status>,
-    pub(super) batcher: mpsc::Sender<TermBatch>,
+    pub(super) proposals: mpsc::Sender<TermBatch>,
     pub(super) proposer: Proposer,
     pub(super) reconfigurer: Arc<Reconfigurer>,
     pub(super) config: Arc<NodeConfig>,
@@ -71,22 +70,22 @@ impl Parts {
     pub(super) fn run(self, config: Arc<NodeConfig>, listeners: Listeners) -> Node {
         let (leadership_tx, leadership) = watch::channel(Leadership::default());
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
-        let (batcher_tx, batches) = mpsc::channel(BATCHER_QUEUE_MAX);
+        let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
         let (touch, signs) = mpsc::channel(TOUCH_QUEUE_MAX);
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
         let (leave, operator, signals) =
-            self.operator((config.id, config.upgrade), &leadership, &proposer, &batcher_tx);
-        let batcher = batcher_tx;
-        let wires = Wires { leadership, signals, operator, status, batcher, proposer, reconfigurer, config };
+            self.operator((config.id, config.upgrade), &leadership, &proposer, &proposals);
+        let wires =
+            Wires { leadership, signals, operator, status, proposals, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
-        self.start_leadership(&wires, leadership_tx, batches);
+        self.start_leadership(&wires, leadership_tx);
         self.start_compaction(&wires.config);
         self.tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
-        self.start_router(&wires, submissions);
+        self.start_intake(&wires, (submissions, batches));
         let heartbeat_acks = Arc::new(HeartbeatAcks::new(
             self.raft.clone(),
             self.quorum.clone(),
@@ -135,27 +134,11 @@ impl Parts {
         self.tasks.shutdown().clone()
     }
 
-    fn start_leadership(
-        &self,
-        wires: &Wires,
-        publish: watch::Sender<Leadership>,
-        queue: mpsc::Receiver<TermBatch>,
-    ) {
+    fn start_leadership(&self, wires: &Wires, publish: watch::Sender<Leadership>) {
         let me = wires.config.id;
         let lazy_flush = (self.storage.lazy_flush().clone(), wires.config.raft.spare_flushes);
         let leadership = leadership::follow(me, self.raft.clone(), publish, lazy_flush, self.hook.clone());
         self.tasks.spawn_until_shutdown("leadership", leadership);
-        let batcher = Batcher {
-            me,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            queue,
-            enforce_quota: wires.config.znodes.enforce_quota,
-            replica: self.replica.applied().clone(),
-            clock: self.clock.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.tasks.spawn("batcher", batcher.run(self.shutdown_word()));
         self.start_leader_duties(wires);
     }
 
@@ -167,17 +150,18 @@ impl Parts {
         self.tasks.spawn_until_shutdown("compaction", compaction.run());
     }
 
-    fn start_router(&self, wires: &Wires, submissions: mpsc::Receiver<Submission>) {
-        let router = Router {
+    fn start_intake(&self, wires: &Wires, queues: (mpsc::Receiver<Submission>, mpsc::Receiver<TermBatch>)) {
+        let maker = Maker {
             me: wires.config.id,
-            submissions: Submissions::new(submissions),
-            leadership: wires.leadership.clone(),
-            pending: self.pending.clone(),
-            batcher: wires.batcher.clone(),
-            peers: self.peers.clone(),
+            raft: self.raft.clone(),
+            enforce_quota: wires.config.znodes.enforce_quota,
+            replica: self.replica.applied().clone(),
+            clock: self.clock.clone(),
             metrics: self.metrics.clone(),
         };
-        self.tasks.spawn("router", router.run(self.shutdown_word()));
+        let (me, pending, peers) = (wires.config.id, self.pending.clone(), self.peers.clone());
+        let intake = Intake::new(me, queues, wires.leadership.clone(), pending, peers, self.metrics.clone());
+        self.tasks.spawn("intake", intake.run(Entries::new(maker), self.shutdown_word()));
     }
 
     fn start_sessions(
@@ -199,7 +183,7 @@ impl Parts {
             leadership: wires.leadership.clone(),
             signs,
             quorum: self.quorum.clone(),
-            batcher: wires.batcher.clone(),
+            proposals: wires.proposals.clone(),
             peers: self.peers.clone(),
             replica: self.replica.applied().clone(),
             hook: self.hook.clone(),
@@ -248,7 +232,7 @@ impl Parts {
             me: wires.config.id,
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
-            batcher: wires.batcher.clone(),
+            proposals: wires.proposals.clone(),
             leaving: wires.signals.leaving.clone(),
             expiry_table: self.expiry_table.clone(),
             heartbeat_acks,

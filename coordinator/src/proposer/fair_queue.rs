@@ -57,8 +57,8 @@ impl<T> FairQueue<T> {
         line.waiting.push_back((bytes, item));
     }
 
-    /// The next one, if it has at most this many bytes. `None`: there is none, or it has more.
-    pub(super) fn pop_within(&mut self, most: usize) -> Option<T> {
+    /// The next one with its bytes, if it has at most this many. `None`: there is none, or it has more.
+    pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
         let mut rotated = 0;
         loop {
             let source = *self.turns.front()?;
@@ -70,13 +70,13 @@ impl<T> FairQueue<T> {
                 }
                 assert!(self.len > 0, "what is taken was counted");
                 line.credit -= bytes;
-                let (_, item) = line.waiting.pop_front().expect("looked at above");
+                let popped = line.waiting.pop_front();
                 self.len -= 1;
                 if line.waiting.is_empty() {
                     self.sources.remove(&source);
                     self.turns.pop_front();
                 }
-                return Some(item);
+                return popped;
             }
             line.credit += QUANTUM;
             self.turns.rotate_left(1);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn taken(queue: &mut FairQueue<(Source, usize)>, count: usize) -> Vec<(Source, usize)> {
-        (0..count).map_while(|_| queue.pop_within(usize::MAX)).collect()
+        (0..count).map_while(|_| queue.pop_within(usize::MAX)).map(|(_, item)| item).collect()
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! From a connection's write to the leader's batcher, and the way back of the answers.
+//! From a connection's write to the log, and the way back of the answers.
 
 mod fair_queue;
+pub mod intake;
 pub mod pending;
-pub mod router;
-pub mod submissions;
+mod submissions;
 mod window;
 mod yield_to_ready;
 

@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use rowlock_consensus::batching::ProposalLine;
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
-use rowlock_state::command::{Command, Origin, Proposal};
+use rowlock_state::command::{Command, Origin};
 use rowlock_state::outcome::Applied;
 
 use tokio::sync::Notify;
@@ -18,13 +19,13 @@ use super::window::{Room, Window};
 use crate::delivery::outbox::{Answer, Message, Outbox};
 use crate::way::Way;
 
-/// What this node waits for. Shared by the router (registers, gives up) and apply (answers; gives up when a
+/// What this node waits for. Shared by the intake (registers, gives up) and apply (answers; gives up when a
 /// snapshot has skipped the answers).
 pub struct Pending {
     node: NodeId,
     incarnation: u64,
     waiting: Mutex<Waiting>,
-    /// There is room again, for a router that has asked for it.
+    /// There is room again, for an intake that has asked for it.
     room: Notify,
 }
 
@@ -39,7 +40,7 @@ struct Waiting {
     count: usize,
     bytes: usize,
     window: Window,
-    /// The router waits for room.
+    /// The intake waits for room.
     is_short: bool,
 }
 
@@ -47,7 +48,7 @@ struct Waiting {
 struct Waiter {
     outbox: Outbox,
     tag: u64,
-    /// When the router took what is to be answered.
+    /// When the intake took what is to be answered.
     taken: Instant,
     bytes: usize,
 }
@@ -77,7 +78,7 @@ impl Waiting {
         at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
-    /// There is room, and the router waits for it.
+    /// There is room, and the intake waits for it.
     fn has_room_at_last(&mut self) -> bool {
         self.is_short
             && self.window.room(self.count, self.bytes).is_some()
@@ -108,14 +109,14 @@ impl Pending {
     }
 
     /// Sends the answer, if the proposal came from here and its outcome has not been given up. Gives when the
-    /// router had taken it, if so. Of `command`, which is what was applied, the path is taken out.
+    /// intake had taken it, if so. Of `command`, which is what was applied, the path is taken out.
     pub fn answer(
         &self,
         applied: Applied,
         command: &mut Command,
         (entry, answered): (EntryStages, Instant),
     ) -> Option<Instant> {
-        if applied.origin.node != self.node || applied.origin.incarnation != self.incarnation {
+        if !self.is_ours(applied.origin) {
             return None;
         }
         let (waiter, has_room) = {
@@ -147,13 +148,15 @@ impl Pending {
         count
     }
 
-    /// Takes those out of `held` for which no client waits any more. Returns how many wait for others.
-    pub fn keep_awaited(&self, held: &mut VecDeque<Vec<Proposal>>) -> usize {
+    /// Keeps in line what this node's clients wait for. Returns how many wait for others.
+    pub fn keep_awaited(&self, line: &mut ProposalLine) -> usize {
         let waiting = self.waiting.lock();
-        held.iter_mut().for_each(|batch| batch.retain(|proposal| waiting.has(proposal.origin.request)));
-        held.retain(|batch| !batch.is_empty());
-        let kept: usize = held.iter().map(Vec::len).sum();
-        waiting.count.checked_sub(kept).expect("Invariant: no proposal is held twice")
+        line.retain(|proposal| self.is_ours(proposal.origin) && waiting.has(proposal.origin.request));
+        waiting.count.checked_sub(line.len()).expect("Invariant: no proposal is in line twice")
+    }
+
+    fn is_ours(&self, origin: Origin) -> bool {
+        origin.node == self.node && origin.incarnation == self.incarnation
     }
 
     /// What may be registered now. `None`: nothing; [`Self::room`] ends when something may.

@@ -1,5 +1,4 @@
-//! The router's intake: writes in the order of their arrival while all of them fit into the next batch, else
-//! in the fair queue.
+//! Writes of this node's clients that wait for their turns.
 
 use rowlock_consensus::batching::weight_of;
 use rowlock_types::limits::FAIR_QUEUE_MAX;
@@ -25,45 +24,27 @@ impl Submissions {
         self.waiting.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.arriving.len()
-    }
-
-    /// Waits for one that arrives, if another one may be taken. `None`: there will be none. Cancel safe.
-    pub(super) async fn arrival(&mut self) -> Option<Submission> {
+    /// Waits for one that arrives, if another one may be taken; it then waits for its turn. False: there will
+    /// be none. Cancel safe.
+    pub(super) async fn arrival(&mut self) -> bool {
         if self.waiting.len() >= FAIR_QUEUE_MAX {
             return std::future::pending().await;
         }
-        self.arriving.recv().await
+        self.arriving.recv().await.map(|arrived| self.wait(arrived)).is_some()
     }
 
-    pub(super) fn wait(&mut self, submission: Submission) {
+    fn wait(&mut self, submission: Submission) {
         let bytes = weight_of(&submission.command, &submission.identities);
         self.waiting.push(submission.reply_to.key(), bytes, submission);
     }
 
-    /// Has all that have arrived wait for their turns.
-    pub(super) fn wait_all(&mut self) {
+    /// The next one in turn with its bytes, if it has at most this many.
+    pub(super) fn next(&mut self, most: usize) -> Option<(usize, Submission)> {
         while self.waiting.len() < FAIR_QUEUE_MAX
-            && let Ok(next) = self.arriving.try_recv()
+            && let Ok(arrived) = self.arriving.try_recv()
         {
-            self.wait(next);
+            self.wait(arrived);
         }
-    }
-
-    /// The first one of a batch of this many commands. In it are all that have arrived, or those whose turns
-    /// come.
-    pub(super) fn first(&mut self, arrived: Option<Submission>, most: usize) -> Option<Submission> {
-        if self.waiting.is_empty() && self.arriving.len() < most {
-            return arrived;
-        }
-        arrived.into_iter().for_each(|arrived| self.wait(arrived));
-        self.wait_all();
-        self.waiting.pop_within(usize::MAX)
-    }
-
-    /// The next one of a batch that has room for this many bytes.
-    pub(super) fn next(&mut self, room: usize) -> Option<Submission> {
-        if self.waiting.is_empty() { self.arriving.try_recv().ok() } else { self.waiting.pop_within(room) }
+        self.waiting.pop_within(most)
     }
 }

@@ -1,7 +1,7 @@
 //! Lets a task yield to the tasks that are ready to run.
 //!
 //! The runtime runs a task that has just been woken before all others that are ready, which is right for a
-//! single request. But the sockets of many clients become readable together: the router would take one write
+//! single request. But the sockets of many clients become readable together: the intake would take one write
 //! at a time and send each by itself, with a frame, two system calls and a wake-up of the leader for every
 //! command.
 

@@ -233,9 +233,9 @@ pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
 /// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
 pub const PEER_DISCONNECTS_QUEUE_MAX: usize = 16;
-/// Batches of proposals waiting for the leader's batcher, each of about `BATCH_MAX_BYTES` at most. Beyond:
-/// routing and forwarding wait.
-pub const BATCHER_QUEUE_MAX: usize = 64;
+/// Batches of proposals waiting for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
+/// forwarding waits.
+pub const INTAKE_QUEUE_MAX: usize = 64;
 /// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Operations of superusers that wait on one node. Beyond: refused as too many.

@@ -8,8 +8,8 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 
 /// Whether all these are acquires that will wait for the release of another session.
-pub fn all_only_join_queues(commands: &[Proposal], state: &Machine) -> bool {
-    !commands.is_empty() && commands.iter().all(|proposal| joins_a_queue(proposal, state))
+pub fn all_only_join_queues<'p>(mut commands: impl Iterator<Item = &'p Proposal>, state: &Machine) -> bool {
+    commands.all(|proposal| joins_a_queue(proposal, state))
 }
 
 fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
@@ -58,7 +58,7 @@ mod tests {
         let (holder, other) = (open(&mut machine), open(&mut machine));
         let held = Command::Acquire([acquire("/l", "a-", Mode::Shared)].into());
         machine.apply(0, &by(holder, held), &mut ()).result.unwrap();
-        let joins = |session, command| all_only_join_queues(&[by(session, command)], &machine);
+        let joins = |session, command| all_only_join_queues([by(session, command)].iter(), &machine);
 
         assert!(joins(other, one("/l", Mode::Exclusive)));
         assert!(!joins(other, one("/l", Mode::Shared)), "it is granted at once");
@@ -79,8 +79,8 @@ mod tests {
         let (holder, other) = (open(&mut machine), open(&mut machine));
         machine.apply(0, &by(holder, one("/l", Mode::Exclusive)), &mut ()).result.unwrap();
         let waits = by(other, one("/l", Mode::Exclusive));
-        assert!(all_only_join_queues(&[waits.clone(), waits.clone()], &machine));
-        assert!(!all_only_join_queues(&[waits, by(holder, Command::Release(Default::default()))], &machine));
-        assert!(!all_only_join_queues(&[], &machine));
+        let release = by(holder, Command::Release(Default::default()));
+        assert!(all_only_join_queues([&waits, &waits].into_iter(), &machine));
+        assert!(!all_only_join_queues([&waits, &release].into_iter(), &machine));
     }
 }

@@ -7,11 +7,12 @@
 //! together as soon as that entry is applied.
 
 mod coalesce;
-mod entry_builder;
 mod growth;
 mod judge;
+mod line;
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -22,8 +23,6 @@ use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::sync::watch;
-use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
@@ -32,16 +31,14 @@ use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::pacing::{COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX};
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 use crate::applied_state::AppliedState;
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::facts;
-use crate::raft::leadership::Leadership;
 use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
-use entry_builder::EntryBuilder;
 use judge::Judged;
+pub use line::ProposalLine;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -60,15 +57,11 @@ pub struct TermBatch {
     pub proposals: Vec<Proposal>,
 }
 
-/// The task that makes log entries. Ends with the shutdown or with Raft.
-pub struct Batcher {
+/// What log entries are made with.
+pub struct Maker {
     pub me: NodeId,
     pub raft: Raft,
-    /// Whether this node may propose.
-    pub leadership: watch::Receiver<Leadership>,
-    /// From the router, from other nodes, from session expiry.
-    pub queue: mpsc::Receiver<TermBatch>,
-    /// Whether the batches of this leader enforce hard quotas.
+    /// Whether the entries of this leader enforce hard quotas.
     pub enforce_quota: bool,
     /// Tells which locks are free.
     pub replica: Arc<AppliedState>,
@@ -77,185 +70,96 @@ pub struct Batcher {
     pub metrics: Arc<Metrics>,
 }
 
+/// The log entries that this node makes while it leads: owned by its intake, which has the line of proposals
+/// that wait.
+pub struct Entries {
+    maker: Maker,
+    /// In which this node makes entries, if it leads.
+    term: u64,
+    /// Of the latest entry.
+    made: Ordinal,
+    /// When the latest entry was proposed.
+    proposed: Instant,
+    /// Those that were proposed and have not come back: the number of commands, and the entry if nothing of
+    /// it is applied, nor will be, because Raft has not taken it, or has taken it in front of one before it.
+    /// Else it is applied; or the term is over, or Raft stops: the origins see the change of leadership and
+    /// give up.
+    in_flight: FuturesUnordered<BoxFuture<'static, (usize, Option<MadeEntry>)>>,
+    /// In all of those in flight.
+    commands: usize,
+    /// Those of this term that came back and are to be proposed again.
+    undone: BTreeMap<Ordinal, MadeEntry>,
+    /// Not before this are they.
+    again_at: Instant,
+}
+
 /// A log entry, made and to be proposed.
-struct Entry {
+struct MadeEntry {
     ordinal: Ordinal,
     commands: usize,
     payload: Payload,
 }
 
-/// What became of a proposed entry.
-enum Ended {
-    /// It is applied; or the term is over, or Raft stops: the origins see the change of leadership and give
-    /// up.
-    Over,
-    /// Nothing of it is applied, nor will be: Raft has not taken it, or has taken it in front of one before
-    /// it.
-    Undone(Entry),
-}
-
-/// Entries that were proposed and have not come back.
-#[derive(Default)]
-struct InFlight {
-    entries: FuturesUnordered<BoxFuture<'static, (usize, Ended)>>,
-    /// In all of them.
-    commands: usize,
-}
-
-impl InFlight {
-    fn add(&mut self, commands: usize, ended: impl Future<Output = Ended> + Send + 'static) {
-        self.commands += commands;
-        self.entries.push(ended.map(move |ended| (commands, ended)).boxed());
+impl Entries {
+    /// None is made yet.
+    pub fn new(maker: Maker) -> Entries {
+        let (in_flight, undone, now) = (FuturesUnordered::new(), BTreeMap::new(), time::now());
+        let made = Ordinal::default();
+        Entries { maker, term: 0, made, proposed: now, in_flight, commands: 0, undone, again_at: now }
     }
 
-    /// The next one that comes back; `None`: there is none. Cancel safe.
-    async fn next(&mut self) -> Option<Ended> {
-        let (commands, ended) = self.entries.next().await?;
+    /// Another leader, or another term: nothing is proposed again that an earlier leader made.
+    pub fn begin_term(&mut self, term: u64) {
+        assert!(self.term <= term, "terms rise");
+        self.term = term;
+        self.undone.retain(|ordinal, _| ordinal.term == term);
+    }
+
+    /// When the next entry may be proposed: one that was refused, or the next one of this line. `None`: there
+    /// is none, or too many are in flight; then [`Entries::moved`] ends when one has come back.
+    pub fn due(&self, line: &ProposalLine) -> Option<Instant> {
+        let under_way = self.in_flight.len() + self.undone.len();
+        assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
+        if !self.undone.is_empty() {
+            self.in_flight.is_empty().then_some(self.again_at)
+        } else if under_way == BATCHES_IN_FLIGHT_MAX || line.is_empty() {
+            None
+        } else if line.is_full() {
+            Some(self.proposed)
+        } else if self.commands >= FEW_COMMANDS {
+            Some(self.proposed + IN_FLIGHT_DELAY_MAX)
+        } else if self.may_coalesce(line) {
+            Some(line.since() + COALESCE_DELAY_MAX)
+        } else {
+            Some(self.proposed)
+        }
+    }
+
+    /// Waits until an entry has come back; for ever while none is in flight. Cancel safe.
+    pub async fn moved(&mut self) {
+        let Some((commands, undone)) = self.in_flight.next().await else { return pending().await };
         assert!(self.commands >= commands, "an entry that comes back was counted");
         self.commands -= commands;
-        assert!(!self.entries.is_empty() || self.commands == 0, "without entries no command is in flight");
-        Some(ended)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-}
-
-impl Batcher {
-    pub async fn run(mut self, shutdown: Shutdown) {
-        let (mut in_flight, mut undone) = (InFlight::default(), BTreeMap::new());
-        let (mut builder, mut proposed) = (EntryBuilder::default(), time::now());
-        let (mut made, mut begun) = (Ordinal::default(), time::now());
-        loop {
-            let under_way = in_flight.entries.len() + undone.len();
-            assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
-            if in_flight.is_empty() && !undone.is_empty() {
-                self.propose_again(std::mem::take(&mut undone), &mut in_flight, &shutdown).await;
-            }
-            while !builder.is_full()
-                && let Ok(batch) = self.queue.try_recv()
-            {
-                begun = if builder.is_empty() { time::now() } else { begun };
-                builder.add(batch);
-            }
-            let has_room = in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX && undone.is_empty();
-            let may_go_at = if builder.is_full() {
-                proposed
-            } else if in_flight.commands >= FEW_COMMANDS {
-                proposed + IN_FLIGHT_DELAY_MAX
-            } else if self.may_coalesce(builder.commands()) {
-                begun + COALESCE_DELAY_MAX
-            } else {
-                proposed
-            };
-            if has_room
-                && !builder.is_empty()
-                && may_go_at <= time::now()
-                && let Some((term, mut proposals)) = builder.take()
-            {
-                if self.may_propose(term, &shutdown).await {
-                    self.refuse_growth(term, &mut proposals);
-                    let proposals = self.judge(term, proposals, &mut builder);
-                    (made, proposed) = (self.next_ordinal(made, term), time::now());
-                    let commands = proposals.len();
-                    let entry = Entry { ordinal: made, commands, payload: self.stamp(made, proposals) };
-                    self.propose(entry, &mut in_flight).await;
-                }
-                continue;
-            }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return,
-                Some(ended) = in_flight.next(), if !in_flight.is_empty() => match ended {
-                    Ended::Over => {}
-                    Ended::Undone(entry) => {
-                        let twin = undone.insert(entry.ordinal, entry);
-                        assert!(twin.is_none(), "two entries have one number");
-                    }
-                },
-                batch = self.queue.recv(), if !builder.is_full() => match batch {
-                    Some(batch) => {
-                        begun = if builder.is_empty() { time::now() } else { begun };
-                        builder.add(batch);
-                    }
-                    None => return,
-                },
-                () = time::sleep_until(may_go_at), if has_room && !builder.is_empty() => {}
-            }
+        assert!(!self.in_flight.is_empty() || self.commands == 0, "without entries no command is in flight");
+        if let Some(entry) = undone.filter(|entry| entry.ordinal.term == self.term) {
+            self.again_at = time::now() + REFUSED_PAUSE;
+            let twin = self.undone.insert(entry.ordinal, entry);
+            assert!(twin.is_none(), "two entries have one number");
         }
     }
 
-    /// Whether these commands are few and lose nothing by waiting for others.
-    fn may_coalesce(&self, commands: &[Proposal]) -> bool {
-        commands.len() < FEW_COMMANDS && coalesce::all_only_join_queues(commands, &self.replica.state.read())
-    }
-
-    /// The number of the next entry, behind the `last` one that was made here.
-    ///
-    /// Invariant: called when this node may propose. So all entries of the term from a former life of this
-    /// task are applied.
-    fn next_ordinal(&self, last: Ordinal, term: u64) -> Ordinal {
-        let last = if last.term == term { last } else { self.replica.state.read().last_entry() };
-        let next = last.next_in(term);
-        assert_eq!(next.term, term, "an entry is numbered in the term that it is proposed in");
-        assert!(last.term < term || last.number < next.number, "the numbers of a term rise");
-        next
-    }
-
-    /// What goes with this entry; the rest is put back.
-    fn judge(&self, term: u64, proposals: Vec<Proposal>, builder: &mut EntryBuilder) -> Vec<Proposal> {
-        let waiting = proposals.len();
-        let Judged { entry, rest, refused } = judge::judged(proposals, &self.replica.state.read());
-        assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
-        assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
-        assert!(refused <= entry.len() as u64, "a refusal stands in the entry");
-        self.metrics.commands_refused_total.add(refused);
-        if refused > 0 {
-            tracing::debug!(refused, "commands are too dear for the log");
+    /// Proposes what is [due](Entries::due), while this node may propose.
+    pub async fn propose(&mut self, line: &mut ProposalLine) {
+        if !self.undone.is_empty() {
+            return self.propose_again().await;
         }
-        if !rest.is_empty() {
-            self.metrics.batches_cut_total.inc();
-            builder.put_back(TermBatch { term, proposals: rest });
-        }
-        entry
-    }
-
-    /// Above the memory limit of this node nothing that grows gets into the log, nor while no majority of the
-    /// voters has room on its disks.
-    fn refuse_growth(&self, term: u64, proposals: &mut [Proposal]) {
-        let has_memory = !self.replica.memory.is_full();
-        let has_room = self.replica.room.suffices(term, self.me, || facts::voter_sets(&self.raft));
-        if has_memory && has_room {
-            return;
-        }
-        let refused = growth::refuse(proposals, &self.replica.state.read());
-        assert!(refused <= proposals.len() as u64, "a command is refused once");
-        if has_memory {
-            self.metrics.growth_refused_for_room_total.add(refused);
-            rare::taken(Rare::GrowthRefusedForRoom);
-        } else {
-            self.metrics.growth_refused_total.add(refused);
-        }
-    }
-
-    fn stamp(&self, ordinal: Ordinal, proposals: Vec<Proposal>) -> Payload {
-        self.metrics.batches_total.inc();
-        let compares = |proposal: &Proposal| {
-            matches!(proposal.command, Command::CompareDigests | Command::DigestAt { .. })
-        };
-        if proposals.iter().all(compares) {
-            self.metrics.comparison_batches_total.inc();
-        }
-        self.metrics.batch_commands.record(proposals.len());
-        let (time_ms, enforce_quota) = (self.clock.now_ms(), self.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, ordinal, proposals };
-        let bytes = batch.encode_as(self.replica.version());
-        debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
-        busy::spend(Work::Command, batch.proposals.len() as u64);
-        busy::spend(Work::LogByte, bytes.len() as u64);
-        self.replica.batch_cache.keep(bytes.clone(), batch);
-        Payload(bytes)
+        let mut proposals = line.take();
+        self.refuse_growth(&mut proposals);
+        let proposals = self.judge(proposals, line);
+        (self.made, self.proposed) = (self.next_ordinal(), time::now());
+        let commands = proposals.len();
+        let entry = MadeEntry { ordinal: self.made, commands, payload: self.stamp(proposals) };
+        self.hand_over(entry).await;
     }
 
     /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that
@@ -264,97 +168,149 @@ impl Batcher {
     /// skipped by every node, and come again, too.
     ///
     /// Invariant: in their order, with their numbers, and before any other.
-    async fn propose_again(
-        &mut self,
-        undone: BTreeMap<Ordinal, Entry>,
-        in_flight: &mut InFlight,
-        shutdown: &Shutdown,
-    ) {
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => return,
-            () = time::sleep(REFUSED_PAUSE) => {}
-        }
-        assert!(in_flight.is_empty(), "no entry overtakes those that are proposed again");
+    async fn propose_again(&mut self) {
+        assert!(self.in_flight.is_empty(), "no entry overtakes those that are proposed again");
+        let undone = std::mem::take(&mut self.undone);
         assert!(undone.keys().is_sorted(), "they are proposed in their order");
         for entry in undone.into_values() {
-            if !self.may_propose(entry.ordinal.term, shutdown).await {
-                return;
-            }
             rare::taken(Rare::EntryProposedAgain);
-            self.propose(entry, in_flight).await;
+            self.hand_over(entry).await;
         }
     }
 
-    /// Waits until this node is ready to propose in `term`; false if that term is over or not ours.
-    async fn may_propose(&mut self, term: u64, shutdown: &Shutdown) -> bool {
-        loop {
-            let view = *self.leadership.borrow_and_update();
-            if view.term != term || view.leader != Some(self.me) {
-                return false;
-            }
-            if view.ready {
-                return true;
-            }
-            tokio::select! {
-                biased;
-                () = shutdown.wait() => return false,
-                changed = self.leadership.changed() => if changed.is_err() { return false },
-            }
+    /// Whether these commands are few and lose nothing by waiting for others.
+    fn may_coalesce(&self, line: &ProposalLine) -> bool {
+        line.len() < FEW_COMMANDS
+            && coalesce::all_only_join_queues(line.iter(), &self.maker.replica.state.read())
+    }
+
+    /// The number of the next entry, behind the last one that was made here.
+    ///
+    /// Invariant: called when this node may propose. So all entries of the term from a former life of this
+    /// task are applied.
+    fn next_ordinal(&self) -> Ordinal {
+        let (last, term) = (self.made, self.term);
+        let last = if last.term == term { last } else { self.maker.replica.state.read().last_entry() };
+        let next = last.next_in(term);
+        assert_eq!(next.term, term, "an entry is numbered in the term that it is proposed in");
+        assert!(last.term < term || last.number < next.number, "the numbers of a term rise");
+        next
+    }
+
+    /// What goes with this entry; the rest is put back.
+    fn judge(&self, proposals: Vec<Proposal>, line: &mut ProposalLine) -> Vec<Proposal> {
+        let waiting = proposals.len();
+        let Judged { entry, rest, refused } = judge::judged(proposals, &self.maker.replica.state.read());
+        assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
+        assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
+        assert!(refused <= entry.len() as u64, "a refusal stands in the entry");
+        self.maker.metrics.commands_refused_total.add(refused);
+        if refused > 0 {
+            tracing::debug!(refused, "commands are too dear for the log");
         }
+        if !rest.is_empty() {
+            self.maker.metrics.batches_cut_total.inc();
+            line.put_back(rest);
+        }
+        entry
+    }
+
+    /// Above the memory limit of this node nothing that grows gets into the log, nor while no majority of the
+    /// voters has room on its disks.
+    fn refuse_growth(&self, proposals: &mut [Proposal]) {
+        let has_memory = !self.maker.replica.memory.is_full();
+        let has_room = self
+            .maker
+            .replica
+            .room
+            .suffices(self.term, self.maker.me, || facts::voter_sets(&self.maker.raft));
+        if has_memory && has_room {
+            return;
+        }
+        let refused = growth::refuse(proposals, &self.maker.replica.state.read());
+        assert!(refused <= proposals.len() as u64, "a command is refused once");
+        if has_memory {
+            self.maker.metrics.growth_refused_for_room_total.add(refused);
+            rare::taken(Rare::GrowthRefusedForRoom);
+        } else {
+            self.maker.metrics.growth_refused_total.add(refused);
+        }
+    }
+
+    fn stamp(&self, proposals: Vec<Proposal>) -> Payload {
+        self.maker.metrics.batches_total.inc();
+        let compares = |proposal: &Proposal| {
+            matches!(proposal.command, Command::CompareDigests | Command::DigestAt { .. })
+        };
+        if proposals.iter().all(compares) {
+            self.maker.metrics.comparison_batches_total.inc();
+        }
+        self.maker.metrics.batch_commands.record(proposals.len());
+        let (time_ms, enforce_quota) = (self.maker.clock.now_ms(), self.maker.enforce_quota);
+        let batch = Batch { time_ms, enforce_quota, ordinal: self.made, proposals };
+        let bytes = batch.encode_as(self.maker.replica.version());
+        debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
+        busy::spend(Work::Command, batch.proposals.len() as u64);
+        busy::spend(Work::LogByte, bytes.len() as u64);
+        self.maker.replica.batch_cache.keep(bytes.clone(), batch);
+        Payload(bytes)
     }
 
     /// Hands one entry to Raft.
-    async fn propose(&self, entry: Entry, in_flight: &mut InFlight) {
+    async fn hand_over(&mut self, entry: MadeEntry) {
         assert!(
-            in_flight.entries.len() < BATCHES_IN_FLIGHT_MAX,
+            self.in_flight.len() < BATCHES_IN_FLIGHT_MAX,
             "an entry is proposed only where there is room"
         );
-        let Ok(leader) = self.raft.as_leader() else { return };
+        let Ok(leader) = self.maker.raft.as_leader() else { return };
         if leader.leader_id().term != entry.ordinal.term {
             return;
         }
         if world::mishap(REFUSED_ONE_IN) {
-            in_flight.add(entry.commands, async move {
+            return self.fly(entry.commands, async move {
                 time::sleep(REFUSED_LATE).await;
-                Ended::Undone(entry)
+                Some(entry)
             });
-            return;
         }
-        let (metrics, started) = (self.metrics.clone(), Instant::now());
+        let (metrics, started) = (self.maker.metrics.clone(), Instant::now());
         let (responder, answer) =
             ProgressResponder::<TypeConfig, ClientWriteResult<TypeConfig>>::complete_only();
         let payload = Payload(entry.payload.0.clone());
         let write =
-            self.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
+            self.maker.raft.write(payload).with_leader(leader.to_committed_leader_id()).responder(responder);
         if let Err(fatal) = write.await {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
             return;
         }
-        in_flight.add(entry.commands, async move {
+        self.fly(entry.commands, async move {
             match answer.await {
-                Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Ended::Undone(entry),
+                Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Some(entry),
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
-                    Ended::Over
+                    None
                 }
                 // Its documentation: rejected before the entry was appended.
                 Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
                     tracing::debug!(error = %e, reason = ?e.reason, "an entry was refused");
                     rare::taken(Rare::EntryRefused);
-                    Ended::Undone(entry)
+                    Some(entry)
                 }
                 Ok(Err(e)) => {
                     rare::taken(Rare::EntryGivenUp);
                     tracing::debug!(error = %e, "an entry was given up");
-                    Ended::Over
+                    None
                 }
                 Err(_) => {
                     tracing::debug!("Raft dropped an entry while stopping");
-                    Ended::Over
+                    None
                 }
             }
         });
+    }
+
+    fn fly(&mut self, commands: usize, ended: impl Future<Output = Option<MadeEntry>> + Send + 'static) {
+        self.commands += commands;
+        self.in_flight.push(ended.map(move |undone| (commands, undone)).boxed());
     }
 }
 

@@ -8,7 +8,7 @@ use super::instrument::Histogram;
 /// its `Forward`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From decoding a request to the router's taking it: the requests in front of it, and the router.
+    /// From decoding a request to the intake's taking it: the requests in front of it, and the intake.
     /// Sampled: the first request of each batch.
     Queue,
     /// From there to the entry in this node's log: the leader's batching, and on a follower the way to the
