@@ -219,6 +219,11 @@ impl Counts {
         Counts(TAKEN.with(|taken| taken.iter().map(Cell::take).collect()))
     }
 
+    /// What it has counted since then, which is counted on.
+    pub fn so_far() -> Counts {
+        Counts(TAKEN.with(|taken| taken.iter().map(Cell::get).collect()))
+    }
+
     /// How often this one was taken.
     pub fn of(&self, branch: Rare) -> u64 {
         self.0.get(branch as usize).copied().unwrap_or(0)

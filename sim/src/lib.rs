@@ -4,6 +4,7 @@
 //! ([`history`]) to the checkers ([`invariants`]); the first broken promise ends a run.
 
 pub mod cluster;
+pub mod corpus;
 pub mod fact_recorder;
 pub mod fault;
 pub mod history;

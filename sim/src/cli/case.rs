@@ -36,6 +36,11 @@ impl Case {
         cluster::run(&self.plan(record))
     }
 
+    /// Runs it without a story.
+    pub fn run_quietly(&self) -> Outcome {
+        self.run(false)
+    }
+
     /// Its run of a whole cluster.
     pub fn plan(&self, record: bool) -> cluster::Plan {
         cluster::Plan {

@@ -1,6 +1,6 @@
 //! A case as text: settings, one per line, then `faults` and the script.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rowlock_env::disk::Dir;
 use rowlock_sim::cluster::Scenario;
@@ -102,6 +102,19 @@ fn text_of(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| {
         Failure::new(USAGE, format!("{} is not a text file; is it the right one?", path.display()))
     })
+}
+
+/// The files of a folder with the ending `.txt`, in the order of their names; none if there is no folder.
+pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unread = |e: std::io::Error| Failure::new(IO, format!("cannot read {}: {e}", folder.display()));
+    let mut names = match Dir::open(folder) {
+        Ok(dir) => dir.list().map_err(unread)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(unread(e)),
+    };
+    names.retain(|name| name.ends_with(".txt"));
+    names.sort_unstable();
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
 /// Writes a file, making its folder if there is none.

@@ -7,25 +7,27 @@ use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
 
+use super::case::Case;
+
 /// What many runs came to.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     pub stats: Stats,
-    /// Seeds whose runs broke a promise, with which and how.
-    pub broken: Vec<(u64, String)>,
+    /// Runs that broke a promise, with which and how.
+    pub broken: Vec<(Case, String)>,
     /// Of all fingerprints, whatever their order.
     pub fingerprint: u64,
 }
 
 impl Figures {
-    /// Takes the outcome of a seed.
-    pub fn add(&mut self, seed: u64, outcome: &Outcome) {
+    /// Takes the outcome of a seed, or of the case that stood in for it.
+    pub fn add(&mut self, seed: u64, case: &Case, outcome: &Outcome) {
         self.stats += &outcome.stats;
         // Odd factors differ from seed to seed, so that two seeds that change places are noticed.
         let factor = seed.wrapping_mul(2).wrapping_add(1);
         self.fingerprint = self.fingerprint.wrapping_add(outcome.fingerprint.wrapping_mul(factor));
         if let Some(violation) = &outcome.violation {
-            self.broken.push((seed, violation.to_string()));
+            self.broken.push((case.clone(), violation.to_string()));
         }
     }
 
@@ -141,6 +143,7 @@ mod tests {
             violation: None,
             stats,
             fingerprint,
+            rare_since: Vec::new(),
             script: Default::default(),
             record: Vec::new(),
             end: Default::default(),
@@ -151,7 +154,11 @@ mod tests {
     fn figures_do_not_depend_on_the_order_of_the_runs_but_on_whose_fingerprint_is_whose() {
         let sum = |runs: [(u64, u64); 2]| {
             let mut figures = Figures::default();
-            runs.iter().for_each(|(seed, fingerprint)| figures.add(*seed, &outcome(*fingerprint)));
+            for (seed, fingerprint) in runs {
+                let scenario = Default::default();
+                let case = Case { seed, seconds: 8, scenario, script: None, mistake: None };
+                figures.add(seed, &case, &outcome(fingerprint));
+            }
             figures
         };
         assert_eq!(sum([(1, 8), (2, 9)]).fingerprint, sum([(2, 9), (1, 8)]).fingerprint);

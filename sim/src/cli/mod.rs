@@ -8,6 +8,7 @@ mod case;
 mod case_file;
 mod compare;
 mod figures;
+mod guide;
 mod log;
 mod mutants;
 mod options;

@@ -1,5 +1,10 @@
 //! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices
 //! no mistake proves nothing.
+//!
+//! A mistake that no run notices either had no effect (each run was the same as without it: the workload or
+//! the faults do not get there), or it acted unseen (some runs were others: a checker is missing).
+
+use std::collections::BTreeMap;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +14,7 @@ use rowlock_env::time;
 use rowlock_sim::cluster::{Outcome, Scenario};
 
 use super::case::{Case, NO_MUTANTS};
+use super::guide::Guide;
 use super::options::Common;
 use super::pool::{Pool, threads};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
@@ -34,6 +40,12 @@ pub struct Mutants {
     /// List the mutants and exit
     #[arg(long)]
     list: bool,
+    /// Go on in other ways from runs in which something rare happened
+    #[arg(long)]
+    guided: bool,
+    /// The first seed to run
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
     /// Number of threads [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -45,15 +57,35 @@ pub struct Mutants {
 struct Row {
     mistake: Mutant,
     scenario: Scenario,
-    /// The first seed that noticed, counted from 1, and the promise.
-    caught: Option<(u64, &'static str)>,
+    verdict: Verdict,
     took: Duration,
 }
+
+/// What the runs of a mistake came to.
+enum Verdict {
+    /// The first run that noticed, counted from 1, and the promise.
+    Noticed(u64, &'static str),
+    /// So many runs differ from those without the mistake, the first of them with this seed.
+    ActedUnseen {
+        runs: usize,
+        first: u64,
+    },
+    NoEffect,
+}
+
+impl Verdict {
+    fn is_noticed(&self) -> bool {
+        matches!(self, Verdict::Noticed(..))
+    }
+}
+
+/// Fingerprints of runs without a mistake.
+type Plain = BTreeMap<(&'static str, u64), u64>;
 
 impl Mutants {
     /// Runs them. Exit code 1: one was not noticed.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let example = self.common.case(0)?;
+        let example = self.common.case(self.from)?;
         let in_runs = || Mutant::ALL.iter().copied().filter(|mutant| !BESIDE_RUNS.contains(mutant));
         let chosen = example.mistake.map_or_else(|| in_runs().collect(), |one| vec![one]);
         if self.list {
@@ -67,7 +99,7 @@ impl Mutants {
         }
         let mut stop = Stop::listen()?;
         let mut progress = Progress::new(Paint::stdout());
-        let mut rows = Vec::new();
+        let (mut rows, mut plain) = (Vec::new(), Plain::new());
         for (index, mistake) in chosen.iter().enumerate() {
             if !self.markdown {
                 progress.show(&format!("{} of {}: {mistake}", index + 1, chosen.len()));
@@ -78,46 +110,105 @@ impl Mutants {
                     progress.show(&format!("{signal}: this is the table so far"));
                     break;
                 }
-                row = self.hunt(&example, *mistake) => rows.push(row),
+                row = self.hunt(&example, *mistake, &mut plain) => rows.push(row?),
             }
         }
         progress.done();
         self.report(&rows)
     }
 
-    /// Runs seeds with this mistake until one is noticed. The lowest seed counts, whichever thread was first.
-    async fn hunt(&self, example: &Case, mistake: Mutant) -> Row {
+    /// Runs seeds with this mistake until one is noticed. The first run counts, whichever thread was first.
+    async fn hunt(&self, example: &Case, mistake: Mutant, plain: &mut Plain) -> Result<Row, Failure> {
         let started = time::now();
         let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
         let case = Case { mistake: Some(mistake), scenario, ..example.clone() };
         let threads = threads(self.jobs);
-        let mut pool = Pool::start(0..=self.seeds.saturating_sub(1), threads, move |seed| {
-            notices(&Case { seed, ..case.clone() })
-        });
+        let seeds = self.from..=self.from.saturating_add(self.seeds.saturating_sub(1));
+        let mut pool = if self.guided {
+            let guide = Guide::new(&case, None)?;
+            Pool::start(seeds, threads, move |seed| guide.run(seed, notices))
+        } else {
+            Pool::start(seeds, threads, move |seed| {
+                let case = Case { seed, ..case.clone() };
+                let outcome = notices(&case);
+                (case, outcome)
+            })
+        };
         let mut caught: Option<(u64, &'static str)> = None;
-        // Seeds below the one that noticed are still on their way on other threads.
+        let mut unnoticed = Vec::new();
+        // Runs before the one that noticed are still on their way on other threads.
         let mut after = 0;
-        while let Some((seed, outcome)) = pool.next().await {
-            if let Some(violation) = outcome.violation
-                && caught.is_none_or(|(first, _)| seed + 1 < first)
-            {
-                caught = Some((seed + 1, violation.invariant));
+        while let Some((seed, case, outcome)) = pool.next().await {
+            let number = seed - self.from + 1;
+            match outcome.violation {
+                Some(violation) if caught.is_none_or(|(first, _)| number < first) => {
+                    caught = Some((number, violation.invariant));
+                }
+                Some(_) => {}
+                None => unnoticed.push((case, outcome.fingerprint)),
             }
             after += usize::from(caught.is_some());
             if after >= threads {
                 break;
             }
         }
-        Row { mistake, scenario, caught, took: started.elapsed() }
+        drop(pool);
+        let verdict = match caught {
+            Some((number, promise)) => Verdict::Noticed(number, promise),
+            None => self.effect(unnoticed, plain).await,
+        };
+        Ok(Row { mistake, scenario, verdict, took: started.elapsed() })
+    }
+
+    /// Runs the same without the mistake, and compares.
+    async fn effect(&self, runs: Vec<(Case, u64)>, plain: &mut Plain) -> Verdict {
+        let key = |case: &Case| case.script.is_none().then(|| (case.scenario.name(), case.seed));
+        let is_known = |case: &Case| key(case).is_some_and(|key| plain.contains_key(&key));
+        let open: Vec<Case> =
+            runs.iter().map(|(case, _)| case.clone()).filter(|case| !is_known(case)).collect();
+        let mut found = Vec::new();
+        if let Some(last) = open.len().checked_sub(1) {
+            let mut pool = Pool::start(0..=last as u64, threads(self.jobs), move |index| {
+                let case = open[index as usize].clone();
+                let outcome = Case { mistake: None, ..case.clone() }.run(false);
+                (case, outcome)
+            });
+            while let Some((_, case, outcome)) = pool.next().await {
+                match key(&case) {
+                    Some(key) => drop(plain.insert(key, outcome.fingerprint)),
+                    None => found.push((case.seed, case.script, outcome.fingerprint)),
+                }
+            }
+        }
+        let fingerprint_of = |case: &Case| match key(case) {
+            Some(key) => plain.get(&key).copied(),
+            None => found
+                .iter()
+                .find(|(seed, script, _)| (*seed, script) == (case.seed, &case.script))
+                .map(|(.., fingerprint)| *fingerprint),
+        };
+        let acted: Vec<u64> = runs
+            .iter()
+            .filter(|(case, fingerprint)| fingerprint_of(case).is_some_and(|plain| plain != *fingerprint))
+            .map(|(case, _)| case.seed)
+            .collect();
+        match acted.iter().min() {
+            Some(first) => Verdict::ActedUnseen { runs: acted.len(), first: *first },
+            None => Verdict::NoEffect,
+        }
     }
 
     fn report(&self, rows: &[Row]) -> Result<ExitCode, Failure> {
         let cells: Vec<[String; 5]> = rows
             .iter()
             .map(|row| {
-                let (seeds, by) = match row.caught {
-                    Some((seed, by)) => (seed.to_string(), by.to_owned()),
-                    None => (format!("> {}", self.seeds), "nobody".to_owned()),
+                let (seeds, by) = match row.verdict {
+                    Verdict::Noticed(seed, by) => (seed.to_string(), by.to_owned()),
+                    Verdict::ActedUnseen { runs, first } => (
+                        format!("> {}", self.seeds),
+                        format!("nothing; acted in {runs}, first in seed {first}"),
+                    ),
+                    Verdict::NoEffect => (format!("> {}", self.seeds), "nothing; no effect".to_owned()),
                 };
                 let took = format!("{:.1} s", row.took.as_secs_f64());
                 [row.mistake.to_string(), seeds, row.scenario.to_string(), by, took]
@@ -138,9 +229,9 @@ impl Mutants {
             table(["mutant", "seeds", "scenario", "noticed by", "took"], &cells)
         };
         print(text.as_bytes())?;
-        let missed = rows.iter().filter(|row| row.caught.is_none()).count();
+        let missed = rows.iter().filter(|row| !row.verdict.is_noticed()).count();
         if !self.markdown {
-            print(format!("\n{} of {} caught\n", rows.len() - missed, rows.len()).as_bytes())?;
+            print(format!("\n{} of {} noticed\n", rows.len() - missed, rows.len()).as_bytes())?;
         }
         Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
     }

@@ -1,5 +1,5 @@
 //! Runs seeds on several threads: each thread takes the next seed, runs it in its own world, and passes the
-//! outcome on.
+//! outcome on with the case that was run.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -10,11 +10,13 @@ use rowlock_env::worker;
 use rowlock_sim::cluster::Outcome;
 use tokio::sync::mpsc;
 
+use super::case::Case;
+
 /// Outcomes that wait to be counted; a thread that is ahead waits with its next.
 const WAITING_MAX: usize = 64;
 
 pub struct Pool {
-    outcomes: mpsc::Receiver<(u64, Outcome)>,
+    outcomes: mpsc::Receiver<(u64, Case, Outcome)>,
     stop: Arc<AtomicBool>,
     _threads: Vec<Task<()>>,
 }
@@ -24,7 +26,7 @@ impl Pool {
     /// has begun is not waited for.
     pub fn start<F>(seeds: RangeInclusive<u64>, threads: usize, run: F) -> Pool
     where
-        F: Fn(u64) -> Outcome + Send + Sync + 'static,
+        F: Fn(u64) -> (Case, Outcome) + Send + Sync + 'static,
     {
         let (tell, outcomes) = mpsc::channel(WAITING_MAX);
         let (run, stop) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
@@ -41,7 +43,8 @@ impl Pool {
                             return;
                         }
                         let seed = first + place;
-                        if tell.blocking_send((seed, run(seed))).is_err() {
+                        let (case, outcome) = run(seed);
+                        if tell.blocking_send((seed, case, outcome)).is_err() {
                             return;
                         }
                     }
@@ -53,7 +56,7 @@ impl Pool {
     }
 
     /// The next outcome, in whatever order they come; `None` after the last. Cancel safe.
-    pub async fn next(&mut self) -> Option<(u64, Outcome)> {
+    pub async fn next(&mut self) -> Option<(u64, Case, Outcome)> {
         self.outcomes.recv().await
     }
 }

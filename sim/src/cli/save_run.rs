@@ -17,7 +17,10 @@ pub struct Kept {
 /// Writes a failing run into `folder`. `outcome` must have its record.
 pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Kept, Failure> {
     let mutant = case.mistake.as_ref().map(|mistake| format!("-{mistake}")).unwrap_or_default();
-    let stem = format!("seed-{}{mutant}", case.seed);
+    // Several runs of a guided search have one seed.
+    let branch =
+        case.script.as_ref().map(|_| format!("-{:08x}", outcome.fingerprint >> 32)).unwrap_or_default();
+    let stem = format!("seed-{}{mutant}{branch}", case.seed);
     let kept = Kept { case: folder.join(format!("{stem}.txt")), page: folder.join(format!("{stem}.html")) };
     let found = outcome.violation.as_ref().map(ToString::to_string);
     case_file::save(&kept.case, case_file::write(case, &outcome.script, found.as_deref()).as_bytes())?;

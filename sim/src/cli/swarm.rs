@@ -1,6 +1,7 @@
 //! `rowlock sim swarm`: many seeds, until one breaks a promise.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rowlock_sim::fault::read_span;
 
 use super::case::Case;
 use super::figures::{Figures, bar};
+use super::guide::Guide;
 use super::options::{Common, Data};
 use super::pool::{Pool, threads};
 use super::save_run;
@@ -45,8 +47,15 @@ pub struct Swarm {
     /// Continue after a broken promise
     #[arg(long)]
     keep_going: bool,
-    /// Print only the fingerprint of each seed
+    /// Go on in other ways from runs in which something rare happened. Which runs that are depends on the order in
+    /// which threads end theirs
     #[arg(long)]
+    guided: bool,
+    /// Folder for the runs that a guided search goes on from; those that lie there are run first
+    #[arg(long, value_name = "DIR", requires = "guided")]
+    corpus: Option<PathBuf>,
+    /// Print only the fingerprint of each seed
+    #[arg(long, conflicts_with = "guided")]
     fingerprints: bool,
     #[command(flatten)]
     common: Common,
@@ -74,7 +83,16 @@ impl Swarm {
         let last = wanted.map_or(u64::MAX, |n| self.from.saturating_add(n).saturating_sub(1));
         let seeds = self.from..=last;
         let case = example.clone();
-        let mut pool = Pool::start(seeds, threads, move |seed| Case { seed, ..case.clone() }.run(false));
+        let mut pool = if self.guided {
+            let guide = Guide::new(&example, self.corpus.as_deref())?;
+            Pool::start(seeds, threads, move |seed| guide.run(seed, Case::run_quietly))
+        } else {
+            Pool::start(seeds, threads, move |seed| {
+                let case = Case { seed, ..case.clone() };
+                let outcome = case.run(false);
+                (case, outcome)
+            })
+        };
         let mut figures = Figures::default();
         let mut show = Show {
             swarm: &self,
@@ -93,9 +111,9 @@ impl Swarm {
                 biased;
                 signal = stop.signal() => break End::Signal(signal),
                 next = pool.next() => {
-                    let Some((seed, outcome)) = next else { break End::Done };
-                    figures.add(seed, &outcome);
-                    show.outcome(seed, &outcome)?;
+                    let Some((seed, case, outcome)) = next else { break End::Done };
+                    figures.add(seed, &case, &outcome);
+                    show.outcome(seed, &case, &outcome)?;
                     if outcome.violation.is_some() && !self.keep_going {
                         break End::Broken;
                     }
@@ -107,12 +125,11 @@ impl Swarm {
         show.progress.done();
         // Threads that are still at it no longer matter.
         drop(pool);
-        self.finish(&example, &figures, started.elapsed(), threads, end).await
+        self.finish(&figures, started.elapsed(), threads, end).await
     }
 
     async fn finish(
         &self,
-        example: &Case,
         figures: &Figures,
         took: Duration,
         threads: usize,
@@ -132,17 +149,17 @@ impl Swarm {
         if figures.broken.is_empty() {
             print(paint.good("\nEvery promise held.\n").as_bytes())?;
         }
-        for (seed, violation) in &figures.broken {
-            let case = Case { seed: *seed, ..example.clone() };
-            print(paint.bad(&format!("\nBROKEN  seed {seed}: {violation}\n")).as_bytes())?;
-            if let End::Broken = end {
+        for (case, violation) in &figures.broken {
+            print(paint.bad(&format!("\nBROKEN  seed {}: {violation}\n", case.seed)).as_bytes())?;
+            // What no command repeats is kept in any case.
+            if matches!(end, End::Broken) || case.script.is_some() {
                 // Once more, with its record: the same seed is the same run.
                 let again = case.clone();
                 let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
-                let kept = save_run::save(&case, &outcome, &self.data.data)?;
-                print(save_run::advice(&case, Some(&kept)).as_bytes())?;
+                let kept = save_run::save(case, &outcome, &self.data.data)?;
+                print(save_run::advice(case, Some(&kept)).as_bytes())?;
             } else {
-                print(save_run::advice(&case, None).as_bytes())?;
+                print(save_run::advice(case, None).as_bytes())?;
             }
         }
         Ok(code)
@@ -163,11 +180,11 @@ struct Show<'a> {
 impl Show<'_> {
     /// Fingerprints are printed in the order of the seeds, so that two outputs can be compared.
     /// A broken promise is named at once, since a long swarm may be ended from outside.
-    fn outcome(&mut self, seed: u64, outcome: &Outcome) -> Result<(), Failure> {
+    fn outcome(&mut self, seed: u64, case: &Case, outcome: &Outcome) -> Result<(), Failure> {
         if !self.swarm.fingerprints {
             if let Some(violation) = &outcome.violation {
                 let clear = if self.paint.is_terminal() { "\r\x1b[K" } else { "" };
-                let line = self.paint.bad(&format!("seed {seed}: {violation}"));
+                let line = self.paint.bad(&format!("seed {}: {violation}", case.seed));
                 print(format!("{clear}  {line}\n").as_bytes())?;
             }
             return Ok(());

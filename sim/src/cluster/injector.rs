@@ -396,6 +396,7 @@ impl Injector {
             Fault::ClockJump { target, by_ms } => {
                 self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
             }
+            Fault::NewChoices { seed } => self.sim.choose_anew(seed),
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
             Fault::EndRuntime { client } => {
                 self.sim.end_runtime(self.patients.clients[client - 1], "rowlock-session")?;

@@ -48,6 +48,8 @@ mod workload;
 
 pub use contestant::Rowlock;
 pub use rest_door::PORT as REST_PORT;
+pub(crate) use run::CLIENTS;
 pub use run::{Outcome, Plan, run};
 pub use scenario::Scenario;
+pub(crate) use shape::Shape;
 pub use stats::Stats;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::rare::Counts;
+use rowlock_env::rare::{Counts, Rare};
 use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation, USUAL_SPEED};
 use rowlock_world::rng::Rng;
@@ -60,6 +60,8 @@ pub struct Outcome {
     pub stats: Stats,
     /// The fingerprint of everything that happened.
     pub fingerprint: u64,
+    /// Which rare branches it took, and when it was first seen that it had, to a second.
+    pub rare_since: Vec<(Rare, Nanos)>,
     /// The script of the run.
     pub script: Script,
     /// The record, on request.
@@ -76,7 +78,7 @@ const AUDIT: Duration = Duration::from_secs(5);
 /// Machines for new members.
 const SPARES: usize = 3;
 /// Clients of a run.
-pub(super) const CLIENTS: usize = 4;
+pub(crate) const CLIENTS: usize = 4;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -130,7 +132,8 @@ pub fn run(plan: &Plan) -> Outcome {
         *stats.faults.entry(step.fault.kind()).or_default() += 1;
     }
     let (record, _) = run.sim.trace().take();
-    Outcome { violation, stats, fingerprint: run.sim.trace().fingerprint(), script: run.script, record, end }
+    let (fingerprint, rare_since) = (run.sim.trace().fingerprint(), run.rare_since);
+    Outcome { violation, stats, fingerprint, rare_since, script: run.script, record, end }
 }
 
 fn halt_violation(halt: &Halt) -> Violation {
@@ -176,6 +179,7 @@ pub(super) struct Run {
     probes: Option<Probes>,
     closing: watch::Sender<bool>,
     load_ends: Nanos,
+    rare_since: Vec<(Rare, Nanos)>,
 }
 
 impl Run {
@@ -247,6 +251,7 @@ impl Run {
             probes,
             closing: watch::channel(false).0,
             load_ends,
+            rare_since: Vec::new(),
         }
     }
 
@@ -313,6 +318,7 @@ impl Run {
             self.look_after()?;
             self.injector.notice_cuts();
             self.look_at_the_world();
+            self.note_rare_branches();
             if self.sim.now() >= tick {
                 self.record.tell(&Fact::Passed { at: self.sim.now() });
                 if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due()) {
@@ -324,6 +330,14 @@ impl Run {
                 return Ok(());
             }
         }
+    }
+
+    fn note_rare_branches(&mut self) {
+        let (now, taken) = (self.sim.now(), Counts::so_far());
+        let is_known = |branch: &Rare| self.rare_since.iter().any(|(known, _)| known == branch);
+        let news = Rare::ALL.iter().filter(|branch| taken.of(**branch) > 0 && !is_known(branch));
+        let news: Vec<(Rare, Nanos)> = news.map(|branch| (*branch, now)).collect();
+        self.rare_since.extend(news);
     }
 
     /// Tells which service the world allows, when that may have changed.

@@ -50,7 +50,7 @@ const AFTERMATH: Duration = Duration::from_secs(8);
 /// When something other than load is wrong, from the cluster's beginning on.
 fn disturbances(steps: &[Step]) -> Disturbances {
     let times = steps.iter().filter_map(|step| match step.fault {
-        Fault::Flood { .. } | Fault::SlowProcessor { .. } => None,
+        Fault::Flood { .. } | Fault::SlowProcessor { .. } | Fault::NewChoices { .. } => None,
         // Who comes when is open: operators do one thing after another, and nodes that have lost something
         // wait for others.
         Fault::AddLearner { .. }

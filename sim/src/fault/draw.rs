@@ -94,6 +94,8 @@ impl Draw {
             Kind::FallBehind => Some(self.fall_behind(at)),
             // Drawn apart from the others: there is one of them in a run.
             Kind::RestoreBackup | Kind::Recover => None,
+            // A guided search puts it in.
+            Kind::NewChoices => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })

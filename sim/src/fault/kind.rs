@@ -40,11 +40,12 @@ pub enum Kind {
     ReturnFromMain,
     Flood,
     SlowProcessor,
+    NewChoices,
 }
 
 impl Kind {
     /// All of them, in the order in which figures list them.
-    pub const ALL: [Kind; 37] = [
+    pub const ALL: [Kind; 38] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -82,6 +83,7 @@ impl Kind {
         Kind::ReturnFromMain,
         Kind::Flood,
         Kind::SlowProcessor,
+        Kind::NewChoices,
     ];
 
     /// The name of the kind in a script.
@@ -124,6 +126,7 @@ impl Kind {
             Kind::ReturnFromMain => "return-from-main",
             Kind::Flood => "flood",
             Kind::SlowProcessor => "slow-processor",
+            Kind::NewChoices => "new-choices",
         }
     }
 
@@ -172,6 +175,7 @@ impl Kind {
             Kind::ReturnFromMain => "3s return-from-main client2 for 2s",
             Kind::Flood => "3s flood leader by reads x60 for 4s",
             Kind::SlowProcessor => "3s slow-processor nodes x10 for 4s",
+            Kind::NewChoices => "3s new-choices 4711",
         }
     }
 }

@@ -94,7 +94,9 @@ impl Mix {
     pub fn all() -> Self {
         // What is put back may only be found out while nothing else goes wrong, and a new cluster serves
         // no client for so long that little else would be seen.
-        let is_apart = |kind: &Kind| matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover);
+        let is_apart = |kind: &Kind| {
+            matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover | Kind::NewChoices)
+        };
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
         let odds = Odds { lasting: 10, ..Odds::USUAL };
         Mix { kinds, odds, subset: true, ..Mix::only(&[]) }

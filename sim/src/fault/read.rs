@@ -121,6 +121,7 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
         Kind::ClockJump => Fault::ClockJump { target: w.target()?, by_ms: w.number("", "ms", "-30000ms")? },
         Kind::SlowDisk | Kind::SlowProcessor => slow(kind, w)?,
         Kind::Flood => flood(w)?,
+        Kind::NewChoices => Fault::NewChoices { seed: w.number("", "", "4711")? },
         Kind::SyncFailure => Fault::SyncFailure { target: w.target()?, down: w.down()? },
         Kind::DiskFull => disk_full(w)?,
         Kind::BitRot => Fault::BitRot { target: w.target()?, bits: w.number("", "bits", "3bits")? },

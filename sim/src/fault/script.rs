@@ -170,6 +170,9 @@ pub enum Fault {
     Flood { target: Target, torrent: Torrent, connections: u16, lasts: Duration },
     /// The processor is this many times slower, down to a tenth of the usual speed.
     SlowProcessor { target: Target, times: u32, lasts: Duration },
+    /// Nothing goes wrong, but what is left to chance is drawn from this seed from here on: the run goes
+    /// on from here in another way.
+    NewChoices { seed: u64 },
 }
 
 impl Fault {
@@ -213,6 +216,7 @@ impl Fault {
             Fault::ReturnFromMain { .. } => Kind::ReturnFromMain,
             Fault::Flood { .. } => Kind::Flood,
             Fault::SlowProcessor { .. } => Kind::SlowProcessor,
+            Fault::NewChoices { .. } => Kind::NewChoices,
         }
     }
 
@@ -250,6 +254,7 @@ impl Fault {
             | Fault::Transfer { to: target }
             | Fault::Regain { late: target, .. }
             | Fault::FallBehind { target, .. } => vec![*target],
+            Fault::NewChoices { .. } => Vec::new(),
             Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
             Fault::Replace { target, node } => vec![*target, Target::Node(*node)],
             Fault::DieWaiting { client, .. }

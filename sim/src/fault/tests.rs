@@ -105,6 +105,7 @@ fn any_step(rng: &mut Rng) -> Step {
         Fault::ClockJump { .. } => {
             Fault::ClockJump { target: any_target(rng), by_ms: rng.below(100_000) as i64 - 50_000 }
         }
+        Fault::NewChoices { .. } => Fault::NewChoices { seed: rng.u64() },
         Fault::PowerLoss { down, .. } => {
             let point = CrashPoint::At(rng.pick(&Moment::ALL), 1 + rng.below(1_000) as u32);
             let point = if rng.chance(50) { point } else { CrashPoint::AtOnce };

@@ -81,6 +81,7 @@ impl fmt::Display for Fault {
             Fault::SlowDisk { target, times, lasts } | Fault::SlowProcessor { target, times, lasts } => {
                 write!(f, "{name} {target} x{times} for {}", show(*lasts))
             }
+            Fault::NewChoices { seed } => write!(f, "{name} {seed}"),
             Fault::BitRot { target, bits } => write!(f, "{name} {target} {bits}bits"),
             Fault::LoseDisk { target } | Fault::Remove { target } | Fault::Transfer { to: target } => {
                 write!(f, "{name} {target}")

@@ -52,7 +52,7 @@ pub(super) struct State {
     serial: u64,
     pub(super) choice: Rng,
     /// How long things take.
-    pace: Rng,
+    pub(super) pace: Rng,
     /// Seeds of everything that has a stream of its own.
     seeds: Rng,
     /// How fast hosts are.

@@ -7,6 +7,7 @@ use super::host::Life;
 use super::{Halt, Simulation};
 use crate::disk::Op;
 use crate::heart::Heart;
+use crate::rng::Rng;
 use crate::time::HostId;
 use crate::trace::What;
 
@@ -182,6 +183,16 @@ impl Simulation {
         core.network().resume(host);
         core.mark(6, host);
         core.trace().note(core.now(), || What::Resumed { host });
+    }
+
+    /// From now on what is left to chance is drawn from this seed: order and time of tasks and messages, and what
+    /// hosts draw themselves.
+    pub fn choose_anew(&self, seed: u64) {
+        let mut seeds = Rng::new(seed);
+        self.core.network().choose_anew(Rng::new(seeds.u64()));
+        let mut state = self.core.state.lock();
+        [state.choice, state.pace] = std::array::from_fn(|_| Rng::new(seeds.u64()));
+        state.hosts.iter_mut().for_each(|host| host.rng = Rng::new(seeds.u64()));
     }
 
     /// The host's monotonic clock runs at this many parts per million of true time from now on.

@@ -72,6 +72,11 @@ impl Network {
         Network { shared: Arc::new(Shared { heart, state: Mutex::new(State::new(rng)) }) }
     }
 
+    /// From now on its randomness comes from `rng`.
+    pub fn choose_anew(&self, rng: Rng) {
+        self.shared.state.lock().wire.rng = rng;
+    }
+
     /// Does something with the lock held, and what it brings about after. `None`: the world is over.
     fn with<T>(&self, f: impl FnOnce(&mut State, &mut Effects<'_>) -> T) -> Option<T> {
         let heart = self.shared.heart.upgrade()?;

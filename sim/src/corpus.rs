@@ -1,0 +1,206 @@
+//! A guided search: runs in which something rare happened are kept, and gone on from there in other ways.
+//!
+//! A run goes on from a kept one with the same seed and the same faults until the rare branch was taken. From
+//! then on chance is drawn anew ([`Fault::NewChoices`]), and often the faults as well. So a script says all
+//! of it, and replays and shrinks as any other.
+
+use rowlock_env::rare::Rare;
+use rowlock_world::rng::Rng;
+use rowlock_world::time::Nanos;
+
+use crate::cluster::{CLIENTS, Outcome, Scenario, Shape};
+use crate::fault::{Fault, Kind, Script, Step};
+
+/// Percentage of runs that begin with a fresh seed.
+const FRESH: usize = 40;
+/// Runs that are kept for each branch.
+const KEPT: usize = 16;
+/// Milliseconds after the branch was seen within which the new choices begin.
+const AFTER_MS: usize = 3_000;
+/// New choices within one script.
+const TURNS_MAX: usize = 4;
+/// Percentage of continuations with other faults.
+const OTHER_FAULTS: usize = 60;
+
+/// Where a run comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub seed: u64,
+    /// All faults; none: those that follow from the seed.
+    pub script: Option<Script>,
+}
+
+/// The runs that are kept, and how often each branch was taken.
+pub struct Corpus {
+    rng: Rng,
+    seconds: u64,
+    scenario: Scenario,
+    runs: Vec<Kept>,
+    /// Runs that took the branch, by its number.
+    taken: Vec<usize>,
+}
+
+struct Kept {
+    origin: Origin,
+    script: Script,
+    rare_since: Vec<(Rare, Nanos)>,
+}
+
+impl Corpus {
+    /// Runs of this length and scenario; `seed` decides what is gone on from.
+    pub fn new(seed: u64, seconds: u64, scenario: Scenario) -> Corpus {
+        Corpus { rng: Rng::new(seed), seconds, scenario, runs: Vec::new(), taken: vec![0; Rare::ALL.len()] }
+    }
+
+    /// What to run next: a fresh seed, or a kept run in another way.
+    pub fn next(&mut self, fresh: u64) -> Origin {
+        let fresh = Origin { seed: fresh, script: None };
+        if self.rng.chance(FRESH) {
+            return fresh;
+        }
+        self.go_on().unwrap_or(fresh)
+    }
+
+    /// Whether the run is kept: it took a branch that few runs have taken.
+    pub fn add(&mut self, origin: &Origin, outcome: &Outcome) -> bool {
+        let mut is_rare = false;
+        for (branch, _) in &outcome.rare_since {
+            let taken = &mut self.taken[*branch as usize];
+            *taken += 1;
+            is_rare |= *taken <= KEPT;
+        }
+        let turns =
+            outcome.script.steps().iter().filter(|step| step.fault.kind() == Kind::NewChoices).count();
+        let is_kept = is_rare && turns < TURNS_MAX && outcome.violation.is_none();
+        if is_kept {
+            let (script, rare_since) = (outcome.script.clone(), outcome.rare_since.clone());
+            self.runs.push(Kept { origin: origin.clone(), script, rare_since });
+        }
+        is_kept
+    }
+
+    /// From a branch, the rarer the likelier, and from one of the runs that took it.
+    fn go_on(&mut self) -> Option<Origin> {
+        let load_ends = Nanos::from_millis(self.seconds * 1_000);
+        let in_time = |since: Nanos| since < load_ends;
+        let known: Vec<(usize, Rare)> = Rare::ALL
+            .iter()
+            .filter(|branch| self.runs.iter().any(|run| run.took(**branch).is_some_and(in_time)))
+            .map(|branch| (1 + 10_000 / self.taken[*branch as usize].max(1), *branch))
+            .collect();
+        if known.is_empty() {
+            return None;
+        }
+        let branch = self.rng.pick_weighted(&known);
+        let runs: Vec<usize> =
+            (0..self.runs.len()).filter(|run| self.runs[*run].took(branch).is_some_and(in_time)).collect();
+        let run = &self.runs[self.rng.pick(&runs)];
+        let since = run.took(branch).expect("chosen among those that took it");
+        let at = Nanos(since.0 + self.rng.below(AFTER_MS) as u64 * 1_000_000).min(load_ends);
+        let (seed, others) = (self.rng.u64(), self.rng.chance(OTHER_FAULTS));
+        let script = self.turned(run, at, seed, others);
+        Some(Origin { seed: run.origin.seed, script: Some(script) })
+    }
+
+    /// The faults of the run up to `at`, then other choices and its own faults or others.
+    fn turned(&self, run: &Kept, at: Nanos, seed: u64, others: bool) -> Script {
+        let (before, own): (Vec<Step>, Vec<Step>) =
+            run.script.steps().iter().cloned().partition(|step| step.at <= at);
+        let shape = Shape::of_run(run.origin.seed, self.scenario);
+        let other = self.scenario.script(seed, self.seconds, &shape, CLIENTS);
+        let free = before.iter().filter_map(Step::ends).max().unwrap_or(at).max(at);
+        let (skipped, other): (Vec<Step>, Vec<Step>) =
+            other.steps().iter().cloned().partition(|step| step.at <= free);
+        // What a script may break depends on what it has broken before.
+        let after = if others && before.iter().chain(&skipped).all(passes) { other } else { own };
+        let turn = Step { at, fault: Fault::NewChoices { seed } };
+        let steps = before.into_iter().chain([turn]).chain(after).collect();
+        Script::new(steps).with_over_budget(run.script.is_over_budget())
+    }
+}
+
+impl Kept {
+    fn took(&self, branch: Rare) -> Option<Nanos> {
+        self.rare_since.iter().find(|(taken, _)| *taken == branch).map(|(_, since)| *since)
+    }
+}
+
+/// Whether the cluster has the same members and disks after it as before.
+fn passes(step: &Step) -> bool {
+    let is_of_links_or_time = matches!(
+        step.fault.kind(),
+        Kind::Partition
+            | Kind::OneWay
+            | Kind::Bridge
+            | Kind::Isolate
+            | Kind::Clog
+            | Kind::Lose
+            | Kind::Distrust
+            | Kind::Reset
+            | Kind::Kill
+            | Kind::PowerLoss
+            | Kind::Pause
+            | Kind::ClockRate
+            | Kind::ClockJump
+            | Kind::SlowDisk
+            | Kind::DiskFull
+            | Kind::Transfer
+            | Kind::Regain
+            | Kind::FallBehind
+            | Kind::DieWaiting
+            | Kind::Disconnect
+            | Kind::EndRuntime
+            | Kind::ReturnFromMain
+            | Kind::Flood
+            | Kind::SlowProcessor
+            | Kind::NewChoices
+    );
+    is_of_links_or_time && step.ends().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Plan, run};
+
+    const SECONDS: u64 = 8;
+
+    fn outcome_of(origin: &Origin, scenario: Scenario) -> Outcome {
+        let script = origin.script.clone();
+        run(&Plan { seed: origin.seed, seconds: SECONDS, scenario, script, mutant: None, record: true })
+    }
+
+    #[test]
+    fn a_run_that_is_gone_on_from_is_the_same_until_then_and_another_one_after() {
+        let scenario = Scenario::Clients;
+        let origin = Origin { seed: 3, script: None };
+        let first = outcome_of(&origin, scenario);
+        let mut corpus = Corpus::new(1, SECONDS, scenario);
+        assert!(corpus.add(&origin, &first), "everything is rare at first");
+        let other = corpus.go_on().expect("it took rare branches");
+        let steps = other.script.as_ref().map(|script| script.steps().to_vec()).unwrap_or_default();
+        let turn = steps.iter().find(|step| step.fault.kind() == Kind::NewChoices).expect("it turns").at;
+        let second = outcome_of(&other, scenario);
+        let until = |outcome: &Outcome| {
+            let before = outcome.record.iter().take_while(|happening| happening.at < turn);
+            before.map(|happening| format!("{happening:?}")).collect::<Vec<_>>()
+        };
+        assert!(!until(&first).is_empty());
+        assert_eq!(until(&first), until(&second));
+        assert_ne!(first.fingerprint, second.fingerprint);
+        assert_eq!(second.fingerprint, outcome_of(&other, scenario).fingerprint);
+        assert_eq!(first.violation, None);
+        assert_eq!(second.violation, None);
+    }
+
+    #[test]
+    fn only_the_first_runs_of_a_branch_are_kept() {
+        let scenario = Scenario::Calm;
+        let origin = Origin { seed: 1, script: None };
+        let outcome = outcome_of(&origin, scenario);
+        let mut corpus = Corpus::new(1, SECONDS, scenario);
+        assert_eq!(corpus.next(7), Origin { seed: 7, script: None }, "nothing is kept");
+        let kept = (0..2 * KEPT).filter(|_| corpus.add(&origin, &outcome)).count();
+        assert_eq!((kept, corpus.runs.len()), (KEPT, KEPT));
+    }
+}
