@@ -163,14 +163,14 @@ pub(crate) struct SharedAcl(Arc<Stored>);
 #[derive(Debug)]
 struct Stored {
     hash: u64,
-    /// What everybody may do.
+    /// Permissions that `world:anyone` has.
     anyone: i32,
     is_open: bool,
     entries: Vec<Acl>,
 }
 
 impl SharedAcl {
-    /// Of a list that [`resolve`] gave.
+    /// Shares a list that [`resolve`] returned.
     pub(crate) fn new(entries: Vec<Acl>) -> Self {
         let hash = entries.iter().fold(Hasher::new(4), |hasher, entry| {
             hasher.int(i64::from(entry.perms)).bytes(entry.id.scheme.as_bytes()).bytes(entry.id.id.as_bytes())
@@ -206,7 +206,7 @@ impl SharedAcl {
         &self.0.entries
     }
 
-    /// Its contribution to the hash of a znode.
+    /// Returns its contribution to the hash of a znode.
     pub(crate) fn hash(&self) -> u64 {
         self.0.hash
     }

@@ -54,15 +54,15 @@ pub(crate) struct Arena<T> {
 #[derive(Clone, Debug)]
 struct Block<T> {
     pages: [Option<Arc<Page<T>>>; PAGES],
-    /// One bit for each page that is there.
+    /// One bit for each allocated page.
     there: u64,
-    /// One bit for each page that is not full, there or not.
+    /// One bit for each page with a free slot, allocated or not.
     room: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Page<T> {
-    /// One bit for each thing that is there.
+    /// One bit for each used slot.
     used: u16,
     things: [Option<T>; PAGE],
 }
@@ -85,7 +85,7 @@ impl<T: Clone> Arena<T> {
         self.get(id).expect("Invariant: a number is not kept longer than its thing")
     }
 
-    /// The same for a number whose thing may be gone, or another one.
+    /// Looks up a number that may be free or reused by now.
     #[inline]
     pub(crate) fn get(&self, id: Number) -> Option<&T> {
         let (block, page, at) = id.indices();

@@ -44,7 +44,7 @@ mod head {
     pub(super) const IDENTITIES: u8 = 8;
     /// The command is tagged, with this id.
     pub(super) const TAG: u8 = 16;
-    /// What its client has acknowledged; otherwise all before that id.
+    /// The acknowledged id follows; otherwise all ids before this one are acknowledged.
     pub(super) const ACKED: u8 = 32;
     pub(super) const ALL: u8 = 63;
 }
@@ -57,7 +57,7 @@ mod bits {
     /// The permissions are `Acl::open`.
     pub(super) const OPEN: u8 = 4;
 
-    /// Of an acquire: it waits.
+    /// The acquire waits for the lock.
     pub(super) const WAIT: u8 = 8;
     /// A byte of [`super::mode`]; otherwise exclusive.
     pub(super) const MODE: u8 = 16;
@@ -67,7 +67,7 @@ mod bits {
     /// Longest hold, lock-delay and minimum hold; otherwise none.
     pub(super) const TIMES: u8 = 128;
 
-    /// Of a create: its time to live.
+    /// The time to live of a create follows.
     pub(super) const TTL: u8 = 8;
     /// All that a create may have.
     pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN | TTL;

@@ -45,14 +45,14 @@ pub struct Proposal {
     pub command: Command,
 }
 
-/// What can be done to the replicated state.
+/// A change of the replicated state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
     Noop,
     /// Opens a session; its id is made from this command's zxid and the origin node.
     OpenSession {
-        /// Of the password that the origin node has made and tells the client alone.
+        /// Derived from the password, which the origin node makes and sends to the client alone.
         proof: Proof,
         timeout_ms: u32,
     },
@@ -360,7 +360,7 @@ impl Ordinal {
     }
 }
 
-/// What the leader decides for all proposals of a batch.
+/// The leader's decisions for all proposals of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     pub time_ms: i64,
@@ -368,7 +368,7 @@ pub struct Stamp {
 }
 
 impl Batch {
-    /// What holds for each of its proposals.
+    /// Returns the stamp of all its proposals.
     pub fn stamp(&self) -> Stamp {
         Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota }
     }

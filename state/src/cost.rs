@@ -43,7 +43,7 @@ pub const COMMAND_BYTES_MAX: u64 = 16 << 20;
 /// Steps of one log entry. What is beyond begins the next one.
 pub const ENTRY_STEPS_MAX: u64 = COMMAND_STEPS_MAX;
 
-/// What it takes to look at a znode.
+/// Steps of a lookup of a znode.
 const LOOK: u64 = 24;
 /// To change one besides, or to take one away.
 const CHANGE: u64 = 32;
@@ -61,7 +61,7 @@ pub(crate) const LEAVE: u64 = LOOK + CHANGE;
 const QUESTION_BYTES: u64 = 160;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
-/// Those of an entry of an ACL besides.
+/// Bytes of an entry of an ACL, beside its texts.
 const ENTRY_BYTES: u64 = 96;
 /// The number behind a sequential znode's name.
 const NUMBER_BYTES: usize = 11;
@@ -83,7 +83,7 @@ struct Bill<'a> {
     who: &'a [Id],
     cost: Cost,
     ephemerals: usize,
-    /// What the session's end takes for these, too.
+    /// Steps that the end of the session will take for these.
     end_steps: u64,
     /// Lists that were charged: the same one again is stored once.
     lists: BTreeSet<&'a [Acl]>,
@@ -96,7 +96,7 @@ struct Bill<'a> {
 }
 
 impl Machine {
-    /// What the command of a proposal costs at most, or why it may not enter the log.
+    /// Returns the most that the command of a proposal can cost, or why it may not enter the log.
     pub fn price(&self, proposal: &Proposal) -> Result<Cost, ErrorCode> {
         let (session, who) = (proposal.session, &*proposal.identities);
         let cost = Cost { steps: LOOK + CHANGE, bytes: 0 };
@@ -277,7 +277,7 @@ impl<'a> Bill<'a> {
         }
     }
 
-    /// One more znode of the session, with a path of these parts.
+    /// Counts one more ephemeral znode of the session, with a path of these parts.
     fn ephemeral(&mut self, path: [&str; 2]) -> Result<(), ErrorCode> {
         let [above, name] = path;
         self.ephemerals += 1;
@@ -289,7 +289,7 @@ impl<'a> Bill<'a> {
         if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
-    /// One more place in a queue, beside the others of this command: as many as if all names were as long.
+    /// Checks the bound of the queue for one more place: as if all names were as long.
     fn enters(&self, lock: &str, name: &str) -> Result<(), ErrorCode> {
         let places = self.machine.locks.get(lock).map_or(0, Lock::len) + self.ephemerals;
         let steps = places as u64 * place_end_steps(lock, name.len());
@@ -405,12 +405,12 @@ impl<'a> Bill<'a> {
     }
 }
 
-/// What the end of a session takes for one of its znodes.
+/// Steps that the end of a session takes for one of its znodes.
 pub(crate) fn end_steps(path: &str) -> u64 {
     end_steps_at(levels(path), path)
 }
 
-/// The same where the levels of the path have been counted.
+/// As [`end_steps`], with the levels of the path already counted.
 #[inline]
 pub(crate) fn end_steps_at(levels: u64, path: &str) -> u64 {
     LEAVE + LEVEL * levels + bytes_steps(path.len())

@@ -33,7 +33,7 @@ pub const OUTCOMES_MAX_BYTES: usize = 1 << 20;
 /// Bytes of kept outcomes of all sessions from which each may keep [`OUTCOMES_SMALL_BYTES`].
 pub const OUTCOMES_ALL_BYTES: usize = 256 << 20;
 
-/// What a session may keep when all of them keep much: enough for one that tells what it knows.
+/// The bound of one session while all sessions together keep much: enough for a client that acknowledges.
 pub const OUTCOMES_SMALL_BYTES: usize = 16 << 10;
 
 /// The most bytes that one session may keep while all sessions keep `all_bytes`.
@@ -41,7 +41,7 @@ fn allowance(all_bytes: usize) -> usize {
     if all_bytes < OUTCOMES_ALL_BYTES { OUTCOMES_MAX_BYTES } else { OUTCOMES_SMALL_BYTES }
 }
 
-/// What a write gave the first time.
+/// The outcome of the first execution of a write.
 pub(crate) type Stored = Result<Outcome, ErrorCode>;
 
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ pub(crate) struct Outcomes {
     digest: u64,
 }
 
-/// One of them, with what it adds to the sums.
+/// A kept outcome, with its share of the sums.
 #[derive(Clone, Debug)]
 struct Kept {
     form: Form,
@@ -61,7 +61,7 @@ struct Kept {
     hash: u64,
 }
 
-/// What locks give all the time is kept without the lists around it.
+/// Frequent outcomes of locks are kept without the lists around them.
 #[derive(Clone, Debug)]
 enum Form {
     Held(Arc<str>, FencingToken),
@@ -298,7 +298,7 @@ impl Machine {
         outcomes.into_iter().flat_map(|outcomes| outcomes.kept.iter().map(|(id, _)| *id))
     }
 
-    /// What this write of the session gave the first time, if that is kept.
+    /// Returns the first outcome of this write of the session, if it is kept.
     pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Outcome, ErrorCode>> {
         self.sessions.outcomes(session)?.get(id)
     }

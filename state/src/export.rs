@@ -25,7 +25,7 @@ pub struct Exported<'a> {
     /// Null and empty are different.
     pub data: Option<&'a [u8]>,
     pub acl: &'a [Acl],
-    /// What clients see of its numbers.
+    /// The Stat that clients see.
     pub stat: Stat,
     /// Children created so far: the number of the next sequential one.
     pub creates: i32,

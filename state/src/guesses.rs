@@ -55,7 +55,7 @@ impl Guesses {
         self.buckets.get(hash as usize & self.buckets.len().wrapping_sub(1))
     }
 
-    /// What was noted for this hash, as far as `is_it` confirms it.
+    /// Returns the guess for this hash if `is_it` confirms it.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let entries = self.bucket(hash)?.iter().map(|entry| entry.load(Relaxed));

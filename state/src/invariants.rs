@@ -9,9 +9,9 @@ use crate::machine::{Machine, RESERVED};
 use crate::tree::Totals;
 use crate::znode::{Kind, Znode};
 
-/// What a walk over all znodes finds.
+/// Totals counted by a walk over all znodes.
 #[derive(Default)]
-struct Found {
+struct Recount {
     totals: Totals,
     reapable: Vec<String>,
     ephemerals: Vec<(SessionId, String)>,
@@ -95,8 +95,8 @@ impl Machine {
         Ok(())
     }
 
-    fn walk(&self) -> Result<Found, String> {
-        let mut found = Found::default();
+    fn walk(&self) -> Result<Recount, String> {
+        let mut found = Recount::default();
         let mut todo = vec![(String::new(), Number::FIRST)];
         while let Some((path, of)) = todo.pop() {
             let znode = self.tree.node(of);

@@ -57,7 +57,7 @@ pub use locks::{
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;
-pub use restore::{Ended, NewCluster, Rule, ZxidsUsedUp};
+pub use restore::{LeftBehind, NewCluster, Rule, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, Session};
 pub use snapshot::{Frozen, SnapshotError};
 pub use upgrade::ClusterVersion;

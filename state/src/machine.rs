@@ -18,7 +18,7 @@ use crate::restore::NewCluster;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Count, Path, Place, Tree};
+use crate::tree::{Count, Path, Tree, TreePosition};
 use crate::uncounted::{Lack, Note};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
@@ -36,9 +36,9 @@ pub struct Machine {
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
     pub(crate) locks: Locks,
-    /// Of the last command that took one.
+    /// Zxid of the last command that took one.
     pub(crate) last_zxid: Zxid,
-    /// Of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
+    /// Time of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
     pub(crate) time_ms: i64,
     /// The last entry with a number that was taken.
     pub(crate) last_entry: Ordinal,
@@ -48,7 +48,7 @@ pub struct Machine {
     pub(crate) upgrade: Upgrade,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
-    /// What the sums of the digest lack.
+    /// Changes that the sums of the digest still lack.
     pub(crate) uncounted: Vec<Note>,
 }
 
@@ -56,7 +56,7 @@ pub struct Machine {
 pub struct Counts {
     /// Znodes, with the root and the reserved ones.
     pub znodes: u64,
-    /// Those of them that belong to a session.
+    /// Ephemeral znodes among them.
     pub ephemerals: u64,
     /// Bytes of all paths and data.
     pub approximate_data_bytes: u64,
@@ -93,7 +93,7 @@ impl Machine {
             let parent = tree.find(path.parent()).expect("parents come first");
             let at = tree.node(parent).children.find(path.name().as_bytes()).expect_err("each comes once");
             let id = tree.add(znode, parent);
-            tree.link(path, path.name().into(), (id, Place { parent, at }), [Count::Now; 2], |_| ());
+            tree.link(path, path.name().into(), (id, TreePosition { parent, at }), [Count::Now; 2], |_| ());
         }
         Machine {
             tree,
@@ -170,7 +170,7 @@ impl Machine {
         Applied { origin: proposal.origin, zxid: self.last_zxid, result }
     }
 
-    /// What is counted in one part of the state, and in another.
+    /// Compares the counts of different parts of the state.
     fn check_counts(&self) {
         let (_, holders, waiters) = self.locks.counts();
         let totals = self.tree.totals();

@@ -21,8 +21,8 @@ use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
 use crate::sequence;
 use crate::shared_map::Slot;
-use crate::tree::{Before, Count, Path, Place, Unlinked};
-use crate::znode::{Kind, Meta, Name, Znode};
+use crate::tree::{Count, ParentCounters, Path, TreePosition, Unlinked};
+use crate::znode::{Kind, Meta, Znode, ZnodeName};
 pub(crate) use done::Done;
 use done::{BeforeData, Event, Undo};
 
@@ -36,11 +36,11 @@ pub(crate) struct Author<'a> {
     /// Where the session is, which no command moves before it is over.
     pub place: Slot,
     pub who: &'a [Id],
-    /// What the leader decided for its batch.
+    /// The leader's decisions for the batch.
     pub stamp: Stamp,
 }
 
-/// What a create asks for, once it is known to be well formed.
+/// A well-formed create request.
 pub(crate) struct New<'a> {
     /// The path, before its number, in pieces.
     pub path: [&'a str; 3],
@@ -74,7 +74,7 @@ impl Machine {
         Ok(done)
     }
 
-    /// The same, below a znode that has been found. Makes no contender.
+    /// Creates below a znode that has been looked up. Makes no contender.
     pub(crate) fn create_below(
         &mut self,
         by: &Author,
@@ -110,12 +110,12 @@ impl Machine {
         assert!(parent.meta.pzxid <= by.zxid, "a znode is created below what is newer than itself");
         let parent_acl = parent.acl.clone();
         let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
-        let parent = Before::of(&parent.meta);
+        let parent = ParentCounters::of(&parent.meta);
         let meta = Meta::new(by.zxid, self.time_ms, new.kind);
         let znode = Znode::new(meta, new.data, acl);
         let shared = matches!(new.kind, Kind::Ephemeral(_)).then(|| Arc::from(path.as_str()));
         let stat = znode.stat();
-        let place = Place { parent: parent_id, at: slot };
+        let place = TreePosition { parent: parent_id, at: slot };
         let id = self.link((at, shared.as_ref(), by.place), place, znode, |meta| {
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = by.zxid;
@@ -143,7 +143,7 @@ impl Machine {
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
         }
-        Ok(self.remove_at((by.zxid, by.place), at, Place { parent: parent_id, at: slot }))
+        Ok(self.remove_at((by.zxid, by.place), at, TreePosition { parent: parent_id, at: slot }))
     }
 
     pub(crate) fn set_data(&mut self, by: &Author, set: &SetData) -> Result<Done, ErrorCode> {
@@ -203,12 +203,17 @@ impl Machine {
             .children
             .find(at.name().as_bytes())
             .expect("the caller has found the znode");
-        self.remove_at((zxid, Slot::default()), at, Place { parent, at: slot })
+        self.remove_at((zxid, Slot::default()), at, TreePosition { parent, at: slot })
     }
 
     /// Deletes the childless znode at this place below its parent. `owner`: where its session may be, if it
     /// has one.
-    pub(crate) fn remove_at(&mut self, (zxid, owner): (Zxid, Slot), path: Path<'_>, place: Place) -> Done {
+    pub(crate) fn remove_at(
+        &mut self,
+        (zxid, owner): (Zxid, Slot),
+        path: Path<'_>,
+        place: TreePosition,
+    ) -> Done {
         debug_assert!(!RESERVED.contains(&path.full), "{} exists always", path.full);
         let (unlinked, shared) = self.unlink((path, owner), place, |meta| {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
@@ -277,17 +282,17 @@ impl Machine {
     }
 
     /// Where a znode that came or went lies below its parent, or belongs.
-    fn place_of(&self, id: Number, path: Path<'_>) -> Result<Place, Place> {
+    fn place_of(&self, id: Number, path: Path<'_>) -> Result<TreePosition, TreePosition> {
         let parent = self.tree.node(id).parent;
         let at = self.tree.node(parent).children.find(path.name().as_bytes());
-        at.map(|at| Place { parent, at }).map_err(|at| Place { parent, at })
+        at.map(|at| TreePosition { parent, at }).map_err(|at| TreePosition { parent, at })
     }
 
     /// `shared`: the path, if the znode is ephemeral; `owner`: where its session may be then.
     fn link(
         &mut self,
         (path, shared, owner): (Path<'_>, Option<&Arc<str>>, Slot),
-        place: Place,
+        place: TreePosition,
         znode: Znode,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Number {
@@ -303,18 +308,18 @@ impl Machine {
         kind: Kind,
         (path, shared, owner): (Path<'_>, Option<&Arc<str>>, Slot),
         id: Number,
-    ) -> Name {
+    ) -> ZnodeName {
         let Kind::Ephemeral(session) = kind else { return path.name().into() };
         let shared = shared.expect("the path of an ephemeral znode is shared");
         debug_assert_eq!(&**shared, path.full, "a session is given another path than the tree");
         self.sessions.add_ephemeral((session, owner), self.tree.node(id).parent, shared.clone(), id);
-        Name::within(shared, path.name_at())
+        ZnodeName::within(shared, path.name_at())
     }
 
     fn unlink(
         &mut self,
         (path, owner): (Path<'_>, Slot),
-        place: Place,
+        place: TreePosition,
         parent_change: impl FnOnce(&mut Meta),
     ) -> (Unlinked, Option<Arc<str>>) {
         let unlinked = self.tree.unlink(path, place, Count::Now, parent_change);

@@ -17,7 +17,7 @@ pub struct Applied {
     pub origin: Origin,
     /// The last zxid after this command (its own, where it took one).
     pub zxid: Zxid,
-    /// What it did, or why it was refused.
+    /// The outcome, or the error of a refusal.
     pub result: Result<Outcome, ErrorCode>,
 }
 
@@ -28,7 +28,7 @@ impl Applied {
     }
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Noop, delete, close, expire, reap, configure.
@@ -56,7 +56,7 @@ pub enum Outcome {
     Asked(u32),
 }
 
-/// What happened to a znode.
+/// The kind of a znode's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     /// It exists now; its parent's children changed.
@@ -84,7 +84,7 @@ pub struct Change<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct LockEvent<'a> {
     pub zxid: Zxid,
-    /// Of the command's batch: the leader's clock, milliseconds since 1970.
+    /// Time of the command's batch: the leader's clock, milliseconds since 1970.
     pub time_ms: i64,
     /// Path of the lock's znode.
     pub lock: &'a str,
@@ -98,7 +98,7 @@ pub struct LockEvent<'a> {
     pub label: &'a [u8],
     /// The queue znode's ACL (its last one, if it is gone).
     pub acl: &'a [Acl],
-    /// That of the lock's znode.
+    /// The ACL of the lock's znode.
     pub lock_acl: &'a [Acl],
     pub mode: Mode,
     /// It was made by acquire, so its session is to be told of grants and losses
@@ -135,9 +135,9 @@ pub enum LockEventKind {
 /// Why a place in a queue is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Why {
-    /// Its own session gave it back or left the queue.
+    /// The session released it or left the queue.
     Released,
-    /// Its session was closed.
+    /// The session was closed.
     SessionClosed,
     SessionExpired,
     /// Another session deleted its znode.
@@ -153,7 +153,7 @@ pub enum Why {
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionEnd {
-    /// Its client closed it.
+    /// The client closed the session.
     Closed,
     Expired,
     /// A superuser ended it. Its client may not know yet, as with one that expires.

@@ -20,7 +20,7 @@ const QUOTA_PATH: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
-/// What a `zookeeper_limits` says. Whatever in it cannot be read is no limit.
+/// The contents of a `zookeeper_limits`. Unreadable parts are no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Znodes, the first one included; to be warned about.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub bytes_hard: Option<i64>,
 }
 
-/// What a subtree has.
+/// Znodes and bytes of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Znodes, the first one included.
@@ -46,7 +46,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub path: String,
-    /// What it may have.
+    /// The limits of the subtree.
     pub limits: Limits,
     pub usage: Usage,
 }
@@ -135,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// Nothing, where there is no znode.
+    /// Zero where there is no znode.
     fn usage(&self, path: &str) -> Usage {
         let used = |znode: &Znode| Usage {
             count: 1 + znode.descendants as i64,

@@ -18,7 +18,7 @@ impl Machine {
         })
     }
 
-    /// Those that would be reaped at `now_ms` (the log's clock).
+    /// Iterates over the znodes that would be reaped at `now_ms` (the log's clock).
     pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
         let due = move |path: &&str| {
             !self.has_delay(path) && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms))

@@ -31,7 +31,7 @@ const ZXIDS_PER_MS: i64 = 128;
 /// Bits of a zxid that fit into a session id.
 const ZXID_BITS: u32 = 56;
 
-/// What a new cluster begins with.
+/// The identity of a new cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewCluster {
     pub id: ClusterId,
@@ -46,9 +46,9 @@ pub enum Rule {
     Sessions,
 }
 
-/// What the old cluster had, and the new one has not.
+/// Sessions and ephemeral znodes that the new cluster does not take over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct LeftBehind {
     pub sessions: u64,
     pub ephemerals: u64,
 }
@@ -65,7 +65,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`ZxidsUsedUp`]; the state is as it was.
-    pub fn restore(&mut self, new: NewCluster, at_ms: i64) -> Result<Ended, ZxidsUsedUp> {
+    pub fn restore(&mut self, new: NewCluster, at_ms: i64) -> Result<LeftBehind, ZxidsUsedUp> {
         self.restore_without(new, at_ms, None)
     }
 
@@ -78,7 +78,7 @@ impl Machine {
         new: NewCluster,
         at_ms: i64,
         left_out: Option<Rule>,
-    ) -> Result<Ended, ZxidsUsedUp> {
+    ) -> Result<LeftBehind, ZxidsUsedUp> {
         let before = self.last_zxid;
         let age_ms = at_ms.saturating_sub(self.time_ms).max(0);
         let floor = (((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS)
@@ -95,7 +95,7 @@ impl Machine {
         // The terms of the new cluster start at the beginning.
         self.last_entry = Ordinal::default();
         if left_out == Some(Rule::Sessions) {
-            return Ok(Ended::default());
+            return Ok(LeftBehind::default());
         }
         let sessions: Vec<_> = self.sessions().map(|(id, _)| id).collect();
         for session in sessions {
@@ -109,7 +109,7 @@ impl Machine {
         assert_eq!((left.sessions, left.ephemerals, left.locks), (0, 0, 0), "nothing is held or waited for");
         assert_eq!(left.znodes + counts.ephemerals, counts.znodes, "only ephemeral znodes go");
         assert!(left_out.is_some() || self.last_zxid > before && self.last_zxid.0 >= floor);
-        Ok(Ended { sessions: counts.sessions, ephemerals: counts.ephemerals })
+        Ok(LeftBehind { sessions: counts.sessions, ephemerals: counts.ephemerals })
     }
 
     /// Which cluster this is the state of. `None`: it has only just been formed.
@@ -204,7 +204,7 @@ mod tests {
         let mut machine = old();
         let before = machine.last_zxid();
         let ended = machine.restore(NEW, 1_000).unwrap();
-        assert_eq!(ended, Ended { sessions: 2, ephemerals: 2 });
+        assert_eq!(ended, LeftBehind { sessions: 2, ephemerals: 2 });
         machine.check().unwrap();
         assert_eq!((machine.counts().locks, machine.cluster()), (0, Some(NEW.id)));
         assert_eq!(machine.last_zxid().0 >> SPAN_BITS, (before.0 >> SPAN_BITS) + SPANS);

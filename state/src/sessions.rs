@@ -29,7 +29,7 @@ pub use hosts::{Host, LASTING_MS, Opened};
 
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// What it shows when it comes back.
+    /// Proof of the password that the client shows when it returns.
     pub proof: Proof,
     /// Without a sign of life for so long, the leader expires it.
     pub timeout_ms: u32,
@@ -43,15 +43,15 @@ pub struct Session {
     ephemerals: Spots,
     /// Where the newest of them was put: a guess.
     newest: Slot,
-    /// What its end takes for these, as [`crate::cost`] counts it. No part of a snapshot, nor of a digest.
+    /// Steps that its end takes for these ([`crate::cost`]). In no snapshot and no digest.
     end_steps: u64,
     /// That its client had when it last asked for a lock: shared by its places in queues.
     address: Option<Arc<str>>,
     /// Where it was opened from.
     host: Host,
-    /// Of the writes that its client may send again.
+    /// Outcomes of writes that its client may send again.
     pub(crate) outcomes: Outcomes,
-    /// Its hash as far as its outcomes do not change it.
+    /// The part of its hash that does not depend on outcomes.
     hasher: Hasher,
     /// Its whole hash, as it was last counted.
     hash: u64,
@@ -133,7 +133,7 @@ impl Session {
         self.ephemerals.iter().map(|(spot, _)| &*spot.path)
     }
 
-    /// The same in the order of the paths.
+    /// Returns the ephemeral znodes in the order of their paths.
     pub fn ephemerals_in_order(&self) -> Vec<&str> {
         let mut paths: Vec<&str> = self.ephemerals().collect();
         paths.sort_unstable();
@@ -150,7 +150,7 @@ impl Session {
         self.ephemerals.iter().map(|(spot, id)| (&spot.path, *id))
     }
 
-    /// Those of them below one parent, in the order of their paths, from the given one on.
+    /// Iterates over the ephemeral znodes below one parent, by path, from the given one on.
     pub(crate) fn ephemerals_below(&self, from: Below<'_>) -> impl Iterator<Item = (&Arc<str>, Number)> {
         let alike = self.ephemerals.starting_by(order(from));
         alike.take_while(move |(spot, _)| spot.parent == from.0).map(|(spot, id)| (&spot.path, *id))
@@ -166,7 +166,7 @@ impl Session {
         self.address.clone().filter(|known| **known == *address_in(who))
     }
 
-    /// What its end takes for its znodes.
+    /// Returns the steps that its end takes for its znodes.
     pub(crate) fn end_steps(&self) -> u64 {
         self.end_steps
     }
@@ -195,7 +195,7 @@ impl Session {
         longer.into_iter().chain(host.into_iter().flatten()).fold(hasher, Hasher::word)
     }
 
-    /// Its new hash, and the one that it had until now.
+    /// Recomputes its hash; returns the new and the old one.
     fn rehash(&mut self) -> (u64, u64) {
         debug_assert!(self.timeout_ms <= self.longest_timeout_ms, "a timeout is longer than the longest one");
         let new = self.outcomes.add_to(self.hasher).finish();
@@ -237,7 +237,7 @@ impl Sessions {
         Some(place)
     }
 
-    /// One that is open, to be changed.
+    /// Returns an open session for a change.
     fn open_mut(&mut self, (id, guess): Near) -> &mut Session {
         let place = self.map.find_near(&id, guess).expect("the caller has found the session");
         self.map.at_mut(place)

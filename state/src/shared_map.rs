@@ -36,7 +36,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Of the first entry.
+    /// The slot of the first entry.
     pub(crate) const FIRST: Slot = Slot { chunk: 0, at: 0 };
 
     fn new(chunk: usize, at: usize) -> Self {
@@ -278,7 +278,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some((key, value))
     }
 
-    /// Its value, to be changed; copies the chunk if a clone shares it.
+    /// Returns the value for a change; copies the chunk if a clone shares it.
     pub(crate) fn at_mut(&mut self, place: Slot) -> &mut V {
         let (chunk, at) = place.indices();
         &mut self.chunk_mut(chunk)[at].1

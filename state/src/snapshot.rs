@@ -23,7 +23,7 @@ use crate::sessions::Host;
 use crate::upgrade::{ClusterVersion, FIRST, Upgrade};
 use crate::znode::Znode;
 use block::BlockWriter;
-use record::Record;
+use record::Row;
 
 /// The state at one moment, unaffected by what is applied afterwards.
 ///
@@ -46,7 +46,7 @@ pub enum SnapshotError {
     /// Written by another version.
     #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
     Version(u16),
-    /// Of a cluster that has gone over to a version that this release does not know.
+    /// The cluster has changed to a version that this release does not know.
     #[error("the snapshot is of version {} of the cluster's state: run release {} or a later one", .0.number, .0.release.escape_debug())]
     Newer(ClusterVersion),
     /// All of it could be read, and is another state than the one that was written.
@@ -88,21 +88,21 @@ impl Frozen {
         let machine = &self.machine;
         blocks.put(&Record::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
         if machine.last_entry != Ordinal::default() {
-            blocks.put(&Record::LastEntry(machine.last_entry))?;
+            blocks.put(&Row::LastEntry(machine.last_entry))?;
         }
         if let Some(cluster) = machine.cluster {
-            blocks.put(&Record::Cluster(cluster))?;
+            blocks.put(&Row::Cluster(cluster))?;
         }
         put_version(&mut blocks, machine)?;
         for (id, session) in machine.sessions() {
             let (proof, timeout_ms, attachment) = (session.proof, session.timeout_ms, session.attachment);
-            blocks.put(&Record::Session { id, proof, timeout_ms, attachment })?;
+            blocks.put(&Row::Session { id, proof, timeout_ms, attachment })?;
             if session.longest_timeout_ms() != timeout_ms {
                 let longest_ms = session.longest_timeout_ms();
-                blocks.put(&Record::LongestTimeout { session: id, longest_ms })?;
+                blocks.put(&Row::LongestTimeout { session: id, longest_ms })?;
             }
             if session.host() != Host::UNKNOWN {
-                blocks.put(&Record::OpenedFrom { session: id, host: session.host() })?;
+                blocks.put(&Row::OpenedFrom { session: id, host: session.host() })?;
             }
         }
         let (mut acls, mut znodes) = (BTreeMap::new(), 1);
@@ -123,7 +123,7 @@ impl Frozen {
         assert_eq!(znodes, machine.tree.totals().znodes, "every znode is written, and each once");
         put_outcomes(&mut blocks, machine)?;
         put_locks(&mut blocks, machine)?;
-        blocks.put(&Record::End { digest: machine.digest() })?;
+        blocks.put(&Row::End { digest: machine.digest() })?;
         blocks.finish()
     }
 }
@@ -131,10 +131,10 @@ impl Frozen {
 fn put_version(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     let Upgrade { version, held, rehearsed, mistaken: _ } = &machine.upgrade;
     if version.number != FIRST || *held {
-        blocks.put(&Record::Version { version: version.clone(), held: *held })?;
+        blocks.put(&Row::Version { version: version.clone(), held: *held })?;
     }
     if *rehearsed > 0 {
-        blocks.put(&Record::Rehearsed(*rehearsed))?;
+        blocks.put(&Row::Rehearsed(*rehearsed))?;
     }
     Ok(())
 }
@@ -144,9 +144,9 @@ fn put_outcomes(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<(
         if open.outcomes.acked() == 0 && open.outcomes.is_empty() {
             continue;
         }
-        blocks.put(&Record::Acked { session, acked: open.outcomes.acked() })?;
+        blocks.put(&Row::Acked { session, acked: open.outcomes.acked() })?;
         for (id, stored) in open.outcomes.iter() {
-            blocks.put(&Record::Outcome(OutcomeRecord { session, id, stored }))?;
+            blocks.put(&Row::Outcome(OutcomeRecord { session, id, stored }))?;
         }
     }
     Ok(())
@@ -170,7 +170,7 @@ fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> 
             }
         }
         if lock.delayed_until_ms() != 0 {
-            blocks.put(&Record::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
+            blocks.put(&Row::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
         }
     }
     let (_, holders, waiters) = machine.locks.counts();
@@ -191,15 +191,9 @@ fn put_znode<'a>(
         None => {
             let acl = acls.len() as u32;
             acls.insert(entries, acl);
-            blocks.put(&Record::Acl(entries.into()))?;
+            blocks.put(&Row::Acl(entries.into()))?;
             acl
         }
     };
-    blocks.put(&Record::Znode {
-        depth,
-        name: name.into(),
-        data: znode.data().cloned(),
-        acl,
-        meta: znode.meta,
-    })
+    blocks.put(&Row::Znode { depth, name: name.into(), data: znode.data().cloned(), acl, meta: znode.meta })
 }

@@ -9,7 +9,7 @@ use crate::acl::{Acls, SharedAcl};
 use crate::arena::{Arena, Number};
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
-use crate::znode::{Kind, Meta, Name, Znode};
+use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
 /// The first number that is given.
 const ROOT: Number = Number::FIRST;
@@ -23,14 +23,14 @@ pub(crate) struct Tree {
     acls: Acls,
 }
 
-/// What is counted over all znodes.
+/// Totals over all znodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Sum of the znodes' hashes.
     pub digest: u64,
     /// Znodes, with the root.
     pub znodes: u64,
-    /// Those of them that belong to a session.
+    /// Ephemeral znodes among them.
     pub ephemerals: u64,
     /// Bytes of paths and data.
     pub bytes: u64,
@@ -327,8 +327,8 @@ impl Tree {
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
-        name: Name,
-        (id, place): (Number, Place),
+        name: ZnodeName,
+        (id, place): (Number, TreePosition),
         [count, count_parent]: [Count; 2],
         parent_change: impl FnOnce(&mut Meta),
     ) -> bool {
@@ -366,7 +366,7 @@ impl Tree {
     pub(crate) fn unlink(
         &mut self,
         path: Path<'_>,
-        place: Place,
+        place: TreePosition,
         count: Count,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
@@ -389,7 +389,7 @@ impl Tree {
             above.bytes_below -= bytes;
         });
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
-        let (parent_before, parent_acl) = (Before::of(&parent.meta), parent.acl.clone());
+        let (parent_before, parent_acl) = (ParentCounters::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
         let uncounted = self.totals.renew(path.parent(), parent, count);
         let (name, _) = parent.children.take(place.at);
@@ -419,7 +419,7 @@ impl Tree {
         }
     }
 
-    /// What [`Tree::count`] would count.
+    /// Returns the hash that [`Tree::count`] would count.
     pub(crate) fn uncounted_hash(&self, id: Number, path: &str) -> u64 {
         let znode = self.nodes.at(id);
         if znode.counted_hash() == 0 { znode.hash(path) } else { 0 }
@@ -438,22 +438,22 @@ impl Tree {
 
 /// Where a znode is, or belongs: below which one, and where among its siblings.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TreePosition {
     pub parent: Number,
     /// Good until a sibling comes or goes.
     pub at: Slot,
 }
 
-/// What a create or a delete of a child changes in the numbers of its parent.
+/// The parent's numbers before a child is created or deleted.
 #[derive(Clone, Copy)]
-pub(crate) struct Before {
+pub(crate) struct ParentCounters {
     pzxid: Zxid,
     creates: i32,
 }
 
-impl Before {
+impl ParentCounters {
     pub(crate) fn of(parent: &Meta) -> Self {
-        Before { pzxid: parent.pzxid, creates: parent.creates }
+        ParentCounters { pzxid: parent.pzxid, creates: parent.creates }
     }
 
     /// Takes the change back.
@@ -465,7 +465,7 @@ impl Before {
 /// A znode that has been taken out, and what its parent was like.
 pub(crate) struct Unlinked {
     pub id: Number,
-    pub parent_before: Before,
+    pub parent_before: ParentCounters,
     pub parent_acl: SharedAcl,
     /// The parent is in no sum from now on.
     pub uncounted: bool,

@@ -24,14 +24,14 @@ const NOTES_MAX: usize = if cfg!(debug_assertions) { 16 } else { 1_024 };
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     pub node: Number,
-    /// Of its creation. Another znode may have its number by now.
+    /// The czxid of the znode. Another znode may have its number by now.
     pub czxid: Zxid,
     pub path: Arc<str>,
     /// The lock in whose queue it is.
     pub lock: Option<Number>,
 }
 
-/// What the digest's sums lack.
+/// Changes that the digest's sums lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lack {
     /// The sum over znodes.
@@ -66,7 +66,7 @@ impl Machine {
         self.uncounted = notes;
     }
 
-    /// What the sums lack now.
+    /// Returns the changes that the sums lack now.
     pub(crate) fn lack(&self) -> Lack {
         let mut lack = Lack::default();
         let mut seen = BTreeSet::new();

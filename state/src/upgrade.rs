@@ -15,7 +15,7 @@ use crate::digest::Hasher;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 
-/// Of the first release, 0.2.0.
+/// Version of the first release, 0.2.0.
 pub const FIRST: u16 = 1;
 /// The version behind the newest one of this release. It is no release's: nodes go over to it in rehearsals
 /// of an upgrade, in tests and in the simulator. It has one of each kind of change: log entries begin with
@@ -39,16 +39,16 @@ impl Default for ClusterVersion {
     }
 }
 
-/// What the state says about upgrades.
+/// The state of upgrades.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Upgrade {
-    /// What is in force.
+    /// The version in force.
     pub(crate) version: ClusterVersion,
     /// The leader does not raise it by itself.
     pub(crate) held: bool,
     /// Since [`REHEARSED`]: how many `Noop`s there were.
     pub(crate) rehearsed: u64,
-    /// What counts instead of the version, in simulations of a node that breaks the invariant.
+    /// Replaces the version in simulations of a node that breaks the invariant.
     pub(crate) mistaken: Option<u16>,
 }
 

@@ -14,30 +14,30 @@ use crate::digest::Hasher;
 use crate::shared_map::SharedMap;
 
 /// The children of a znode by name, with their numbers in the tree.
-pub(crate) type Children = SharedMap<Name, Number>;
+pub(crate) type Children = SharedMap<ZnodeName, Number>;
 
 /// The name of a znode among its siblings. That of an ephemeral one is the end of its path, which its session
 /// has too.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct ZnodeName {
     text: Arc<str>,
     begin: u32,
 }
 
-impl Name {
+impl ZnodeName {
     /// The name of an ephemeral znode: what its path has from `begin` on.
     pub(crate) fn within(path: &Arc<str>, begin: usize) -> Self {
-        Name { text: path.clone(), begin: begin as u32 }
+        ZnodeName { text: path.clone(), begin: begin as u32 }
     }
 }
 
-impl From<&str> for Name {
+impl From<&str> for ZnodeName {
     fn from(name: &str) -> Self {
-        Name { text: name.into(), begin: 0 }
+        ZnodeName { text: name.into(), begin: 0 }
     }
 }
 
-impl std::ops::Deref for Name {
+impl std::ops::Deref for ZnodeName {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -46,32 +46,32 @@ impl std::ops::Deref for Name {
 }
 
 /// Texts are in the order of their bytes, which need no look at where a character begins.
-impl Borrow<[u8]> for Name {
+impl Borrow<[u8]> for ZnodeName {
     #[inline]
     fn borrow(&self) -> &[u8] {
         &self.text.as_bytes()[self.begin as usize..]
     }
 }
 
-impl Ord for Name {
+impl Ord for ZnodeName {
     fn cmp(&self, other: &Self) -> Ordering {
         Borrow::<[u8]>::borrow(self).cmp(other.borrow())
     }
 }
 
-impl PartialOrd for Name {
+impl PartialOrd for ZnodeName {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Name {
+impl PartialEq for ZnodeName {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Name {}
+impl Eq for ZnodeName {}
 
 /// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Of a znode that `zxid` creates.
+    /// The numbers of a znode that `zxid` creates.
     pub(crate) fn new(zxid: Zxid, time_ms: i64, kind: Kind) -> Self {
         Meta {
             czxid: zxid,
@@ -143,14 +143,14 @@ pub(crate) struct Znode {
     /// Hash of `data`, so that a new child does not mean hashing a megabyte again.
     data_hash: u64,
     pub acl: SharedAcl,
-    /// Of its parent in the tree; the root's is its own.
+    /// Number of its parent in the tree; the root's is its own.
     pub parent: Number,
     pub children: Children,
     /// Znodes below, at any depth.
     pub descendants: u64,
     /// Bytes of data below, at any depth.
     pub bytes_below: u64,
-    /// Of its path, which never changes; of no path, before it is counted.
+    /// Hasher of its path, which never changes; of no path, before it is counted.
     path_hasher: Hasher,
     /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without
     /// hashing it again.
@@ -192,7 +192,7 @@ impl Znode {
         self.data.as_ref().map_or(0, Bytes::len)
     }
 
-    /// What clients see of its numbers.
+    /// Returns the Stat that clients see.
     pub(crate) fn stat(&self) -> Stat {
         let meta = &self.meta;
         let children = saturating_i32(self.children.len() as u64);
@@ -251,7 +251,7 @@ impl Znode {
         self.counted_hash
     }
 
-    /// Its contribution to the digest; the children have their own.
+    /// Returns its contribution to the digest; the children have their own.
     pub(crate) fn hash(&self, path: &str) -> u64 {
         self.hash_with(NO_PATH.bytes(path.as_bytes()))
     }

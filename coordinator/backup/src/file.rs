@@ -24,7 +24,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const HEADER_MAX_BYTES: u32 = 1 << 20;
 const SUM_BYTES: usize = 32;
 
-/// What a backup is of. Fields that a later release adds are ignored.
+/// Origin and size of a backup. Fields that a later release adds are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The release of the node that made it.
@@ -47,7 +47,7 @@ pub struct Header {
     pub longest_timeout_ms: u32,
     /// Fingerprint of the state, as `/v1/status` shows it.
     pub digest: String,
-    /// What `/zookeeper/config` said: the members and their addresses.
+    /// Data of `/zookeeper/config`: the members and their addresses.
     pub members: String,
     /// Bytes of the state.
     pub state_bytes: u64,

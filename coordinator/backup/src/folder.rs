@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::{ClusterId, NodeId};
-pub use rowlock_state::{Ended, NewCluster, ZxidsUsedUp};
+pub use rowlock_state::{LeftBehind, NewCluster, ZxidsUsedUp};
 use rowlock_state::{Machine, Rule};
 pub use rowlock_types::member::Member;
 pub use rowlock_wal::{Begun, Identity};
@@ -18,7 +18,7 @@ use rowlock_wal::{Membership, StorageError, begin_all, begin_with_state};
 pub struct Restored {
     machine: Machine,
     cluster: ClusterId,
-    ended: Ended,
+    ended: LeftBehind,
 }
 
 impl Restored {
@@ -41,8 +41,8 @@ impl Restored {
         Ok(Restored { machine, cluster: new.id, ended })
     }
 
-    /// What the old cluster had, and the new one has not.
-    pub fn ended(&self) -> Ended {
+    /// Returns the counts of sessions and ephemeral znodes that ended.
+    pub fn ended(&self) -> LeftBehind {
         self.ended
     }
 

@@ -7,7 +7,7 @@ use rowlock_env::disk::{Dir, File};
 
 /// Bytes that are read or written at once.
 const CHUNK_BYTES: usize = 256 << 10;
-/// What the name of a file ends with until it is whole.
+/// Suffix of a file's name until it is complete.
 const PART: &str = ".part";
 
 /// The folder of a file, and the file's name in it.

@@ -9,7 +9,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 use rowlock_wal::{LogId, Payload, Stopped, StorageError};
 
-/// What a node has.
+/// The data of a surviving node.
 pub struct Survivor {
     /// The state behind the last entry of its log.
     pub machine: Machine,

@@ -26,7 +26,7 @@ pub(crate) struct Acls {
     bytes: u64,
 }
 
-/// What a list takes, about.
+/// Approximate bytes of one list.
 fn bytes_of(acl: &SharedAcl) -> u64 {
     let of = |entry: &Acl| ENTRY_BYTES + entry.id.scheme.len() + entry.id.id.len();
     (LIST_BYTES + acl.entries().iter().map(of).sum::<usize>()) as u64
@@ -65,7 +65,7 @@ impl Acls {
         }
     }
 
-    /// What all take, about.
+    /// Approximate bytes of all lists.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -22,7 +22,7 @@ const EMPTY: &[u8] = &[0];
 
 /// The batch that these bytes, the end of `whole`, are.
 pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
-    Reader::new(bytes, whole).all(|reader| {
+    ProposalReader::new(bytes, whole).all(|reader| {
         let ordinal = Ordinal { term: reader.u64()?, number: reader.u64()? };
         let (time_ms, proposals) = (reader.i64()?, reader.proposals()?);
         Some(Batch { time_ms, ordinal, proposals, ..Batch::default() })
@@ -31,12 +31,12 @@ pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
 
 /// The list of proposals that these bytes are.
 pub(super) fn proposals(whole: &Bytes) -> Result<Vec<Proposal>, BatchError> {
-    Reader::new(whole, whole).all(Reader::proposals)
+    ProposalReader::new(whole, whole).all(ProposalReader::proposals)
 }
 
-struct Reader<'a> {
+struct ProposalReader<'a> {
     rest: &'a [u8],
-    /// What `rest` is the end of. Data and texts are slices of it.
+    /// The whole input, of which `rest` is the end. Data and texts are slices of it.
     whole: &'a Bytes,
     acl: Last<'a>,
 }
@@ -47,20 +47,20 @@ struct Last<'a> {
     list: Arc<[Acl]>,
 }
 
-/// What the next proposal repeats.
-struct Before {
+/// The fields that the next proposal may repeat.
+struct PreviousProposal {
     origin: Origin,
     session: i64,
     attachment: Attachment,
     identities: Arc<[Id]>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ProposalReader<'a> {
     fn new(rest: &'a [u8], whole: &'a Bytes) -> Self {
-        Reader { rest, whole, acl: Last { bytes: EMPTY, list: Arc::default() } }
+        ProposalReader { rest, whole, acl: Last { bytes: EMPTY, list: Arc::default() } }
     }
 
-    /// What takes up all the bytes.
+    /// Reads a value that must take up all the bytes.
     fn all<T>(mut self, what: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, BatchError> {
         match what(&mut self) {
             Some(value) if self.rest.is_empty() => Ok(value),
@@ -71,11 +71,11 @@ impl<'a> Reader<'a> {
 
     fn proposals(&mut self) -> Option<Vec<Proposal>> {
         let (origin, attachment) = (Origin::default(), Attachment::default());
-        let mut before = Before { origin, session: 0, attachment, identities: Arc::default() };
+        let mut before = PreviousProposal { origin, session: 0, attachment, identities: Arc::default() };
         self.list(|reader| reader.proposal(&mut before))
     }
 
-    fn proposal(&mut self, before: &mut Before) -> Option<Proposal> {
+    fn proposal(&mut self, before: &mut PreviousProposal) -> Option<Proposal> {
         let is_new = self.byte()?;
         if is_new & !head::ALL != 0 || is_new & (head::TAG | head::ACKED) == head::ACKED {
             return None;
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
             before.attachment = Attachment(self.u64()?);
         }
         if is_new & head::IDENTITIES != 0 {
-            before.identities = self.shared(Reader::id)?;
+            before.identities = self.shared(ProposalReader::id)?;
         }
         let tag = if is_new & head::TAG != 0 {
             let id = self.u64()?;
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
             self.rest = rest;
             let mut command = Box::new(Command::Acquire(Few::new()));
             if let Command::Acquire(few) = &mut *command {
-                self.few_into(few, Reader::acquire)?;
+                self.few_into(few, ProposalReader::acquire)?;
             }
             return Some(command);
         }
@@ -128,9 +128,9 @@ impl<'a> Reader<'a> {
     fn command(&mut self) -> Option<Command> {
         let begin = self.rest;
         match self.byte()? {
-            tag::ACQUIRE => Some(Command::Acquire(self.few(Reader::acquire)?)),
-            tag::RELEASE => Some(Command::Release(self.few(Reader::claim)?)),
-            tag::VERIFY => Some(Command::Verify(self.few(Reader::claim)?)),
+            tag::ACQUIRE => Some(Command::Acquire(self.few(ProposalReader::acquire)?)),
+            tag::RELEASE => Some(Command::Release(self.few(ProposalReader::claim)?)),
+            tag::VERIFY => Some(Command::Verify(self.few(ProposalReader::claim)?)),
             tag::CREATE => self.create(),
             tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
             _ => {
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         Some(Command::Create { create, ttl_ms })
     }
 
-    /// Those that these bits say, and the bytes behind them.
+    /// Reads the permissions that `there` announces.
     fn permissions(&mut self, there: u8) -> Option<Option<Arc<[Acl]>>> {
         match there & (bits::ACL | bits::OPEN) {
             0 => Some(None),
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
             self.rest = rest;
             return Some(self.acl.list.clone());
         }
-        let list = self.shared(Reader::acl)?;
+        let list = self.shared(ProposalReader::acl)?;
         let bytes = &begin[..begin.len() - self.rest.len()];
         self.acl = Last { bytes, list: list.clone() };
         Some(list)

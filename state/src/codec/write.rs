@@ -26,22 +26,22 @@ pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {
 pub(super) fn proposals(proposals: &[Proposal], out: &mut Vec<u8>) {
     out.reserve(proposals.len() * PROPOSAL_BYTES);
     u64(proposals.len() as u64, out);
-    let mut before = Before::default();
+    let mut before = PreviousProposal::default();
     for proposal in proposals {
         before.next(proposal, out);
     }
 }
 
-/// What the next proposal is compared with.
+/// The fields of the proposal before, which the next one may repeat.
 #[derive(Default)]
-struct Before<'a> {
+struct PreviousProposal<'a> {
     origin: Origin,
     session: i64,
     attachment: Attachment,
     identities: &'a [Id],
 }
 
-impl<'a> Before<'a> {
+impl<'a> PreviousProposal<'a> {
     fn next(&mut self, next: &'a Proposal, out: &mut Vec<u8>) {
         let at = out.len();
         out.push(0);
@@ -77,7 +77,7 @@ impl<'a> Before<'a> {
         }
         out[at] = is_new;
         command(done, out);
-        *self = Before {
+        *self = PreviousProposal {
             origin,
             session: next.session.0,
             attachment: next.attachment,

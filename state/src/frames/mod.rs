@@ -24,14 +24,14 @@ use world::{ROOT, World, command};
 
 /// Bytes of the state for each byte of a frame, beside what the smallest request of its kind may make.
 const BYTES_PER_BYTE: usize = 16;
-/// Those: 32 missing ancestors, an expanded list.
+/// Bytes beside the frame's own: 32 missing ancestors, an expanded list.
 const BYTES_BESIDE: usize = 48 << 10;
 
-/// What became of the largest request that fits a frame.
-struct Found {
-    /// Its bytes, and its price.
+/// The result of the largest request that fits a frame.
+struct Largest {
+    /// Bytes of the request, and its price.
     full: (usize, Result<Cost, ErrorCode>),
-    /// Of the largest that is let in.
+    /// Outcome of the largest admitted request.
     admitted: Applied,
 }
 
@@ -44,7 +44,7 @@ struct Applied {
     succeeds: bool,
 }
 
-fn measured(kind: &Kind) -> Found {
+fn measured(kind: &Kind) -> Largest {
     let mut world = World::new();
     let at = At { root: ROOT, token: world.prepare(kind) };
     let identities: Arc<[Id]> = kind.identities.ids().collect();
@@ -69,7 +69,7 @@ fn measured(kind: &Kind) -> Found {
         other => other.is_ok(),
     };
     let grown = weigh::bytes(&world.machine).saturating_sub(before);
-    Found {
+    Largest {
         full: (bytes(&of(full)), price_of_full),
         admitted: Applied { items, bytes: bytes(&request), cost, steps, grown, succeeds },
     }
@@ -80,7 +80,7 @@ fn no_request_of_any_kind_is_dearer_than_its_price_or_than_a_command_may_be() {
     let mut found = Vec::new();
     assert_eq!(rowlock_frames::PLACES_MAX, PLACES_MAX);
     for kind in LOGGED.iter().copied().flatten() {
-        let Found { full, admitted } = measured(kind);
+        let Largest { full, admitted } = measured(kind);
         let Applied { items, bytes, cost, steps, grown, succeeds } = admitted;
         let told = match full.1 {
             Ok(_) => "let in".to_owned(),

@@ -8,7 +8,7 @@ use rowlock_proto::acl::Acl;
 use crate::znode::{Kind, Znode};
 use crate::{Machine, Question};
 
-/// Of an allocation, and of an entry in a map of another size.
+/// Overhead of an allocation, and of an entry in a map of another size.
 const BESIDE: usize = 16;
 
 pub(super) fn bytes(machine: &Machine) -> usize {

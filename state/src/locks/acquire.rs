@@ -33,22 +33,22 @@ use crate::znode::{Kind, Znode};
 /// names of their own has one; one that gives a thousand others the same beginning may get a second place.
 const ALIKE_MAX: usize = 1_000;
 
-/// What one acquire does: mostly one thing, which needs no memory of its own.
+/// The changes of one acquire: mostly one, which needs no allocation.
 type AllDone = SmallVec<[Done; 1]>;
 
-/// What became of one of the places asked for, before anything is told.
+/// The result for one requested place, before events are published.
 enum Placed {
     /// The session had it already.
     Found(Key),
-    /// Its znode was created: which of the things done.
+    /// Index of the change that created its znode.
     New(usize),
     /// It cannot be had, or not at once.
     Refused(PlaceState),
 }
 
-/// What one command may spend.
+/// Budget of one command.
 pub(super) struct Search<'a> {
-    /// Of the search for deadlocks, so far.
+    /// Steps that the search for deadlocks has taken so far.
     pub steps: usize,
     /// Beyond these it gives up.
     pub steps_max: usize,

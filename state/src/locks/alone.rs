@@ -18,7 +18,7 @@ use smallvec::smallvec;
 use super::contender::{Contender, address_in};
 use super::key::{Key, KeyRef};
 use super::party::Room;
-use super::publish::{self, Place as EventPlace};
+use super::publish::{self, EventPlace};
 use super::{QUEUE_MAX, is_reserved};
 use crate::acl::SharedAcl;
 use crate::arena::Number;
@@ -27,15 +27,15 @@ use crate::ops::{Author, permit, resolved};
 use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
 use crate::sequence;
 use crate::steps;
-use crate::tree::{Count, Path, Place};
+use crate::tree::{Count, Path, TreePosition};
 use crate::uncounted::Note;
-use crate::znode::{Kind, Meta, Name, Znode};
+use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
-/// What is known of a place before it is made.
+/// A place that is about to be created.
 struct New {
     lock: Number,
     /// Where its znode belongs.
-    place: Place,
+    place: TreePosition,
     /// Full path of its znode.
     path: String,
     acl: SharedAcl,
@@ -81,7 +81,7 @@ impl Machine {
         let Err(at) = parent.children.find(&path.as_bytes()[acquire.lock.len() + 1..]) else {
             return Some(Err(ErrorCode::NodeExists));
         };
-        let place = Place { parent: lock.node, at };
+        let place = TreePosition { parent: lock.node, at };
         let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
         Some(Ok(Outcome::PlaceStates(smallvec![place_state])))
     }
@@ -101,7 +101,7 @@ impl Machine {
         let data = acquire.data.as_deref().map(Bytes::copy_from_slice);
         let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
         let id = self.tree.add(znode, place.parent);
-        let name = Name::within(&shared, name_at);
+        let name = ZnodeName::within(&shared, name_at);
         // A holder mostly goes soon, a waiter stays.
         let count = if holds { Count::Later } else { Count::Now };
         let uncounted =

@@ -45,7 +45,7 @@ pub(crate) struct Contender {
     pub asked: Option<Arc<Question>>,
     /// Its client's address when it came; empty if unknown.
     pub address: Arc<str>,
-    /// Its znode's number in the tree.
+    /// Number of the queue znode in the tree.
     #[serde(skip)]
     pub node: Number,
     /// What [`Contender::hash`] gave when it entered the queue, to be taken out of the sum with it.

@@ -35,10 +35,10 @@ const STEPS_MAX: usize = 10_000;
 /// Places looked at for all commands of one entry, but for what each may look at in any case.
 const ENTRY_STEPS_MAX: usize = 20_000;
 
-/// What each command may look at in any case.
+/// Places that each command may always search.
 pub(crate) const SEARCH_FLOOR: usize = 128;
 
-/// Who asks for a place.
+/// The requester of a place.
 pub(super) struct Newcomer {
     pub owner: OwnerKey,
     /// With whom it works under the same place.
@@ -54,7 +54,7 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// What the next command may look at.
+    /// Returns how many places the next command may search.
     pub(super) fn search_steps_max(&self) -> usize {
         const { assert!(SEARCH_FLOOR <= STEPS_MAX, "what each command may look at is within what one may") };
         let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);

@@ -69,7 +69,7 @@ impl Locks {
         self.all.at(id)
     }
 
-    /// The same, if there is one and it is not idle.
+    /// Returns the lock unless it is idle.
     pub(super) fn busy(&self, found: Option<Number>) -> Option<&Lock> {
         found.map(|id| self.all.at(id)).filter(|lock| !lock.is_idle())
     }
@@ -78,7 +78,7 @@ impl Locks {
         self.all().filter(|(_, lock)| !lock.is_idle())
     }
 
-    /// The same with those that are idle.
+    /// Iterates over all locks, idle ones included.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Lock)> {
         self.map.iter().map(|(path, id)| (&**path, self.all.at(*id)))
     }
@@ -144,7 +144,7 @@ impl Locks {
         id
     }
 
-    /// The same as [`Locks::enter`] for a lock that has been looked for.
+    /// As [`Locks::enter`], for a lock that has been looked up.
     pub(super) fn enter_at(
         &mut self,
         (lock, node): (Number, Number),
@@ -278,7 +278,7 @@ impl Locks {
         queue.at_mut(at).counted(hash);
     }
 
-    /// What [`Locks::count`] would count.
+    /// Returns the hash that [`Locks::count`] would count.
     pub(crate) fn uncounted_hash(&self, lock: Number, key: KeyRef<'_>) -> u64 {
         let Some((lock, key, contender)) = self.place(lock, key) else { return 0 };
         if contender.counted_hash() == 0 { contender.hash(lock.hasher, lock.path.len(), key) } else { 0 }

@@ -13,7 +13,7 @@ use crate::sequence;
 /// came first, since the lock's znode counts its creates one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Of its znode; the fencing token.
+    /// The czxid of the queue znode; the fencing token.
     pub czxid: Zxid,
     pub path: Arc<str>,
 }

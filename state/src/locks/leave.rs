@@ -15,10 +15,10 @@ use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
 use crate::steps;
-use crate::tree::{Path, Place};
+use crate::tree::{Path, TreePosition};
 use crate::znode::Kind;
 
-/// Of no znode: with a lock's path it stands for the lock's delay.
+/// A token of no znode: with a lock's path it means the lock's delay.
 const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
@@ -178,7 +178,11 @@ impl Machine {
 
     /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end
     /// of a command: that a claim which comes twice is held once, the tree says.
-    pub(super) fn find_held<'a>(&self, by: &Author, claim: &'a Claim) -> Option<(Number, Path<'a>, Place)> {
+    pub(super) fn find_held<'a>(
+        &self,
+        by: &Author,
+        claim: &'a Claim,
+    ) -> Option<(Number, Path<'a>, TreePosition)> {
         let path = path_of(claim)?;
         let queue = self.locks.find(path.parent())?;
         let key = KeyRef { czxid: Zxid(claim.token.0), path: path.full };
@@ -188,6 +192,6 @@ impl Machine {
         }
         let parent = self.locks.at(queue).node;
         let at = self.tree.node(parent).children.find(path.name().as_bytes()).ok()?;
-        Some((queue, path, Place { parent, at }))
+        Some((queue, path, TreePosition { parent, at }))
     }
 }

@@ -20,11 +20,11 @@ pub(super) fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
-    /// Of the lock's znode.
+    /// Path of the lock's znode.
     pub(super) path: Arc<str>,
     /// How many levels the paths of its places have.
     pub(super) levels: u64,
-    /// Of its path: what [`hasher`] gives.
+    /// The result of [`hasher`] for its path.
     pub(super) hasher: Hasher,
     /// The znode's number in the tree.
     ///
@@ -87,7 +87,7 @@ impl Lock {
         }
     }
 
-    /// The same once a session and all its places are gone.
+    /// As [`Lock::may_grant`], once a session and all its places are gone.
     pub(crate) fn may_grant_without(&self, session: SessionId) -> usize {
         let keeps_others_out =
             |holder: &Contender| holder.mode == Mode::Exclusive && holder.session != session;

@@ -8,7 +8,7 @@ use rowlock_proto::lock::{Owner, place_number};
 use super::contender::Contender;
 use super::key::Key;
 
-/// Who waits or holds, in the eyes of deadlock detection.
+/// The waiting or holding party for deadlock detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OwnerKey {
     Session(SessionId),
@@ -35,7 +35,7 @@ impl OwnerKey {
         }
     }
 
-    /// What works under this place.
+    /// Returns the key of workers under this place.
     pub(super) fn workers_of(place: &Key, maker: &Contender) -> Self {
         OwnerKey::Under(place_number(&place.path), number_of(&maker.address))
     }

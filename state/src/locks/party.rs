@@ -23,7 +23,7 @@ use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::Author;
 
-/// What an answer may say of others: how many bytes are left for their names, and who reads it.
+/// The rest of an answer's budget for names of other clients, and its reader.
 pub(crate) struct Room<'a> {
     bytes: usize,
     who: &'a [Id],
@@ -57,7 +57,7 @@ impl<'a> Room<'a> {
         may(machine.tree.node(znode).acl.entries(), perms::READ, self.who)
     }
 
-    /// Of a place in the lock's queue.
+    /// Returns which parts of a place in the queue the reader may see.
     fn sight(&self, machine: &Machine, lock: &Lock, place: &Contender) -> Sight {
         match self.may_read(machine, lock.node) {
             false => Sight::Nothing,

@@ -151,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// The same for the lock that was found there.
+    /// As [`Machine::settle`], for a lock that has been looked up.
     pub(super) fn settle_at<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
@@ -172,7 +172,7 @@ impl Machine {
             }
             let label = znode.data().map(|data| &data[..]);
             let acls = (znode.acl.entries(), lock_znode.acl.entries());
-            let place = Place { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
+            let place = EventPlace { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
             // A crowd that is granted the lock together is not to fill the notes.
             count = Count::Now;
@@ -202,7 +202,7 @@ impl Machine {
         let ahead = known.map_or(0, |queue| queue.len() as u32);
         contender.node = done.id().expect("it was created");
         let (label, acls) = (done.data(&self.tree), done.acls(&self.tree));
-        let place = Place { lock, path: &key.path, czxid: key.czxid, label, acls };
+        let place = EventPlace { lock, path: &key.path, czxid: key.czxid, label, acls };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         // Together with other changes it waits for `settle`, which comes behind all of them.
         let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
@@ -243,7 +243,7 @@ impl Machine {
             waited_ms: until_ms - contender.requested_ms,
             why,
         };
-        let place = Place {
+        let place = EventPlace {
             lock,
             path: done.path(),
             czxid,
@@ -356,18 +356,18 @@ pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i6
 }
 
 /// Where an event is.
-pub(super) struct Place<'a> {
+pub(super) struct EventPlace<'a> {
     pub lock: &'a str,
-    /// Of the queue znode.
+    /// Path of the queue znode.
     pub path: &'a str,
     pub czxid: Zxid,
     /// Data of the queue znode.
     pub label: Option<&'a [u8]>,
-    /// Of the queue znode, and of the lock's.
+    /// ACLs of the queue znode and of the lock's znode.
     pub acls: (&'a [Acl], &'a [Acl]),
 }
 
-impl<'a> Place<'a> {
+impl<'a> EventPlace<'a> {
     #[inline]
     pub(super) fn event(
         &self,

@@ -32,7 +32,7 @@ pub struct ContenderView {
     pub address: String,
     /// The beginning of the queue znode's data.
     pub label: Bytes,
-    /// What is wanted, or held.
+    /// The requested or held mode.
     pub mode: Mode,
     pub owner: Owner,
     pub is_acquired: bool,
@@ -111,7 +111,7 @@ impl<'a> LockView<'a> {
         (self.lock.delayed_until_ms != 0).then_some(self.lock.delayed_until_ms)
     }
 
-    /// Those who hold it, and those who wait.
+    /// Iterates over holders, then waiters.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (&'a Key, &'a Contender)> {
         self.lock.contenders()
     }
@@ -132,13 +132,13 @@ impl<'a> LockView<'a> {
         !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
     }
 
-    /// Those who hold it, in the order of the queue.
+    /// Iterates over the holders in the order of the queue.
     pub fn holders(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
         let Self { machine, lock, .. } = *self;
         lock.holders.iter().map(move |(key, contender)| view(machine, key, contender))
     }
 
-    /// Those who wait, in the order of the queue.
+    /// Iterates over the waiters in the order of the queue.
     pub fn waiters(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
         let Self { machine, lock, .. } = *self;
         lock.waiters.iter().map(move |(key, contender)| view(machine, key, contender))

@@ -10,13 +10,13 @@ use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::locks::{Contender, Key};
 use crate::outcome::{Change, ChangeKind, EventSink};
-use crate::tree::{Before, Path, Tree};
+use crate::tree::{ParentCounters, Path, Tree};
 
 /// An operation that has been carried out.
 pub(crate) struct Done {
     /// Full path of the znode; empty if it is one of an ephemeral that has gone, which is shared already.
     pub path: String,
-    /// The same, as its session's list has it.
+    /// The path that the session's list shares.
     pub(super) shared: Option<Arc<str>>,
     /// Where its last name begins.
     pub name_at: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Done {
     pub contender: Option<Contender>,
     /// The limit of permits that its parent's data name, where there is a contender.
     pub limit: Option<u32>,
-    /// Its queue, if it is a place in one and that was looked for.
+    /// Its queue, if it is a place and the queue has been looked up.
     pub queue: Option<Option<Number>>,
     /// It is a place in a queue that holds the lock since.
     pub holds: bool,
@@ -41,15 +41,15 @@ pub(super) struct Event {
     pub parent_acl: SharedAcl,
 }
 
-/// What it takes to have the state of before.
+/// How to undo a change.
 pub(super) enum Undo {
     Nothing,
-    Create { id: Number, parent: Before },
-    Delete { id: Number, parent: Before },
+    Create { id: Number, parent: ParentCounters },
+    Delete { id: Number, parent: ParentCounters },
     SetData { id: Number, data: Option<Bytes>, before: BeforeData, bytes_diff: i64 },
 }
 
-/// What a change of the data changes in the numbers of a znode.
+/// The numbers of a znode before a change of its data.
 pub(super) struct BeforeData {
     pub mzxid: Zxid,
     pub mtime_ms: i64,
@@ -57,7 +57,7 @@ pub(super) struct BeforeData {
 }
 
 impl Done {
-    /// Nothing that makes a place in a queue.
+    /// A change that makes no place in a queue.
     pub(super) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
         Done {
             path,
@@ -73,7 +73,7 @@ impl Done {
         }
     }
 
-    /// What happened to the znode, if anything that others see.
+    /// The change of the znode, if it is visible to clients.
     pub(crate) fn kind(&self) -> Option<ChangeKind> {
         self.event.as_ref().map(|event| event.kind)
     }
@@ -106,7 +106,7 @@ impl Done {
         Path::cut(self.path(), self.name_at).parent()
     }
 
-    /// What it is called as a place in a queue, if it is ephemeral.
+    /// Its key as a place in a queue, if it is ephemeral.
     pub(crate) fn key(&self) -> Option<Key> {
         let is_ephemeral = self.stat.ephemeral_owner != SessionId::NONE;
         debug_assert_eq!(self.shared.is_some(), is_ephemeral, "ephemeral paths are shared, and no others");

@@ -44,7 +44,7 @@ impl Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     pub sessions: u64,
-    /// Those of them that are lasting ([`LASTING_MS`]).
+    /// Sessions among them with a long timeout ([`LASTING_MS`]).
     pub lasting: u64,
 }
 

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 
 use super::SnapshotError;
-use super::record::Record;
+use super::record::Row;
 use crate::codec::{BINCODE, from_bincode};
 
 /// Format version behind the magic, since release 0.2.0. No checksum covers it, so that two versions must
@@ -31,7 +31,7 @@ impl<'a> BlockWriter<'a> {
         Ok(BlockWriter { out, block: Vec::with_capacity(BLOCK_BYTES * 2) })
     }
 
-    pub(super) fn put(&mut self, record: &Record<'_>) -> io::Result<()> {
+    pub(super) fn put(&mut self, record: &Row<'_>) -> io::Result<()> {
         bincode::serde::encode_into_std_write(record, &mut self.block, BINCODE).map_err(io::Error::other)?;
         if self.block.len() >= BLOCK_BYTES { self.write_block() } else { Ok(()) }
     }
@@ -74,7 +74,7 @@ impl<'a> BlockReader<'a> {
         Ok(BlockReader { input, block: Vec::new(), read: 0 })
     }
 
-    pub(super) fn next(&mut self) -> Result<Record<'static>, SnapshotError> {
+    pub(super) fn next(&mut self) -> Result<Row<'static>, SnapshotError> {
         if self.read == self.block.len() {
             self.read_block()?;
         }

@@ -10,7 +10,7 @@ use rowlock_proto::{SessionId, Zxid};
 
 use super::SnapshotError;
 use super::block::BlockReader;
-use super::record::Record;
+use super::record::Row;
 use crate::acl::{Acls, SharedAcl};
 use crate::arena::{Arena, Number};
 use crate::command::Ordinal;
@@ -21,14 +21,14 @@ use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
-use crate::znode::{Kind, Meta, Name, Znode};
+use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
 /// A place in the queue of the lock at this path.
 type Place = (String, Key, Contender);
 
 pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
-    let Record::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
+    let Row::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();
     let (mut queues, mut delays) = (Vec::new(), Vec::new());
     let (mut acls, mut builder) = (Vec::new(), Builder::default());
@@ -36,15 +36,15 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let digest = loop {
         let record = records.next()?;
         match record {
-            Record::Counters { .. } => return damaged("counters come twice"),
-            Record::Session { .. }
-            | Record::LongestTimeout { .. }
-            | Record::OpenedFrom { .. }
-            | Record::Acked { .. }
-            | Record::Outcome(_) => restore_session(&mut sessions, record)?,
-            Record::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
-            Record::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
-            Record::Znode { depth, name, data, acl, meta } => {
+            Row::Counters { .. } => return damaged("counters come twice"),
+            Row::Session { .. }
+            | Row::LongestTimeout { .. }
+            | Row::OpenedFrom { .. }
+            | Row::Acked { .. }
+            | Row::Outcome(_) => restore_session(&mut sessions, record)?,
+            Row::Acl(entries) if entries.is_empty() => return damaged("an ACL is empty"),
+            Row::Acl(entries) => acls.push(SharedAcl::new(entries.into_owned())),
+            Row::Znode { depth, name, data, acl, meta } => {
                 let Some(acl) = acls.get(acl as usize) else { return damaged("a znode has an unknown ACL") };
                 if [meta.czxid, meta.mzxid, meta.pzxid].iter().any(|zxid| *zxid > last_zxid)
                     || meta.ctime_ms > time_ms
@@ -54,7 +54,7 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
                 }
                 builder.add(depth as usize, &name, znode(meta, data, acl), &mut sessions)?;
             }
-            Record::Contender { lock, czxid, name, contender } => {
+            Row::Contender { lock, czxid, name, contender } => {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), Key { czxid, path }, contender));
             }
@@ -62,12 +62,12 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
             Record::LastEntry(_) if last_entry != Ordinal::default() => {
                 return damaged("the last entry comes twice");
             }
-            Record::Cluster(_) if cluster.is_some() => return damaged("the cluster's id comes twice"),
-            Record::Cluster(known) => cluster = Some(known),
-            Record::Version { .. } | Record::Rehearsed(_) => restore_version(&mut upgrade, record)?,
-            Record::LastEntry(ordinal) => last_entry = ordinal,
-            Record::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
-            Record::End { digest } => break digest,
+            Row::Cluster(_) if cluster.is_some() => return damaged("the cluster's id comes twice"),
+            Row::Cluster(known) => cluster = Some(known),
+            Row::Version { .. } | Row::Rehearsed(_) => restore_version(&mut upgrade, record)?,
+            Row::LastEntry(ordinal) => last_entry = ordinal,
+            Row::Delay { lock, until_ms } => delays.push((lock.into_owned(), until_ms)),
+            Row::End { digest } => break digest,
         }
     };
     let (tree, locks, searched, uncounted) = (builder.finish()?, Locks::default(), 0, Vec::new());
@@ -97,15 +97,15 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     Ok(machine)
 }
 
-/// What the state says about upgrades.
-fn restore_version(upgrade: &mut Upgrade, record: Record) -> Result<(), SnapshotError> {
+/// Restores the state of upgrades.
+fn restore_version(upgrade: &mut Upgrade, record: Row) -> Result<(), SnapshotError> {
     match record {
-        Record::Version { version, .. } if version.number > NEWEST => Err(SnapshotError::Newer(version)),
-        Record::Version { version, held } if *upgrade == Upgrade::default() && version.number >= FIRST => {
+        Row::Version { version, .. } if version.number > NEWEST => Err(SnapshotError::Newer(version)),
+        Row::Version { version, held } if *upgrade == Upgrade::default() && version.number >= FIRST => {
             *upgrade = Upgrade { version, held, ..Upgrade::default() };
             Ok(())
         }
-        Record::Rehearsed(commands) if upgrade.version.number >= REHEARSED && commands > 0 => {
+        Row::Rehearsed(commands) if upgrade.version.number >= REHEARSED && commands > 0 => {
             upgrade.rehearsed = commands;
             Ok(())
         }
@@ -114,33 +114,33 @@ fn restore_version(upgrade: &mut Upgrade, record: Record) -> Result<(), Snapshot
 }
 
 /// A session, or what belongs to one that came before.
-fn restore_session(sessions: &mut Sessions, record: Record) -> Result<(), SnapshotError> {
+fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotError> {
     match record {
-        Record::Session { id, proof, timeout_ms, attachment } => {
+        Row::Session { id, proof, timeout_ms, attachment } => {
             if id == SessionId::NONE || sessions.get(id).is_some() {
                 return damaged("a session has a bad id");
             }
             sessions.open(id, Session::new(proof, timeout_ms, attachment));
         }
-        Record::LongestTimeout { session, longest_ms } => {
+        Row::LongestTimeout { session, longest_ms } => {
             if sessions.get(session).is_none_or(|known| longest_ms <= known.timeout_ms) {
                 return damaged("a session has a bad timeout");
             }
             sessions.had_timeout(session, longest_ms);
         }
-        Record::OpenedFrom { session, host } => {
+        Row::OpenedFrom { session, host } => {
             if sessions.get(session).is_none_or(|known| known.host() != Host::UNKNOWN) {
                 return damaged("a session has a bad host");
             }
             sessions.was_opened_from(session, host);
         }
-        Record::Acked { session, acked } => {
+        Row::Acked { session, acked } => {
             if sessions.get(session).is_none() {
                 return damaged("an outcome has no session");
             }
             sessions.with_outcomes((session, Slot::default()), |outcomes, _| outcomes.acknowledge(acked));
         }
-        Record::Outcome(OutcomeRecord { session, id, stored }) => {
+        Row::Outcome(OutcomeRecord { session, id, stored }) => {
             let Some(outcomes) = sessions.outcomes(session) else {
                 return damaged("an outcome has no session");
             };
@@ -274,7 +274,7 @@ impl Builder {
             Kind::Persistent => {}
             Kind::Ephemeral(session) if sessions.get(session).is_some() => {
                 let path: Arc<str> = path.into();
-                own = Some(Name::within(&path, path.len() - name.len()));
+                own = Some(ZnodeName::within(&path, path.len() - name.len()));
                 sessions.add_ephemeral((session, Slot::default()), parent.unwrap_or(Number::FIRST), path, id);
             }
             Kind::Ephemeral(_) => return damaged("an ephemeral znode has no session"),

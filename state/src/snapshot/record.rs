@@ -17,7 +17,7 @@ use crate::upgrade::ClusterVersion;
 use crate::znode::Meta;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Record<'a> {
+pub(super) enum Row<'a> {
     Counters {
         last_zxid: Zxid,
         time_ms: i64,
