@@ -21,14 +21,14 @@ use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
 use rowlock_types::metrics::Metrics;
-use rowlock_wal::log::frame::{self, Chain, Place, SegmentKey};
+use rowlock_wal::log::frame::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::log::record::Record;
 use rowlock_wal::{Entry, LeaderId, LogId, Payload};
 
 /// How often each is done.
 const TIMES: usize = 100;
 const KEY: SegmentKey = SegmentKey { segment: 7, salt: 0x1357_9bdf };
-const PLACE: Place = Place { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 4096 };
+const PLACE: FrameContext = FrameContext { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 4096 };
 /// Largest frame between nodes that is decoded here.
 const MAX_BYTES: usize = 1 << 20;
 

@@ -48,7 +48,7 @@ pub enum Event {
 
 /// One line of the file.
 #[derive(Debug, Serialize)]
-pub(crate) struct Record<'a> {
+pub(crate) struct AuditRecord<'a> {
     /// What kind of thing happened.
     pub event: Event,
     /// What was done: the request's name.
@@ -66,13 +66,13 @@ pub(crate) struct Record<'a> {
     pub client: Client,
 }
 
-impl Record<'_> {
+impl AuditRecord<'_> {
     /// What operators have done is in the node's log even without an audit log. Refused requests are not:
     /// strangers could fill the log with them.
     fn log(&self) {
         let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
         if [OK, "unknown"].contains(&self.result) {
-            let Record { op, detail, result, .. } = self;
+            let AuditRecord { op, detail, result, .. } = self;
             let (who, on) = (self.client.who.join(","), self.paths.join(","));
             tracing::info!(op, on, detail, result, who, %address, "operator request");
         }
@@ -85,14 +85,14 @@ struct WrittenRecord<'a> {
     time: String,
     node: u64,
     #[serde(flatten)]
-    record: &'a Record<'a>,
+    record: &'a AuditRecord<'a>,
 }
 
 /// Takes records. Without an audit log it wants none.
 #[derive(Clone, Default)]
-pub struct Audit(Option<Arc<Inner>>);
+pub struct Audit(Option<Arc<AuditState>>);
 
-struct Inner {
+struct AuditState {
     node: NodeId,
     events: BTreeSet<Event>,
     lines: mpsc::Sender<String>,
@@ -115,7 +115,7 @@ impl Audit {
     ) -> Result<(Audit, AuditWriter), String> {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
         let writer = AuditWriter::open(settings, queue, metrics.clone())?;
-        Ok((Audit(Some(Arc::new(Inner::new(node, events, lines, metrics)))), writer))
+        Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))
     }
 
     /// Whether anything is recorded.
@@ -129,7 +129,7 @@ impl Audit {
     }
 
     /// Records it, if such events are wanted. Never waits.
-    pub(crate) fn record(&self, record: &Record<'_>) {
+    pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         record.log();
         let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
             return;
@@ -155,15 +155,15 @@ impl Audit {
 /// The result of what has happened.
 pub(crate) const OK: &str = "ok";
 
-impl Inner {
+impl AuditState {
     fn new(
         node: NodeId,
         events: BTreeSet<Event>,
         lines: mpsc::Sender<String>,
         metrics: Arc<Metrics>,
-    ) -> Inner {
+    ) -> AuditState {
         let strangers = Mutex::new(Bucket::new(AUDIT_STRANGERS_PER_SECOND, AUDIT_STRANGERS_PER_SECOND));
-        Inner { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
+        AuditState { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
     }
 
     fn missing(&self) {
@@ -181,7 +181,7 @@ mod tests {
     /// An audit log that keeps its lines.
     pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
-        let inner = Inner::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
+        let inner = AuditState::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
         (Audit(Some(Arc::new(inner))), queue)
     }
 
@@ -189,9 +189,16 @@ mod tests {
         lines.try_recv().ok().map(|line| serde_json::from_str(&line).unwrap())
     }
 
-    fn failed(who: Vec<String>) -> Record<'static> {
+    fn failed(who: Vec<String>) -> AuditRecord<'static> {
         let client = Client { who, address: Some("10.0.0.1:5".parse().unwrap()), ..Client::default() };
-        Record { event: Event::Auth, op: "auth", paths: &[], detail: "digest", result: "AuthFailed", client }
+        AuditRecord {
+            event: Event::Auth,
+            op: "auth",
+            paths: &[],
+            detail: "digest",
+            result: "AuthFailed",
+            client,
+        }
     }
 
     #[test]

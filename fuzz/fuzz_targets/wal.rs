@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use rowlock_env::disk::Dir;
 use rowlock_fuzz::within_worth;
 use rowlock_proto::NodeId;
-use rowlock_wal::log::frame::{self, Place};
+use rowlock_wal::log::frame::{self, FrameContext};
 use rowlock_wal::log::record::Record;
 use rowlock_wal::log::recover::{Recovered, recover};
 use rowlock_wal::log::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
@@ -60,7 +60,8 @@ fn segment(mut records: &[u8]) -> Vec<u8> {
     bytes.resize(FIRST_RECORD_AT as usize, 0);
     let mut add = |bytes: &mut Vec<u8>, kind, body: &[u8]| {
         let flushed = u32::try_from(bytes.len()).expect("an input is short");
-        chain = frame::write(bytes, Place { key: header().key(), previous: chain, flushed }, kind, body);
+        chain =
+            frame::write(bytes, FrameContext { key: header().key(), previous: chain, flushed }, kind, body);
     };
     let mut body = Vec::new();
     let kind = Record::Checkpoint(Default::default()).encode_into(&mut body);

@@ -28,14 +28,14 @@ use rowlock_proto::SessionId;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use tokio::sync::mpsc;
 
-/// Who waits for the answer to a client's heartbeat.
+/// Receiver of the answer to a client's heartbeat.
 pub trait HeartbeatWaiter: Send {
     /// `is_noted`: the leader has restarted the timer of the session, and a quorum has acknowledged the
     /// leader since. Otherwise its timer of this session does not run any more. Must not block.
     fn answer(&self, is_noted: bool);
 }
 
-/// What a connection of this node has seen of its client.
+/// An observation of a client by its connection.
 pub enum Sign {
     Touch {
         session: SessionId,

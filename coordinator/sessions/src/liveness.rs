@@ -43,7 +43,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// A report that is not answered by then has failed.
 pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct Liveness {
     pub me: NodeId,
     /// Starts the timers of all sessions ([`ExpiryTable::take`]) for the term in which this node leads.
@@ -76,7 +76,7 @@ struct Report {
     answer: Pin<Box<dyn Future<Output = TouchAnswer> + Send>>,
 }
 
-/// What the leader has said to a report. By default nothing.
+/// The leader's answer to a report.
 #[derive(Default)]
 struct TouchAnswer {
     noted: Option<Noted>,
@@ -92,7 +92,7 @@ struct Noted {
     refused: Vec<SessionId>,
 }
 
-/// What has come in since the last report.
+/// Observations since the last report.
 #[derive(Default)]
 struct Collected {
     sessions: BTreeSet<SessionId>,
@@ -150,7 +150,7 @@ impl Collected {
         }
     }
 
-    /// Those that wait may be answered.
+    /// Answers the waiting heartbeats that may be answered.
     fn answer(&mut self) {
         for (_, waiter) in self.waiting.drain(..) {
             waiter.answer(true);

@@ -18,7 +18,7 @@ use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits::DISCONNECTS_EARLY_MAX;
 
 /// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
-struct Entry {
+struct SessionTimer {
     last_touch: Instant,
     /// Where the session stands in `agenda`; never later than its true deadline.
     look_at: Instant,
@@ -28,7 +28,7 @@ struct Entry {
     decided: bool,
 }
 
-impl Entry {
+impl SessionTimer {
     fn silent_until(&self) -> Instant {
         let timeout = Duration::from_millis(u64::from(self.timeout_ms));
         let early = match () {
@@ -45,7 +45,7 @@ impl Entry {
 /// Invariant: `disconnected` mentions only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {
-    sessions: BTreeMap<SessionId, Entry>,
+    sessions: BTreeMap<SessionId, SessionTimer>,
     /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
     agenda: BTreeSet<(Instant, SessionId)>,
     /// Sessions whose client has hung up and not attached again: their time ends here, if not before.
@@ -72,7 +72,8 @@ impl Tracker {
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         let early = self.early.remove(&session);
         self.ended(session);
-        let mut entry = Entry { last_touch: now, look_at: now, attachment, timeout_ms, decided: false };
+        let mut entry =
+            SessionTimer { last_touch: now, look_at: now, attachment, timeout_ms, decided: false };
         entry.look_at = entry.silent_until();
         self.agenda.insert((entry.look_at, session));
         self.sessions.insert(session, entry);

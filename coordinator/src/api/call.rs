@@ -14,7 +14,7 @@ use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{Applied, Outcome};
 use rowlock_types::limits::API_ANSWER_MAX;
 
-use super::page::{self, Entry};
+use super::page::{self, PageEntry};
 use super::{Api, Caller, Lease, Refusal, Secret};
 use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
 use crate::delivery::registry::{Door, Most};
@@ -164,7 +164,7 @@ impl<'a> Call<'a> {
             let Some((attachment, entry)) = self.entry(lease.session, attempt)? else {
                 return Err(Refusal::LeaseOver);
             };
-            let Entry::Write { id, acked } = entry else {
+            let PageEntry::Write { id, acked } = entry else {
                 self.turn(secret, &lease, attachment).await?;
                 continue;
             };
@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
     }
 
     /// Where the attempt belongs, and the attachment by which that counts: both of one moment.
-    fn entry(&self, session: SessionId, attempt: u64) -> Result<Option<(Attachment, Entry)>, Refusal> {
+    fn entry(&self, session: SessionId, attempt: u64) -> Result<Option<(Attachment, PageEntry)>, Refusal> {
         let state = self.context.replica.state.read();
         let Some(open) = state.session(session) else { return Ok(None) };
         let kept: Vec<u64> = state.kept_writes(session).collect();

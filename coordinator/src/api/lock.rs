@@ -82,9 +82,7 @@ pub enum Place {
         holder: Option<Party>,
     },
     /// It did not want to wait, and left nothing behind.
-    Busy {
-        holder: Option<Party>,
-    },
+    Busy { holder: Option<Party> },
     /// It was in the queue, and is not any more: released, forced or revoked.
     Gone,
 }
@@ -363,7 +361,7 @@ fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
 /// The place of a request that waits. Dropping it makes room for another one.
 pub(super) struct Waiting<'a> {
     api: &'a Api,
-    _place: super::shares::Place,
+    _place: super::shares::HeldShare,
 }
 
 impl Drop for Waiting<'_> {

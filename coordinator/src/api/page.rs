@@ -25,7 +25,7 @@ const ATTACHMENTS_MAX: u64 = 1 << (63 - ATTEMPT_BITS);
 
 /// Where an attempt belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum PageEntry {
     /// It is the write of this number. Up to `acked` the older ones may be forgotten.
     Write { id: u64, acked: u64 },
     /// The page is full: attach the session again, and retry.
@@ -36,23 +36,23 @@ pub(super) enum Entry {
 ///
 /// # Errors
 /// [`Refusal::Spent`]: the lease has had a million pages.
-pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Result<Entry, Refusal> {
+pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Result<PageEntry, Refusal> {
     assert!(attempt > 0 && attempt >> ATTEMPT_BITS == 0, "an attempt has a number of its own");
     debug_assert!(kept.is_sorted(), "the writes of a session are in order");
     if let Some(id) = find(kept, attempt) {
-        return Ok(Entry::Write { id, acked: 0 });
+        return Ok(PageEntry::Write { id, acked: 0 });
     }
     if attachment.0 >= ATTACHMENTS_MAX {
         return Err(Refusal::Spent);
     }
     let page = |id: &u64| id >> ATTEMPT_BITS;
     if kept.iter().filter(|id| page(id) == attachment.0).count() >= PAGE_LEN {
-        return Ok(Entry::Turn);
+        return Ok(PageEntry::Turn);
     }
     // Whole pages are forgotten, and none of which one of the newest attempts is.
     let first = kept.len().checked_sub(PAGE_LEN).map_or(0, |at| page(&kept[at]));
     let acked = (first.min(attachment.0) << ATTEMPT_BITS).saturating_sub(1);
-    Ok(Entry::Write { id: attachment.0 << ATTEMPT_BITS | attempt, acked })
+    Ok(PageEntry::Write { id: attachment.0 << ATTEMPT_BITS | attempt, acked })
 }
 
 /// The write that this attempt was, among those that the session keeps.
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn an_attempt_is_found_on_an_older_page_and_a_new_one_comes_on_the_newest() {
         let kept = [number(1, 7), number(2, 5)];
-        assert_eq!(entry(Attachment(3), &kept, 7), Ok(Entry::Write { id: number(1, 7), acked: 0 }));
-        assert_eq!(entry(Attachment(3), &kept, 8), Ok(Entry::Write { id: number(3, 8), acked: 0 }));
+        assert_eq!(entry(Attachment(3), &kept, 7), Ok(PageEntry::Write { id: number(1, 7), acked: 0 }));
+        assert_eq!(entry(Attachment(3), &kept, 8), Ok(PageEntry::Write { id: number(3, 8), acked: 0 }));
         assert_eq!(entry(Attachment(ATTACHMENTS_MAX), &kept, 8), Err(Refusal::Spent));
     }
 
@@ -81,18 +81,18 @@ mod tests {
     fn a_full_page_is_turned_and_goes_when_the_next_one_is_full() {
         let len = PAGE_LEN as u64;
         let mut kept: Vec<u64> = (1..=len).map(|attempt| number(4, attempt)).collect();
-        assert_eq!(entry(Attachment(4), &kept, len + 1), Ok(Entry::Turn));
+        assert_eq!(entry(Attachment(4), &kept, len + 1), Ok(PageEntry::Turn));
         let acked = number(4, 0) - 1;
-        assert_eq!(entry(Attachment(5), &kept, 1), Ok(Entry::Write { id: number(4, 1), acked: 0 }));
-        let first = Entry::Write { id: number(5, len + 1), acked };
+        assert_eq!(entry(Attachment(5), &kept, 1), Ok(PageEntry::Write { id: number(4, 1), acked: 0 }));
+        let first = PageEntry::Write { id: number(5, len + 1), acked };
         assert_eq!(entry(Attachment(5), &kept, len + 1), Ok(first));
         kept.extend((len + 1..2 * len).map(|attempt| number(5, attempt)));
-        let last = Entry::Write { id: number(5, 2 * len), acked };
+        let last = PageEntry::Write { id: number(5, 2 * len), acked };
         assert_eq!(entry(Attachment(5), &kept, 2 * len), Ok(last), "the older page is still needed");
         kept.push(number(5, 2 * len));
-        assert_eq!(entry(Attachment(5), &kept, 2 * len + 1), Ok(Entry::Turn));
+        assert_eq!(entry(Attachment(5), &kept, 2 * len + 1), Ok(PageEntry::Turn));
         let acked = number(5, 0) - 1;
-        let next = Entry::Write { id: number(6, 2 * len + 1), acked };
+        let next = PageEntry::Write { id: number(6, 2 * len + 1), acked };
         assert_eq!(entry(Attachment(6), &kept, 2 * len + 1), Ok(next));
     }
 }

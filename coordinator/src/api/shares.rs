@@ -27,7 +27,7 @@ struct Taken {
 }
 
 /// A place. Dropping it gives it back.
-pub(super) struct Place {
+pub(super) struct HeldShare {
     places: Places,
     client: Option<String>,
 }
@@ -38,7 +38,7 @@ impl Places {
     }
 
     /// A place for this caller, if all clients and this one have fewer than they may have.
-    pub(super) fn take(&self, caller: &Caller) -> Option<Place> {
+    pub(super) fn take(&self, caller: &Caller) -> Option<HeldShare> {
         let client = client(caller);
         let mut taken = self.taken.lock();
         let own = client.as_ref().and_then(|client| taken.by_client.get(client)).copied().unwrap_or_default();
@@ -49,11 +49,11 @@ impl Places {
         if let Some(client) = &client {
             taken.by_client.insert(client.clone(), own + 1);
         }
-        Some(Place { places: self.clone(), client })
+        Some(HeldShare { places: self.clone(), client })
     }
 }
 
-impl Drop for Place {
+impl Drop for HeldShare {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock();
         assert!(taken.all > 0, "a place that is given back was taken");

@@ -57,7 +57,7 @@ pub enum Unlocked {
 }
 
 /// The lock as this node knows it.
-enum Found {
+enum LockStatus {
     Free,
     /// Held by this ID.
     Own(ContenderView),
@@ -115,8 +115,8 @@ impl Api {
         self.check_serving()?;
         for _ in 0..=MOVES_MAX {
             match self.find_state_lock(caller, lock, &info.id).await? {
-                Found::Taken(by) => return Ok(StateLock::Taken(by)),
-                Found::Own(holder) => {
+                LockStatus::Taken(by) => return Ok(StateLock::Taken(by)),
+                LockStatus::Own(holder) => {
                     if self
                         .keep_for_long(caller, &Secret::of_node(holder.session, info.id.proof(lock)))
                         .await?
@@ -124,7 +124,7 @@ impl Api {
                         return Ok(StateLock::Held(Claim { path: holder.path, token: holder.token }));
                     }
                 }
-                Found::Free => self.take_state_lock(caller, lock, info).await?,
+                LockStatus::Free => self.take_state_lock(caller, lock, info).await?,
             }
         }
         Err(Refusal::Unknown)
@@ -142,9 +142,9 @@ impl Api {
     ) -> Result<Unlocked, Refusal> {
         self.check_serving()?;
         match self.find_state_lock(caller, lock, &info.id).await? {
-            Found::Free => Ok(Unlocked::Done(false)),
-            Found::Taken(by) => Ok(Unlocked::Taken(by)),
-            Found::Own(holder) => {
+            LockStatus::Free => Ok(Unlocked::Done(false)),
+            LockStatus::Taken(by) => Ok(Unlocked::Taken(by)),
+            LockStatus::Own(holder) => {
                 let secret = Secret::of_node(holder.session, info.id.proof(lock));
                 let claim = Claim { path: holder.path, token: holder.token };
                 let released = Call::new(self, caller).act(&secret, Command::Release([claim].into())).await;
@@ -189,15 +189,15 @@ impl Api {
         caller: &Caller,
         lock: &LockName,
         id: &RequestId,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<LockStatus, Refusal> {
         Call::new(self, caller).sync().await?;
         let state = self.context.replica.state.read();
-        let Some(queue) = state.lock_queue(lock.path()) else { return Ok(Found::Free) };
+        let Some(queue) = state.lock_queue(lock.path()) else { return Ok(LockStatus::Free) };
         if let Some(own) = queue.holders().find(|holder| is_of(holder, id)) {
-            return Ok(Found::Own(own));
+            return Ok(LockStatus::Own(own));
         }
         let first = queue.holders().next().or_else(|| queue.waiters().next());
-        Ok(Found::Taken(first.map_or_else(
+        Ok(LockStatus::Taken(first.map_or_else(
             || shown(lock.path(), "the lock-delay of its last holder", "", state.time_ms()),
             |first| said_of(&state, caller, lock, &first),
         )))

@@ -16,7 +16,7 @@ use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_PAUSE_PER_STREAM, API_WAT
 use rowlock_types::metrics::Metrics;
 
 use super::call::Call;
-use super::shares::Place;
+use super::shares::HeldShare;
 use super::{Api, Caller, Refusal};
 use crate::delivery::lock_feed::{FeedEntry, Reading};
 use crate::report::question::{Scope, WatchQuestion};
@@ -49,7 +49,7 @@ pub struct Watch {
 /// One of the streams of this node.
 struct Counted {
     metrics: Arc<Metrics>,
-    _place: Place,
+    _place: HeldShare,
 }
 
 impl Drop for Counted {

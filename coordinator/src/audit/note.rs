@@ -6,7 +6,7 @@ use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request};
 
 use super::subject::{CUT, Client, text, who};
-use super::{Audit, Event, OK, Record};
+use super::{Audit, AuditRecord, Event, OK};
 
 /// Paths that are recorded of one request. Beyond: the last one is `…`.
 const PATHS_MAX: usize = 8;
@@ -72,7 +72,7 @@ impl Note {
 
     fn write(&self, event: Event, result: &str, audit: &Audit) {
         let Note { op, paths, detail, client, .. } = self;
-        audit.record(&Record { event, op, paths, detail, result, client: client.clone() });
+        audit.record(&AuditRecord { event, op, paths, detail, result, client: client.clone() });
     }
 }
 

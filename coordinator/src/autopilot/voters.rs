@@ -10,7 +10,7 @@ use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::Autopilot;
 use super::health::{MemberChange, MemberView, Rules, Watch, decide};
-use crate::audit::{Client, Event, OK, Record};
+use crate::audit::{AuditRecord, Client, Event, OK};
 
 /// How often the leader looks at the members.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -117,7 +117,7 @@ impl Autopilot {
                     }
                 }
                 let (detail, client) = (format!("autopilot: node {node}"), Client::default());
-                self.audit.record(&Record {
+                self.audit.record(&AuditRecord {
                     event: Event::Admin,
                     op,
                     paths: &[],

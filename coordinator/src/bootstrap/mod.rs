@@ -64,10 +64,7 @@ pub enum BootstrapError {
          acknowledged, and must not come back under its old number: remove node {node} from the cluster and start it \
          with an empty folder under a new id with `learner = true` in cluster.toml"
     )]
-    DataLost {
-        node: NodeId,
-        witness: NodeId,
-    },
+    DataLost { node: NodeId, witness: NodeId },
     /// More nodes have lost their data than the cluster can lose.
     #[error(
         "nodes {} have empty data folders, and node {witness} knows node {node} by another one: they lost their data, and \
@@ -103,9 +100,7 @@ pub enum BootstrapError {
         "the cluster exists already and node {node} is not one of its members: set `learner = true` for it in \
          cluster.toml, and it joins"
     )]
-    NotAMember {
-        node: NodeId,
-    },
+    NotAMember { node: NodeId },
     #[error("the cluster could not be formed: {0}")]
     Raft(String),
     /// It could not be written down what the node has become.

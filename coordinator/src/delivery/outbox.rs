@@ -39,10 +39,7 @@ pub enum Message {
         result: Result<(), ErrorCode>,
     },
     /// A report is made, or refused.
-    Reported {
-        tag: u64,
-        result: Result<String, ErrorCode>,
-    },
+    Reported { tag: u64, result: Result<String, ErrorCode> },
     /// The pings that wait may be answered.
     Touched,
     /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the
@@ -108,7 +105,7 @@ pub enum CloseReason {
 /// The pushing side. Cheap to clone; pushing to a connection that is gone does nothing.
 #[derive(Clone)]
 pub struct Outbox {
-    shared: Arc<Mutex<Queue>>,
+    shared: Arc<Mutex<OutboxQueue>>,
 }
 
 impl HeartbeatWaiter for Outbox {
@@ -119,7 +116,7 @@ impl HeartbeatWaiter for Outbox {
 
 /// The taking side, owned by the connection's task. Dropping it closes the outbox.
 pub struct Inbox {
-    shared: Arc<Mutex<Queue>>,
+    shared: Arc<Mutex<OutboxQueue>>,
 }
 
 /// How much may wait.
@@ -130,7 +127,7 @@ struct Max {
 }
 
 /// Invariant: `messages` is empty unless `state` is `Open`.
-struct Queue {
+struct OutboxQueue {
     messages: VecDeque<Message>,
     bytes: usize,
     max: Max,
@@ -166,7 +163,7 @@ pub fn channel() -> (Outbox, Inbox) {
 
 fn bounded_by(max: Max) -> (Outbox, Inbox) {
     let (messages, state) = (VecDeque::new(), OutboxState::Open);
-    let queue = Queue { messages, bytes: 0, max, waker: None, state, is_lost: false };
+    let queue = OutboxQueue { messages, bytes: 0, max, waker: None, state, is_lost: false };
     let shared = Arc::new(Mutex::new(queue));
     (Outbox { shared: shared.clone() }, Inbox { shared })
 }

@@ -27,7 +27,7 @@ use crate::delivery::watch::ConnectionId;
 
 #[derive(Default)]
 pub struct Registry {
-    inner: Mutex<Inner>,
+    inner: Mutex<RegistryState>,
     /// For those who watch locks.
     pub(crate) feed: Arc<LockFeed>,
     /// Which all connections pass, those of HTTP too.
@@ -37,7 +37,7 @@ pub struct Registry {
 /// Invariant: `addresses` counts what is in `connections`; `sessions` and `half_open` mention only
 /// connections that are in `connections`.
 #[derive(Default)]
-struct Inner {
+struct RegistryState {
     last_id: u64,
     connections: BTreeMap<ConnectionId, Arc<ClientConnection>>,
     /// How many of them each address has, but loopback.
@@ -272,7 +272,7 @@ impl Registry {
     }
 }
 
-impl Inner {
+impl RegistryState {
     /// The connections of the session.
     fn attached(&self, session: SessionId) -> impl Iterator<Item = (ConnectionId, Attachment)> {
         let (first, last) = (ConnectionId(0), ConnectionId(u64::MAX));

@@ -24,8 +24,8 @@ use rowlock_types::metrics::Metrics;
 use super::connection::Visitor;
 use super::problem::Problem;
 use super::{HttpContext, api};
-use crate::audit::{Audit, Client, Event, Record};
-use crate::report::Reader;
+use crate::audit::{Audit, AuditRecord, Client, Event};
+use crate::report::Viewer;
 use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
 use crate::trace::{self, TraceParent};
@@ -169,7 +169,7 @@ impl Access {
             visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(trace);
         let paths = [crate::audit::text(path)];
-        self.audit.record(&Record { event, op: "http", paths: &paths, detail: "", result, client });
+        self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail: "", result, client });
     }
 
     /// Records what an operator has done, `done` with which result.
@@ -178,7 +178,7 @@ impl Access {
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
         let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::audit::text(path));
-        self.audit.record(&Record {
+        self.audit.record(&AuditRecord {
             event: Event::Admin,
             op,
             paths: paths.as_slice(),
@@ -222,8 +222,8 @@ fn superuser(is_super: bool) -> impl Iterator<Item = Id> {
 
 impl Asker {
     /// As whom it reads reports.
-    pub(super) fn reader(&self) -> Reader {
-        Reader { who: self.who.clone(), session: SessionId::NONE }
+    pub(super) fn reader(&self) -> Viewer {
+        Viewer { who: self.who.clone(), session: SessionId::NONE }
     }
 
     /// As whom it writes, beside its address.

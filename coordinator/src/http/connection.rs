@@ -78,7 +78,7 @@ impl fmt::Debug for Visitor {
 }
 
 /// A stream with a deadline for whatever comes next.
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     io: Io,
     deadline: Pin<Box<Sleep>>,
     ends: Instant,
@@ -97,7 +97,7 @@ enum Io {
     Failed,
 }
 
-impl Connection {
+impl HttpConnection {
     /// `secure`: by TLS. Then the handshake is done by the task of the connection when it first reads, and
     /// `visitor` is told of the certificate. The deadline for the head of the request counts for both.
     pub(super) fn new(
@@ -114,7 +114,7 @@ impl Connection {
             None => Io::Open(stream),
         };
         let begun = place.taken.since;
-        Connection { io, deadline, ends, bounds, begun, head: Head::default(), place }
+        HttpConnection { io, deadline, ends, bounds, begun, head: Head::default(), place }
     }
 
     /// The stream, once its handshake is done.
@@ -194,7 +194,7 @@ impl Head {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for HttpConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -213,7 +213,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for HttpConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         let stream = ready!(self.poll_open(cx))?;

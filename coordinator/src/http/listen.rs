@@ -20,7 +20,7 @@ use rowlock_types::limits::{
 };
 use rowlock_types::metrics::Metrics;
 
-use super::connection::{Connection, Visitor};
+use super::connection::{HttpConnection, Visitor};
 use super::secure::SecureHttp;
 
 /// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
@@ -83,7 +83,7 @@ impl BoundedListener {
     }
 
     /// The next connection that has a place. Cancel safe.
-    pub(super) async fn accept(&mut self) -> (Connection, Visitor) {
+    pub(super) async fn accept(&mut self) -> (HttpConnection, Visitor) {
         loop {
             match self.inner.accept().await {
                 Ok((stream, addr)) => match self.place(addr.ip().to_canonical()) {
@@ -91,7 +91,7 @@ impl BoundedListener {
                         self.metrics.http_connections_total.inc();
                         let visitor = Visitor::of(addr, place.taken.clone());
                         let secure = self.secure.as_deref();
-                        let connection = Connection::new(stream, place, self.bounds, secure, &visitor);
+                        let connection = HttpConnection::new(stream, place, self.bounds, secure, &visitor);
                         return (connection, visitor);
                     }
                     None => {

@@ -14,7 +14,7 @@ use super::HttpContext;
 use super::access::Asker;
 use super::connection::Visitor;
 use super::problem::Problem;
-use crate::report::{Party, Refusal};
+use crate::report::{Refusal, Requester};
 
 /// The question of a request: `/v1/locks/NAME` is the queue of that lock.
 pub(super) fn asked(uri: &Uri) -> Cow<'_, str> {
@@ -43,7 +43,7 @@ pub(super) async fn answer(
 ) -> Response {
     let reader = asker.reader();
     let what = asked(uri);
-    let place = match context.reports.begin(&reader.who, Party::Http(visitor.address.ip())) {
+    let place = match context.reports.begin(&reader.who, Requester::Http(visitor.address.ip())) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),
     };

@@ -26,10 +26,10 @@ pub(super) type Shaking = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send
 /// What all connections of the listener share.
 pub(super) struct SecureHttp {
     keeper: Arc<Keeper>,
-    shared: Arc<Shared>,
+    shared: Arc<HandshakeContext>,
 }
 
-struct Shared {
+struct HandshakeContext {
     pace: HandshakePace,
     refusals_log: LogLimiter,
     metrics: Arc<Metrics>,
@@ -38,7 +38,10 @@ struct Shared {
 impl SecureHttp {
     pub(super) fn new(keeper: Arc<Keeper>, metrics: Arc<Metrics>) -> Self {
         let pace = HandshakePace::new(HTTP_TLS_HANDSHAKES_PER_SECOND, HOSTS_COUNTED_MAX);
-        SecureHttp { keeper, shared: Arc::new(Shared { pace, refusals_log: LogLimiter::default(), metrics }) }
+        SecureHttp {
+            keeper,
+            shared: Arc::new(HandshakeContext { pace, refusals_log: LogLimiter::default(), metrics }),
+        }
     }
 
     /// Does the handshake, and tells `visitor` whom the certificate names. `deadline`: a handshake that would
@@ -62,7 +65,7 @@ impl SecureHttp {
     }
 }
 
-impl Shared {
+impl HandshakeContext {
     async fn accept(
         &self,
         keeper: &Keeper,

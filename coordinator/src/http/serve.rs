@@ -19,7 +19,7 @@ use rowlock_env::turnstile::{Class, Turnstile};
 use tokio::sync::mpsc;
 use tower_service::Service as _;
 
-use super::connection::{Connection, Visitor};
+use super::connection::{HttpConnection, Visitor};
 use super::listen::BoundedListener;
 
 /// Accepts connections until `shutdown`, then waits for the requests under way. Their connections end by the
@@ -52,7 +52,7 @@ pub(super) async fn serve_connections(
     let _: Option<()> = ended.recv().await;
 }
 
-async fn serve_one(connection: Connection, visitor: Visitor, routes: Router, shutdown: Shutdown) {
+async fn serve_one(connection: HttpConnection, visitor: Visitor, routes: Router, shutdown: Shutdown) {
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(visitor.clone()));
         routes.clone().call(request.map(Body::new))

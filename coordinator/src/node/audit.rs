@@ -10,7 +10,7 @@ use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use crate::audit::{Audit, AuditWriter, Client, Event, OK, Record, text};
+use crate::audit::{Audit, AuditRecord, AuditWriter, Client, Event, OK, text};
 use crate::config::NodeConfig;
 
 /// How long the end of a node waits for the last records.
@@ -37,7 +37,7 @@ pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<A
 /// Records what the node itself does.
 pub(super) fn record(door: &Audit, op: &str) {
     let client = Client::default();
-    door.record(&Record { event: Event::Admin, op, paths: &[], detail: "", result: OK, client });
+    door.record(&AuditRecord { event: Event::Admin, op, paths: &[], detail: "", result: OK, client });
 }
 
 /// Records the connections that the nodes' port refuses.
@@ -46,7 +46,7 @@ pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
         let client = Client { address: Some(address), ..Client::default() };
         let detail = text(reason);
         let (op, result) = ("nodePort", "refused");
-        door.record(&Record { event: Event::Denied, op, paths: &[], detail: &detail, result, client });
+        door.record(&AuditRecord { event: Event::Denied, op, paths: &[], detail: &detail, result, client });
     })
 }
 

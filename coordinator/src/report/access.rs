@@ -11,17 +11,17 @@ use rowlock_state::{Machine, acl};
 use super::Refusal;
 
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct Viewer {
     pub who: Vec<Id>,
     /// Its session; `NONE` over HTTP.
     pub session: SessionId,
 }
 
-impl Reader {
+impl Viewer {
     /// A reader who has proven nothing.
     #[cfg(test)]
-    pub fn anyone() -> Reader {
-        Reader { who: Vec::new(), session: SessionId::NONE }
+    pub fn anyone() -> Viewer {
+        Viewer { who: Vec::new(), session: SessionId::NONE }
     }
 
     /// Whether it may see everything.

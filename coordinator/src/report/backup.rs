@@ -22,7 +22,7 @@ use rowlock_state::Frozen;
 use rowlock_types::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX, SNAPSHOT_PIECE_PAUSE};
 use serde_json::{Value, json};
 
-use super::{Reader, Refusal};
+use super::{Refusal, Viewer};
 
 /// Without a question for so long, a backup is given up.
 const UNASKED_MAX: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ impl Backups {
         &self,
         frozen: &Frozen,
         piece: Option<Piece>,
-        reader: &Reader,
+        reader: &Viewer,
     ) -> Result<Value, Refusal> {
         if !reader.is_super() {
             return Err(Refusal::NotPermitted(

@@ -11,14 +11,14 @@ use super::access::ReaderCache;
 use super::list::List;
 use super::locks::{address, label, permits};
 use super::question::{HistoryQuestion, cursor_text};
-use super::{Reader, Refusal};
+use super::{Refusal, Viewer};
 
 /// The entries that are asked for and may be seen, newest first, and where there may be more.
 pub(super) async fn collect(
     history: &History,
     frozen: &Frozen,
     question: &HistoryQuestion,
-    reader: &Reader,
+    reader: &Viewer,
 ) -> Result<(Vec<HistoryEntry>, Option<Key>), Refusal> {
     let deadline = time::now() + HISTORY_READ_MAX;
     let (mut list, mut known, mut before) =

@@ -55,7 +55,8 @@ pub(super) fn queue(
     }
     let shown = |place: &ContenderView| access::may_see_place(machine, &place.path, who);
     let is_meant = |place: &ContenderView| token.is_none_or(|token| place.token == token && shown(place));
-    let (mut holders, mut waiters, mut before) = (List::new(limit), List::new(limit), Before::default());
+    let (mut holders, mut waiters, mut before) =
+        (List::new(limit), List::new(limit), Predecessors::default());
     if let Some(view) = &view {
         for (position, place) in (1u64..).zip(view.holders()) {
             before.pass(&place);
@@ -99,12 +100,12 @@ pub(super) fn queue(
 /// What a place in the queue depends on: the one right before it, but for shared ones the last that is not
 /// shared, since they are granted together.
 #[derive(Default)]
-struct Before {
+struct Predecessors {
     last: Option<String>,
     last_not_shared: Option<String>,
 }
 
-impl Before {
+impl Predecessors {
     /// Gives what `place` waits for if it waits, and goes past it.
     fn pass(&mut self, place: &ContenderView) -> Option<String> {
         let is_shared = place.mode == Mode::Shared;

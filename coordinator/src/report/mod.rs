@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
-pub use access::Reader;
+pub use access::Viewer;
 pub use backup::Backups;
 pub(crate) use history::reason;
 pub(crate) use locks::asked;
@@ -131,7 +131,7 @@ impl Reports {
         &self,
         frozen: Frozen,
         what: String,
-        (reader, party): (Reader, Party),
+        (reader, party): (Viewer, Requester),
         tag: u64,
         reply_to: Outbox,
     ) -> Result<(), Refusal> {
@@ -152,7 +152,7 @@ impl Reports {
     ///
     /// # Errors
     /// [`Refusal::Busy`]: there is none.
-    pub fn begin(&self, who: &[Id], party: Party) -> Result<ReportSlot, Refusal> {
+    pub fn begin(&self, who: &[Id], party: Requester) -> Result<ReportSlot, Refusal> {
         let permit = self.places.take(party, acl::is_super(who)).ok_or(Refusal::Busy)?;
         Ok(ReportSlot { reports: self.clone(), _permit: permit })
     }
@@ -170,7 +170,7 @@ impl ReportSlot {
     ///
     /// # Ordering
     /// The document shows the state that was frozen; the history also what came after it.
-    pub async fn answer(self, frozen: Frozen, what: &str, reader: Reader) -> Result<String, Refusal> {
+    pub async fn answer(self, frozen: Frozen, what: &str, reader: Viewer) -> Result<String, Refusal> {
         match Question::parse(what)? {
             Question::History(question) => self.history(frozen, question, reader).await,
             Question::Backup { piece } => {
@@ -192,7 +192,7 @@ impl ReportSlot {
         &self,
         frozen: Frozen,
         question: HistoryQuestion,
-        reader: Reader,
+        reader: Viewer,
     ) -> Result<String, Refusal> {
         if let Some(lock) = &question.lock {
             access::check(frozen.machine(), lock, &reader.who)?;
@@ -206,7 +206,7 @@ impl ReportSlot {
 fn document(
     machine: &Machine,
     question: &Question,
-    reader: &Reader,
+    reader: &Viewer,
     registry: &Registry,
     now_ms: i64,
 ) -> Result<String, Refusal> {

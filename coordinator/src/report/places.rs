@@ -10,18 +10,18 @@ use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
 /// Who asks for a report. HTTP and sessions of one host are two parties, so that neither keeps the other out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Party {
+pub enum Requester {
     /// Clients of this host, by ZooKeeper's protocol.
     Sessions(IpAddr),
     /// HTTP of this host.
     Http(IpAddr),
 }
 
-impl Party {
-    fn of_host(self) -> Party {
+impl Requester {
+    fn of_host(self) -> Requester {
         match self {
-            Party::Sessions(addr) => Party::Sessions(rate::host(addr)),
-            Party::Http(addr) => Party::Http(rate::host(addr)),
+            Requester::Sessions(addr) => Requester::Sessions(rate::host(addr)),
+            Requester::Http(addr) => Requester::Http(rate::host(addr)),
         }
     }
 }
@@ -34,7 +34,7 @@ pub(super) struct ReportSlots(Mutex<Taken>);
 struct Taken {
     all: usize,
     by_superusers: usize,
-    of_party: BTreeMap<Party, usize>,
+    of_party: BTreeMap<Requester, usize>,
 }
 
 /// A place that is taken until this is dropped.
@@ -42,13 +42,13 @@ struct Taken {
 pub(super) struct Permit {
     among: Arc<ReportSlots>,
     /// `None`: one of those for superusers.
-    party: Option<Party>,
+    party: Option<Requester>,
 }
 
 impl ReportSlots {
     /// Takes a place. A party gets one while it has fewer than are left, so that some are left for the next
     /// party. Superusers have some of their own.
-    pub(super) fn take(self: &Arc<Self>, party: Party, is_super: bool) -> Option<Permit> {
+    pub(super) fn take(self: &Arc<Self>, party: Requester, is_super: bool) -> Option<Permit> {
         let mut taken = self.0.lock();
         if is_super && taken.by_superusers < REPORTS_FOR_SUPERUSERS {
             taken.by_superusers += 1;
@@ -97,13 +97,14 @@ mod tests {
         let places = Arc::new(ReportSlots::default());
         let host = |last| IpAddr::from([10, 0, 0, last]);
         let all = |party| -> Vec<Permit> { std::iter::from_fn(|| places.take(party, false)).collect() };
-        let greedy = all(Party::Sessions(host(1)));
+        let greedy = all(Requester::Sessions(host(1)));
         assert_eq!(greedy.len(), 3);
-        let by_http = places.take(Party::Http(host(1)), false);
+        let by_http = places.take(Requester::Http(host(1)), false);
         assert!(by_http.is_some(), "HTTP of the same host is another party");
-        let next = all(Party::Sessions(host(2)));
+        let next = all(Requester::Sessions(host(2)));
         assert_eq!(next.len(), 1);
-        let superusers: Vec<_> = std::iter::from_fn(|| places.take(Party::Sessions(host(1)), true)).collect();
+        let superusers: Vec<_> =
+            std::iter::from_fn(|| places.take(Requester::Sessions(host(1)), true)).collect();
         assert_eq!(superusers.len(), REPORTS_FOR_SUPERUSERS);
         drop((greedy, by_http, next, superusers));
         assert_eq!(places.free(), REPORTS_MAX);

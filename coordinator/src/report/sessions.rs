@@ -5,7 +5,7 @@ use rowlock_proto::report::{Session as Shown, SessionZnode, Sessions};
 use rowlock_state::{Machine, Session};
 
 use super::list::List;
-use super::{Reader, Refusal};
+use super::{Refusal, Viewer};
 use crate::delivery::registry::Registry;
 
 /// All sessions that the reader may see, in order of their ids, or one.
@@ -13,7 +13,7 @@ pub(super) fn overview(
     machine: &Machine,
     only: Option<SessionId>,
     limit: usize,
-    reader: &Reader,
+    reader: &Viewer,
     registry: &Registry,
 ) -> Result<Sessions, Refusal> {
     let mut list = List::new(limit);

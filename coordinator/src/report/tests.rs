@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn party(host: usize) -> Party {
-    Party::Sessions([10, 0, 0, host as u8].into())
+fn party(host: usize) -> Requester {
+    Requester::Sessions([10, 0, 0, host as u8].into())
 }
 
 /// Gives the events of locks to a history.
@@ -103,7 +103,7 @@ impl World {
 
     async fn ask_in(&self, session: SessionId, what: &str, who: &[Id]) -> Result<Value, Refusal> {
         let place = self.reports.begin(&[], party(0)).unwrap();
-        let reader = Reader { who: who.to_vec(), session };
+        let reader = Viewer { who: who.to_vec(), session };
         let text = place.answer(self.machine.freeze(), what, reader).await?;
         Ok(serde_json::from_str(&text).unwrap())
     }
@@ -457,7 +457,7 @@ async fn a_queue_of_very_many_is_shown_up_to_a_bound() {
     }
     let what = format!("/v1/queue?lock=/locks/x&limit={REPORT_MAX_ITEMS}");
     let place = world.reports.begin(&[], party(0)).unwrap();
-    let text = place.answer(world.machine.freeze(), &what, Reader::anyone()).await.unwrap();
+    let text = place.answer(world.machine.freeze(), &what, Viewer::anyone()).await.unwrap();
     assert!(text.len() < REPORT_MAX_BYTES + 1_000, "{}", text.len());
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&found["more"], &found["waiter_count"]), (&json!(true), &json!(3_999)));

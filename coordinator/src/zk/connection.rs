@@ -53,7 +53,7 @@ pub(super) fn run(
     inbox: Inbox,
 ) -> impl Future<Output = ()> + Send + use<> {
     let place = RegisteredConnection::take(shared, peer);
-    Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve()
+    Box::new(ConnectionTask { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
 /// The same for one that has to do a TLS handshake first.
@@ -68,7 +68,7 @@ pub(super) async fn run_secured(
     let deadline = place.handshake_deadline();
     let shaken = secure::shake_hands(&place.shared, &place.peer, &keeper, stream, &mut inbox, deadline);
     match Box::pin(shaken).await {
-        Ok(stream) => Box::new(Connection { place, inbox, wire: Wire::new(stream) }).serve().await,
+        Ok(stream) => Box::new(ConnectionTask { place, inbox, wire: Wire::new(stream) }).serve().await,
         Err(end) => {
             place.shared.context.metrics.connections_rejected_total.inc();
             place.shared.report(&place.peer, &end);
@@ -121,7 +121,7 @@ impl Drop for RegisteredConnection {
     }
 }
 
-struct Connection {
+struct ConnectionTask {
     place: RegisteredConnection,
     inbox: Inbox,
     wire: Wire,
@@ -129,7 +129,7 @@ struct Connection {
 
 /// A connection behind its handshake: all of it that is not about waiting.
 struct Talk {
-    connection: Connection,
+    connection: ConnectionTask,
     conversation: Conversation,
 }
 
@@ -154,7 +154,7 @@ enum Event {
     Told,
 }
 
-impl Connection {
+impl ConnectionTask {
     async fn serve(self: Box<Self>) {
         if let Some(talk) = Box::pin(self.greet()).await {
             talk.run().await;
@@ -255,7 +255,7 @@ impl Talk {
 
     /// What is waited for, in the order in which it is looked at.
     fn poll_event(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Event> {
-        let Talk { connection: Connection { wire, inbox, .. }, conversation } = self;
+        let Talk { connection: ConnectionTask { wire, inbox, .. }, conversation } = self;
         if timer.poll(cx).is_ready() {
             return Poll::Ready(Event::Due);
         }
@@ -308,7 +308,7 @@ impl Talk {
 
     /// What a burst has left, and what the last requests have left of a client that has come to rest.
     fn give_back(&mut self) {
-        let Connection { wire, inbox, .. } = &mut self.connection;
+        let ConnectionTask { wire, inbox, .. } = &mut self.connection;
         wire.tidy();
         if self.conversation.has_come_to_rest() {
             self.conversation.rest(inbox);
@@ -319,7 +319,7 @@ impl Talk {
     /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are
     /// closed.
     fn weigh(&self) -> Result<(), EndReason> {
-        let Connection { place: RegisteredConnection { shared, peer, .. }, wire, .. } = &self.connection;
+        let ConnectionTask { place: RegisteredConnection { shared, peer, .. }, wire, .. } = &self.connection;
         let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
             * HELD_STEP_BYTES;
         let memory = &shared.context.replica.memory;
@@ -351,7 +351,7 @@ impl Talk {
     }
 
     async fn linger(self: Box<Self>) {
-        let Talk { connection: Connection { place, wire, .. }, mut conversation } = *self;
+        let Talk { connection: ConnectionTask { place, wire, .. }, mut conversation } = *self;
         let output = std::mem::take(&mut conversation.output);
         // Off the books before lingering: a client that has closed its session is gone for everybody else.
         drop((place, conversation));
@@ -378,7 +378,7 @@ impl Talk {
 
     /// Does everything that can be done without waiting, within a turn; all of it counts as done `now`.
     fn round(&mut self, now: Instant) -> Result<Round, EndReason> {
-        let Talk { connection: Connection { place, inbox, wire }, conversation } = self;
+        let Talk { connection: ConnectionTask { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
         loop {
             conversation.take_messages(inbox, now);
@@ -417,7 +417,7 @@ impl Talk {
     /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
     async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), EndReason> {
         self.weigh()?;
-        let Talk { connection: Connection { place, inbox, .. }, conversation } = self;
+        let Talk { connection: ConnectionTask { place, inbox, .. }, conversation } = self;
         let mut sending = pin!(place.shared.context.proposer.submit(*submission));
         loop {
             tokio::select! {
@@ -465,7 +465,7 @@ mod tests {
     fn a_connection_at_rest_fits_two_small_blocks_of_memory() {
         // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator gives blocks of 384 and
         // 448. What the turnstile needs has a block of 32 bytes.
-        let task = size_of_future(Connection::serve) + PASS_BYTES;
+        let task = size_of_future(ConnectionTask::serve) + PASS_BYTES;
         assert!(task + 104 <= 384, "{task}");
         assert!(size_of::<Talk>() <= 448, "{}", size_of::<Talk>());
     }

@@ -39,7 +39,7 @@ use super::announcement::Whereabouts;
 use super::end_reason::EndReason;
 use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
-use super::pending::{Pending, Queue, Released, What};
+use super::pending::{Pending, PendingQueue, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
 use super::write::{ReplyForm, Route};
@@ -77,7 +77,7 @@ pub(super) struct Conversation {
     peer: Arc<ClientConnection>,
     attached: Attached,
     identities: Arc<[Id]>,
-    queue: Queue,
+    queue: PendingQueue,
     /// Of the frame that is being taken.
     frame_bytes: usize,
     pings: Pings,
@@ -122,7 +122,7 @@ impl Conversation {
             last_zxid,
             attached,
             identities,
-            queue: Queue::default(),
+            queue: PendingQueue::default(),
             frame_bytes: 0,
             pings: Pings::default(),
             may_rest: false,

@@ -95,7 +95,7 @@ fn frame_bytes(pending: &Pending) -> u32 {
 
 /// Requests and the answers that came so far.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct PendingQueue {
     requests: VecDeque<Pending>,
     /// Of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
     bytes: u32,
@@ -112,7 +112,7 @@ pub(super) struct Queue {
 // What waits is bounded, so that small numbers do, and a connection stays small.
 const _: () = assert!(PIPELINE_MAX_BYTES + CLIENT_FRAME_MAX_BYTES < u32::MAX as usize);
 
-impl Queue {
+impl PendingQueue {
     pub(super) fn push(&mut self, pending: Pending) {
         self.bytes += frame_bytes(&pending);
         self.requests.push_back(pending);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientDisconnect {
     pub session: SessionId,
-    /// Of the connection that was closed: a newer one is not concerned.
+    /// Attachment of the closed connection: a newer one is not concerned.
     pub attachment: Attachment,
     /// How long the session may live on, milliseconds.
     pub grace_ms: u32,

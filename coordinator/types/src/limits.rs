@@ -8,7 +8,7 @@ pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Largest first frame of a client: a connect request has under 100 bytes. Beyond: the connection is closed.
 pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
-/// The same of all listeners when one comes in with TLS, since each holds the state of a handshake.
+/// TLS handshakes under way at all listeners, since each holds the state of a handshake.
 pub const TLS_HALF_OPEN_MAX: usize = 1_024;
 /// TLS handshakes that a node begins in a second, and a twentieth of that at once. Beyond: they wait, and
 /// those that would not be done in time are closed. A handshake costs some tenths of a millisecond.
@@ -77,7 +77,7 @@ pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Largest frame between nodes, on lanes that carry the log, proposals or snapshots. Beyond: the connection
 /// is closed and the cause logged.
 pub const PEER_FRAME_MAX_BYTES: usize = 16 << 20;
-/// The same on lanes for heartbeats, votes and control.
+/// Largest frame on lanes for heartbeats, votes and control.
 pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
 /// How far ahead of this node's a term can be that comes from a node of its cluster. Beyond: the message is
 /// refused, since a term can never be taken back, and after the last one there is no leader.
@@ -90,7 +90,7 @@ pub const HTTP_CONNECTIONS_MAX: usize = 256;
 pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 /// From the accept to the end of the head of an HTTP request. Beyond: the connection is closed.
 pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
-/// What an HTTP connection whose request is here gets in any case before it gives way to others.
+/// Time that an HTTP connection with a request has before it gives way to others.
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 /// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -99,7 +99,7 @@ pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_s
 pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
 /// Connections at once for locks by HTTP. Beyond: the oldest without a request gives way, else the oldest.
 pub const API_CONNECTIONS_MAX: usize = 10_000;
-/// Those of one address, but loopback. Beyond: closed at once.
+/// API connections of one address, except loopback. Beyond: closed at once.
 pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
 /// From the head of such a request to its answer: the longest wait, and time for the answer. Beyond: the
 /// connection is closed.
@@ -173,7 +173,7 @@ pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections to the nodes' port that have not said yet who they are. Beyond: closed at once.
 pub const PEER_STRANGERS_MAX: usize = 1_024;
-/// Those of one address but loopback; a node needs one for each lane. Beyond: likewise.
+/// Unproven connections of one address, except loopback; a node needs one for each lane.
 pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
 /// Refused handshakes of one address but loopback, in a second. Beyond: its connections are closed before a
 /// handshake until that second is over. A handshake by TLS takes some 0.2 ms of a processor.
@@ -215,7 +215,7 @@ pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// No byte of the dialer for so long although it pings: the listener closes the connection.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
-/// What a follower gets to check and install a snapshot, for each MiB of it, beyond the time for one chunk.
+/// Time for a follower to check and install a snapshot, per MiB, beyond the time for one chunk.
 pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
 /// Replication to a follower that gives no answer at all for this time is broken off and begun again.
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
@@ -287,7 +287,7 @@ pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;
 pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
 /// A question to the history that takes longer fails.
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
-/// What the history gets at the end of a node to write out what it has.
+/// Time for the history to write out its buffers when a node stops.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
 /// Wrong passwords (of the superuser, of SASL users) and wrong tokens in HTTP requests of one host. Beyond:
 /// passwords of that host are not judged, but those of users who were right there before (AuthFailed, and the
@@ -298,7 +298,7 @@ pub const GUESSES_PER_SECOND: u32 = 10;
 pub const HOSTS_COUNTED_MAX: usize = 1_024;
 /// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
-/// Of these, how many are left for superusers.
+/// Reports among these that are reserved for superusers.
 pub const REPORTS_FOR_SUPERUSERS: usize = 2;
 /// Backups that are fetched from a node at once. Beyond: ThrottledOp.
 pub const BACKUPS_MAX: usize = 2;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the membership tells about a member, so that a new node can be told where the others are.
+/// A member's entry in the membership: where other nodes find it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have

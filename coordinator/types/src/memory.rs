@@ -26,9 +26,9 @@ const SESSION_BYTES: u64 = 512;
 pub const CONNECTION_BYTES: u64 = 1_536;
 /// More for one with TLS: keys, and buffers that stay. As measured with 3,000 of them.
 pub const TLS_BYTES: u64 = 8 << 10;
-/// Of the limit, what the connections may hold before the largest of them are closed.
+/// Divisor: the part of the limit at which the largest connections are closed.
 const CONNECTIONS_PART: u64 = 4;
-/// Of the limit, what the log may have.
+/// Divisor: the part of the limit that the log may have.
 const LOG_PART: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Part {
     Watches,
     /// This node's connections, with what they have read and not done, or answered and not written.
     Connections,
-    /// What other nodes have sent and is not begun, and what is to be written to them.
+    /// Unprocessed requests from other nodes, and unwritten frames to them.
     Peers,
     /// The part of the log in memory.
     Log,
@@ -70,13 +70,13 @@ impl Tally {
         self.0.load(Relaxed)
     }
 
-    /// One more who holds something.
+    /// Registers one more holder of memory.
     pub fn share(&self) -> Share {
         Share { tally: self.clone(), bytes: 0 }
     }
 }
 
-/// What one of them holds; nothing any more when it is dropped.
+/// The memory of one holder; given back when dropped.
 #[derive(Debug)]
 pub struct Share {
     tally: Tally,
@@ -126,7 +126,7 @@ impl Memory {
         self.limit.load(Relaxed)
     }
 
-    /// What the part holds now.
+    /// Sets the bytes of the part.
     pub fn set(&self, part: Part, bytes: u64) {
         self.parts[part as usize].store(bytes, Relaxed);
     }
@@ -136,7 +136,7 @@ impl Memory {
         self.parts[part as usize].fetch_add(bytes as u64, Relaxed);
     }
 
-    /// What the part holds.
+    /// Returns the bytes of the part.
     pub fn get(&self, part: Part) -> u64 {
         match part {
             Part::Peers => self.peers.bytes(),
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// What the replicated state holds now.
+    /// Sets the bytes of the replicated state.
     pub fn set_state(&self, machine: &Machine) {
         let counts = machine.counts();
         let znodes = ZNODE_BYTES * counts.znodes + EPHEMERAL_BYTES * counts.ephemerals;
@@ -157,13 +157,13 @@ impl Memory {
         Part::ALL.iter().map(|(part, _)| self.get(*part)).fold(0, u64::saturating_add)
     }
 
-    /// What grows is refused.
+    /// Whether growing commands are refused.
     pub fn is_full(&self) -> bool {
         let limit = self.limit();
         limit > 0 && self.total() >= limit
     }
 
-    /// What the log may have in memory before a snapshot is taken and the log behind it purged.
+    /// Returns the bytes of log in memory at which a snapshot is taken and the log purged.
     pub fn log_max(&self) -> usize {
         match self.limit() {
             0 => usize::MAX,

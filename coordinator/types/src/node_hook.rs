@@ -25,7 +25,7 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
     pub term: u64,
-    /// Who is to lead in it.
+    /// The candidate of the term.
     pub candidate: NodeId,
     /// A quorum has voted so: the candidate leads.
     pub elected: bool,

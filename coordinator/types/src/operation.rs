@@ -31,7 +31,7 @@ pub enum Operation {
     LogLevel { node: NodeId, wish: LogWish },
 }
 
-/// What a node does about its log.
+/// A change of a node's log level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogWish {
     /// It says how it logs.
@@ -52,7 +52,7 @@ pub const LOG_LEVEL_MAX_MS: u64 = 7 * 86_400_000;
 /// Bytes of a filter.
 pub const LOG_FILTER_MAX_BYTES: usize = 1_024;
 
-/// What the leader does about the version of the cluster.
+/// A step of the cluster's upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpgradeStep {
     /// `do=look`: it says how it stands.

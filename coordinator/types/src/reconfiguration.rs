@@ -26,11 +26,11 @@ pub struct Wanted {
     pub config_id: i64,
 }
 
-/// Who is a member, and who votes.
+/// The members, and which of them vote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub nodes: BTreeMap<NodeId, Member>,
-    /// Those who vote: each is in `nodes`.
+    /// The voters: each is in `nodes`.
     pub voters: BTreeSet<NodeId>,
 }
 

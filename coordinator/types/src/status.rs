@@ -29,7 +29,7 @@ impl Role {
 /// Why a node serves no clients. The first one that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotServing {
-    /// Nothing is known yet.
+    /// The role is not known yet.
     #[default]
     Starts,
     Stops,

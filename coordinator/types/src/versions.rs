@@ -60,7 +60,7 @@ impl Versions {
         Err(OtherRelease { cluster: cluster.clone(), ours: self.clone() })
     }
 
-    /// The same without the versions before `version`: the cluster has left them behind.
+    /// Drops the versions before `version`: the cluster has left them behind.
     #[must_use]
     pub fn since(mut self, version: u16) -> Versions {
         self.least = self.least.max(version);

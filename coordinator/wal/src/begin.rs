@@ -18,7 +18,7 @@ const BEGINNING: LogId = LogId { leader_id: LeaderId { term: 0, node_id: 0 }, in
 /// File that marks a folder which a restore is to fill, or has filled while others are not filled yet. A node
 /// refuses to start on it: with only some folders filled, voters without one would form an empty cluster.
 const MARK: &str = "restoring";
-/// What an interruption leaves of a mark.
+/// The remains of a mark after an interruption.
 const PART_OF_MARK: &str = "restoring.tmp";
 const MARK_TEXT: &[u8] =
     b"A restore from a backup has not been finished. Run it again: it replaces this folder.\n";
@@ -45,19 +45,24 @@ pub fn begin_all(
 ) -> Result<Begun, StorageError> {
     assert!(!paths.is_empty(), "a restore has folders to make");
     let found = paths.iter().map(|path| look(path)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(Found::Whole(Some(cluster))) = found.iter().find(|found| matches!(found, Found::Whole(_)))
-        && found.contains(&Found::Marked(Some(*cluster)))
-        && found.iter().all(|it| [Found::Whole(Some(*cluster)), Found::Marked(Some(*cluster))].contains(it))
+    if let Some(FolderContent::Whole(Some(cluster))) =
+        found.iter().find(|found| matches!(found, FolderContent::Whole(_)))
+        && found.contains(&FolderContent::Marked(Some(*cluster)))
+        && found.iter().all(|it| {
+            [FolderContent::Whole(Some(*cluster)), FolderContent::Marked(Some(*cluster))].contains(it)
+        })
     {
-        let marked = paths.iter().zip(&found).filter(|(_, found)| matches!(found, Found::Marked(_)));
+        let marked = paths.iter().zip(&found).filter(|(_, found)| matches!(found, FolderContent::Marked(_)));
         marked.map(|(path, _)| path).try_for_each(|path| unmark(path))?;
         return Ok(Begun::Before(*cluster));
     }
-    if let Some((path, _)) = paths.iter().zip(&found).find(|(_, found)| matches!(found, Found::Whole(_))) {
+    if let Some((path, _)) =
+        paths.iter().zip(&found).find(|(_, found)| matches!(found, FolderContent::Whole(_)))
+    {
         return Err(StorageError::NotEmpty(path.to_path_buf()));
     }
     assert!(
-        !found.iter().any(|found| matches!(found, Found::Whole(_))),
+        !found.iter().any(|found| matches!(found, FolderContent::Whole(_))),
         "no content is replaced but a restore's"
     );
     paths.iter().try_for_each(|path| mark(path))?;
@@ -68,7 +73,7 @@ pub fn begin_all(
 
 /// A folder that may have been part of a restore.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum FolderContent {
     Empty,
     /// And of which cluster, if it is filled.
     Marked(Option<ClusterId>),
@@ -76,14 +81,14 @@ enum Found {
     Whole(Option<ClusterId>),
 }
 
-fn look(path: &Path) -> Result<Found, StorageError> {
+fn look(path: &Path) -> Result<FolderContent, StorageError> {
     let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
     let names = dir.list().map_err(StorageError::io("listing", path))?;
     let cluster = || identity::read(&dir).ok().and_then(|(_, claim)| claim.cluster);
     Ok(match names.iter().any(|name| name == MARK) {
-        true => Found::Marked(cluster()),
-        false if names.iter().all(|name| name == PART_OF_MARK) => Found::Empty,
-        false => Found::Whole(cluster()),
+        true => FolderContent::Marked(cluster()),
+        false if names.iter().all(|name| name == PART_OF_MARK) => FolderContent::Empty,
+        false => FolderContent::Whole(cluster()),
     })
 }
 

@@ -20,7 +20,7 @@ pub struct LeaderId {
 /// A position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogId {
-    /// Who made the entry there.
+    /// The leader that made the entry.
     pub leader_id: LeaderId,
     /// Counts the entries of the log.
     pub index: u64,
@@ -35,7 +35,7 @@ impl fmt::Display for LogId {
 /// For whom the node has voted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    /// Who is to lead, in which term.
+    /// The candidate, and the term.
     pub leader_id: LeaderId,
     /// A quorum has voted so.
     pub committed: bool,
@@ -48,12 +48,12 @@ pub struct Entry {
     pub payload: Payload,
 }
 
-/// What an entry says. The order of the variants is the format.
+/// The content of an entry. The order of the variants is the format.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
     Blank,
     Normal(Bytes),
-    /// Who is a member from here on.
+    /// The membership from here on.
     Membership(Membership),
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// Who votes, and where all members are.
+/// The voters, and the addresses of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// One set of voters, or two while the voters change: then a quorum of each is needed.
@@ -94,7 +94,7 @@ pub struct StoredMembership {
     pub membership: Membership,
 }
 
-/// What a snapshot covers.
+/// The log position and membership that a snapshot covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SnapshotMetaForm", into = "SnapshotMetaForm")]
 pub struct SnapshotMeta {

@@ -12,7 +12,7 @@ use rowlock_types::versions::OtherRelease;
 use super::identity::Identity;
 use super::log::segment::{HeaderError, SegmentSeq};
 
-/// What to do when this node's copy of the log is not to be trusted any more.
+/// Advice when this node's copy of the log cannot be trusted any more.
 pub const REJOIN_ADVICE: &str = "The other nodes have the data: stop this node, check its disk, keep a copy of the \
      folder for analysis if wanted, empty the folder, remove this node from the membership, and add it again under a \
      new node id (as a learner first). Never start it again with an emptied folder under its old id: it would have \
@@ -103,7 +103,7 @@ pub enum StorageError {
     )]
     NoIdentity {
         path: PathBuf,
-        /// What is wrong with the file.
+        /// Description of the damage.
         why: String,
     },
     /// The list of the nodes that this one knows cannot be read.
@@ -158,7 +158,7 @@ pub enum StorageError {
     #[error("the snapshot {} is refused: {why}", path.display())]
     BadSnapshot {
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
 }
@@ -191,12 +191,12 @@ pub struct DiskFailure {
 }
 
 impl DiskFailure {
-    /// Of a failed operation.
+    /// Makes the error of a failed operation.
     pub fn new(action: &'static str, path: &Path, error: &io::Error) -> Self {
         DiskFailure { action, path: path.to_owned(), kind: error.kind(), text: error.to_string() }
     }
 
-    /// What a person must do.
+    /// Returns advice for the operator.
     pub fn advice(&self) -> &'static str {
         advice(self.kind).unwrap_or(FAILED_WRITE_ADVICE)
     }
@@ -220,12 +220,12 @@ impl std::error::Error for DiskFailure {}
 pub enum Unwritten {
     /// There is no room, and nothing was flushed or failed to be: the same bytes may be written again.
     NoRoom(DiskFailure),
-    /// What is on the disk is unknown.
+    /// The content of the disk is unknown.
     Failed(DiskFailure),
 }
 
 impl Unwritten {
-    /// Of an operation before any flush.
+    /// Makes the error of an operation before any flush.
     pub fn before_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
         let failure = DiskFailure::new(action, path, error);
         if is_for_lack_of_room(error.kind()) {
@@ -235,7 +235,7 @@ impl Unwritten {
         }
     }
 
-    /// Of a flush, or of what follows one.
+    /// Makes the error of a flush, or of a later operation.
     pub fn of_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
         Unwritten::Failed(DiskFailure::new(action, path, error))
     }
@@ -252,7 +252,7 @@ pub fn is_for_lack_of_room(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What a person must do about an error whose kind tells the cause.
+/// Returns advice for the operator if the kind of the error tells the cause.
 fn advice(kind: io::ErrorKind) -> Option<&'static str> {
     match kind {
         kind if is_for_lack_of_room(kind) => Some(

@@ -48,11 +48,11 @@ pub enum NotRecorded {
 /// An open folder. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    inner: Arc<Inner>,
+    inner: Arc<FolderShared>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct FolderShared {
     /// Unset in tests without a disk.
     place: Option<(Dir, Identity)>,
     incarnation: Incarnation,
@@ -60,7 +60,7 @@ struct Inner {
     cluster: Mutex<Option<ClusterId>>,
     version: Mutex<Option<ClusterVersion>>,
     known: Mutex<BTreeMap<NodeId, Incarnation>>,
-    /// Who has come with another folder than the one that is known, and when last.
+    /// Nodes that came with an unknown folder, and when last.
     strangers: Mutex<BTreeMap<NodeId, (Incarnation, Instant)>>,
     /// Held while a file is written.
     writing: Mutex<()>,
@@ -70,7 +70,7 @@ impl Folder {
     /// Reads by which incarnations the node of this folder knows others. Blocks.
     pub(super) fn open(dir: Dir, identity: Identity, claim: Claim) -> Result<Folder, StorageError> {
         let known = read(&dir)?;
-        let inner = Inner {
+        let inner = FolderShared {
             place: Some((dir, identity)),
             incarnation: claim.incarnation,
             state: Mutex::new(claim.state),
@@ -83,9 +83,9 @@ impl Folder {
         Ok(Folder { inner: Arc::new(inner) })
     }
 
-    /// Of a member that keeps nothing.
+    /// Makes the folder of a member without a disk.
     pub fn without_disk(node: NodeId) -> Folder {
-        let inner = Inner {
+        let inner = FolderShared {
             place: None,
             incarnation: Incarnation(u128::from(node.0)),
             state: Mutex::new(FolderState::Member),
@@ -103,12 +103,12 @@ impl Folder {
         self.inner.incarnation
     }
 
-    /// What its node has become so far.
+    /// Returns the state of its node in the cluster.
     pub fn state(&self) -> FolderState {
         self.inner.state()
     }
 
-    /// Of which cluster it is. `None`: the node has not heard of it yet.
+    /// Returns the cluster of the folder. `None`: not known yet.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.inner.cluster()
     }
@@ -124,7 +124,7 @@ impl Folder {
         self.write_when_there_is_room("cluster-id", move |inner| inner.note_cluster(id)).await
     }
 
-    /// What the cluster has gone over to, as far as the node has noted it. `None`: the first version.
+    /// Returns the noted version of the cluster. `None`: the first version.
     pub fn version(&self) -> Option<ClusterVersion> {
         self.inner.version.lock().clone()
     }
@@ -132,7 +132,7 @@ impl Folder {
     /// Notes durably what the cluster has gone over to: an older release will not start on this folder. Never
     /// goes back. Waits while the disk is full.
     pub async fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
-        let write = move |inner: &Inner| inner.note_version(version.clone());
+        let write = move |inner: &FolderShared| inner.note_version(version.clone());
         self.write_when_there_is_room("cluster-version", write).await
     }
 
@@ -151,7 +151,7 @@ impl Folder {
     async fn write_when_there_is_room(
         &self,
         name: &'static str,
-        write: impl Fn(&Inner) -> Result<(), StorageError> + Clone + Send + 'static,
+        write: impl Fn(&FolderShared) -> Result<(), StorageError> + Clone + Send + 'static,
     ) -> Result<(), StorageError> {
         let mut is_said = false;
         loop {
@@ -200,7 +200,7 @@ impl Folder {
     }
 }
 
-impl Inner {
+impl FolderShared {
     fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
         if *self.state.lock() >= state {
@@ -370,7 +370,7 @@ mod tests {
         let pipe = temp.path().join("identity.tmp");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
         assert!(made.success());
-        let writes: [fn(&Inner); 3] = [
+        let writes: [fn(&FolderShared); 3] = [
             |inner| assert!(inner.rise_to(FolderState::Member).is_err(), "a pipe is no file"),
             |inner| assert!(inner.note_cluster(ClusterId(7)).is_err(), "a pipe is no file"),
             |inner| {

@@ -18,12 +18,12 @@ use super::error::StorageError;
 const FILE: &str = "identity";
 /// Version of the folder's layout, since release 0.2.0. Segments and snapshots carry their own besides.
 pub const LAYOUT_VERSION: u32 = 1;
-/// What the file begins with, before the version.
+/// Beginning of the file, before the version.
 const BEGIN: &str = "Rowlock data folder, layout";
-/// What it began with before the first release, whatever was in the folder then.
+/// Beginning of the file before the first release.
 const UNRELEASED: &[u8] = b"rowlock data folder ";
 
-/// Who a data folder belongs to.
+/// The owner of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the cluster.
@@ -55,17 +55,17 @@ pub enum LogState {
     Begun,
 }
 
-/// Of a new folder.
+/// Draws the incarnation of a new folder.
 pub(super) fn new_incarnation() -> Incarnation {
     Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
-/// What the node of this folder has become in its cluster.
+/// The state of this folder's node in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FolderState {
     /// It may have lost its data: it must neither vote nor acknowledge anything yet.
     Unknown,
-    /// The others have said that they never knew another folder of it.
+    /// The others have confirmed that they never knew another folder of it.
     Admitted,
     /// It has applied a membership with itself in it.
     Member,
@@ -87,7 +87,7 @@ impl FolderState {
     }
 }
 
-/// What the file says besides whose folder it is.
+/// The contents of the file beside the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub log: LogState,
@@ -95,7 +95,7 @@ pub struct Claim {
     pub state: FolderState,
     /// Unset until the node has heard of it.
     pub cluster: Option<ClusterId>,
-    /// What the cluster has gone over to. Unset in the first version.
+    /// The version of the cluster. Unset in the first version.
     pub version: Option<ClusterVersion>,
 }
 
@@ -176,9 +176,9 @@ fn one_line(name: &str) -> String {
 /// Why the file does not say whose folder it is.
 #[derive(Debug, PartialEq, Eq)]
 enum Unread {
-    /// What is wrong with it.
+    /// Description of the damage.
     Damaged(String),
-    /// Of another layout, whose other lines may mean anything.
+    /// The file has another layout.
     Version(u32),
 }
 

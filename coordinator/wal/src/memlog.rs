@@ -14,7 +14,7 @@ use crate::entry::{Entry, LogId, Vote};
 pub struct MemLog {
     checkpoint: Checkpoint,
     entries: VecDeque<Entry>,
-    /// Of the payloads of `entries`.
+    /// Total bytes of the payloads of `entries`.
     bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl MemLog {
         &self.checkpoint
     }
 
-    /// What is stored, in order.
+    /// Iterates over the stored entries in order.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter()
     }
@@ -76,7 +76,7 @@ impl MemLog {
         Ok(())
     }
 
-    /// What holds after every change, whatever was asked for or read.
+    /// Asserts the invariants after every change.
     fn check(&self) {
         let index = |entry: Option<&Entry>| entry.map(|entry| entry.log_id.index);
         let (first, last) = (index(self.entries.front()), index(self.entries.back()));

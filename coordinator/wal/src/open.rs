@@ -42,14 +42,14 @@ pub struct Opened {
     pub log: Log,
     /// For the state machine and for snapshots on their way in.
     pub snapshots: SnapshotStore,
-    /// What it says of its node.
+    /// The folder's record of its node.
     pub folder: Folder,
     /// The room that is kept for the log.
     pub reserve: Reserve,
     pub report: RecoveryReport,
 }
 
-/// What a data folder held when it was opened.
+/// The contents of a data folder at its opening.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
     /// Segments of the log.
@@ -139,14 +139,14 @@ pub fn check_release(path: &Path, versions: &Versions) -> Result<(), StorageErro
     claim.version.map_or(Ok(()), |version| versions.check(&version)).map_err(StorageError::OtherRelease)
 }
 
-/// What is in a folder whose node does not run. The folder stays locked for as long as this lives.
+/// The contents of a folder whose node does not run. The folder stays locked while this exists.
 pub struct Stopped {
     /// Whose folder it is.
     pub identity: Identity,
     pub log: MemLog,
     /// The newest snapshot whose state can be read.
     pub snapshot: Option<SnapshotFile>,
-    /// What a start would say.
+    /// The report that a start would give.
     pub report: RecoveryReport,
     _lock: DirLock,
 }

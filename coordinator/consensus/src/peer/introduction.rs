@@ -19,7 +19,7 @@ pub struct Introduction {
     pub is_admitted: bool,
     /// Term of its vote.
     pub term: u64,
-    /// Who leads, as far as it knows.
+    /// The leader that it knows.
     pub leader: Option<NodeId>,
     /// If it leads in `term`: up to where the asking node has acknowledged its log.
     pub acknowledged: Option<u64>,

@@ -102,9 +102,9 @@ pub enum Response {
     Reconfigured(Result<u64, ErrorCode>),
     /// The sessions of `ClientDisconnects` have their shorter time, but for those that are elsewhere by now.
     ClientDisconnectsNoted,
-    /// What the node knows.
+    /// The introduction of the node.
     Introduced(Introduction),
-    /// What has come of an operator's wish, as a document, or why nothing has.
+    /// The result of an operator's request as a document, or its error.
     Operated(Result<String, ErrorCode>),
 }
 

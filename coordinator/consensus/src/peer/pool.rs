@@ -53,7 +53,7 @@ impl PeerPool {
         PeerPool { pool: self.pool.secured_by(security), ..self }
     }
 
-    /// What the node remembers.
+    /// Returns the data folder's record of other nodes.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
@@ -63,7 +63,7 @@ impl PeerPool {
         &self.releases
     }
 
-    /// Who we are to the others.
+    /// Returns the identity of this node towards others.
     pub fn identity(&self) -> &Identity {
         self.pool.identity()
     }

@@ -34,7 +34,7 @@ impl Releases {
         &self.ours
     }
 
-    /// What another node last said. `None`: it has not been met.
+    /// Returns the latest versions of another node. `None`: it has not been met.
     pub fn heard_of(&self, node: NodeId) -> Option<Versions> {
         self.heard.lock().get(&node).cloned()
     }

@@ -17,7 +17,7 @@ use super::message::Refusal;
 use crate::raft_types::messages::{RaftRequest, RaftResponse};
 use rowlock_transport::Lane;
 
-/// What a node does for the others, apart from Raft. Implemented above, in `node.rs`.
+/// Handler for requests of other nodes, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {
     /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The
     /// next batch of that connection is not offered before this one is taken; waiting here holds the sender
@@ -54,7 +54,7 @@ pub trait PeerService: Send + Sync + 'static {
     /// The log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
-    /// What this node says to `from`, which has been started.
+    /// Introduces this node to `from`, which has been started.
     fn introduce(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
 
     /// How this node stands.
@@ -82,7 +82,7 @@ pub trait PeerService: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Result<String, ErrorCode>, Refusal>> + Send;
 }
 
-/// What Raft does for the other nodes. Implemented in `raft/rpc.rs`.
+/// Handler for Raft requests of other nodes. Implemented in `raft/rpc.rs`.
 pub trait RaftService: Send + Sync + 'static {
     /// A node has connected, for this lane.
     fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection>;

@@ -20,7 +20,7 @@ use rowlock_types::metrics::Silence;
 use super::Raft;
 use crate::raft_types::{LeaderId, TypeConfig};
 
-/// One per node; clones are the same.
+/// One per node; clones share its state.
 #[derive(Clone)]
 pub struct Acks {
     latest: Arc<Mutex<Latest>>,

@@ -40,7 +40,7 @@ const _: () = assert!(LOG_MEMORY_BYTES <= LOG_MEMORY_MAX_BYTES);
 /// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct Compaction {
     /// When snapshots are due.
     pub schedule: Schedule,
@@ -49,7 +49,7 @@ pub struct Compaction {
     pub log: Log,
     /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
     pub metrics: Arc<Metrics>,
-    /// Of the node's memory limit, what the log may take. A log that filled it would never get shorter.
+    /// The log's part of the node's memory limit. A log that filled all of it would never get shorter.
     pub log_max: usize,
     /// Snapshots that have failed in a row.
     pub retry: Backoff,

@@ -143,14 +143,14 @@ pub fn is_member(raft: &Raft, node: NodeId) -> bool {
     raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
 }
 
-/// Those who vote, as far as this node knows.
+/// Returns the voters that this node knows.
 pub fn voters(raft: &Raft) -> BTreeSet<NodeId> {
     let metrics = raft.metrics();
     let known = metrics.borrow_watched();
     known.membership_config.membership().voter_ids().map(NodeId).collect()
 }
 
-/// The same, in sets that need a majority each: two of them while the voters change.
+/// Returns the sets of voters that need a majority each: two while the voters change.
 pub fn voter_sets(raft: &Raft) -> Vec<BTreeSet<NodeId>> {
     let metrics = raft.metrics();
     let known = metrics.borrow_watched();

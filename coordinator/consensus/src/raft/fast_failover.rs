@@ -23,7 +23,7 @@ use super::leadership::Leadership;
 /// that ask at the same moment would split the vote.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct FastFailover {
     /// Asks for the pre-votes.
     pub raft: Raft,

@@ -60,7 +60,7 @@ impl EagerPeriod {
 /// The other members, as a leader needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Followers {
-    /// Those with a vote.
+    /// The members with a vote.
     voters: BTreeSet<u64>,
     /// How many of them make a quorum, with the leader.
     needed: usize,
@@ -100,7 +100,7 @@ impl Followers {
     }
 }
 
-/// One per node; clones are the same.
+/// One per node; clones share its state.
 #[derive(Clone, Default)]
 pub struct LazyFlush {
     state: Arc<Mutex<State>>,

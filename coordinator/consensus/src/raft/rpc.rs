@@ -113,7 +113,7 @@ where
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
     fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection> {
-        Box::new(Connection {
+        Box::new(PeerConnection {
             from,
             lane,
             raft: self.raft.clone(),
@@ -129,7 +129,7 @@ where
     }
 }
 
-struct Connection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
+struct PeerConnection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
     lane: Lane,
     raft: Raft<TypeConfig, SM>,
@@ -154,7 +154,7 @@ struct Receiving<I> {
     incoming: I,
 }
 
-impl<SM, K> RaftConnection for Connection<SM, K>
+impl<SM, K> RaftConnection for PeerConnection<SM, K>
 where
     SM: RaftStateMachine<TypeConfig>,
     K: SnapshotSink<Data = SM::SnapshotData>,
@@ -222,7 +222,7 @@ where
     }
 }
 
-impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> Connection<SM, K> {
+impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
     /// Refuses what no node of the cluster can have sent. Logged once for each connection: a sender of it may
     /// send much of it.
     fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
@@ -322,7 +322,7 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     }
 }
 
-/// What a candidate says of its log.
+/// Returns the request that is judged: with the mutant every log counts as the newest.
 fn believed(mut request: VoteRequest) -> VoteRequest {
     if mutant::is(Mutant::VoteForStaleLog) {
         request.last_log_id = Some(LogId::new(request.vote.leader_id, u64::MAX));

@@ -37,7 +37,7 @@ const FENCE: &str = "rowlock-fence";
 const PIECE_BYTES: usize = 64 << 10;
 
 /// What is asked about a znode.
-enum View {
+enum ZnodeQuery {
     Data,
     Stat,
     Acl,
@@ -58,7 +58,7 @@ async fn get(asked: &Asked, asks: &Parts) -> Answer {
     let (consistency, view) = question(asks.uri.query().unwrap_or_default())?;
     let (api, caller) = (asked.api(), asked.caller());
     match view {
-        View::Data => {
+        ZnodeQuery::Data => {
             let (data, stat) = api.znode(&caller, &path, consistency).await?;
             if is_known(&asks.headers, stat.version) {
                 return Ok((StatusCode::NOT_MODIFIED, head(&stat)).into_response());
@@ -67,16 +67,16 @@ async fn get(asked: &Asked, asks: &Parts) -> Answer {
             let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             Ok((head(&stat), [kind], piecewise(data, room)).into_response())
         }
-        View::Stat => {
+        ZnodeQuery::Stat => {
             let (_, stat) = api.znode(&caller, &path, consistency).await?;
             Ok((head(&stat), Json(plain(path.as_str(), &stat))).into_response())
         }
-        View::Acl => {
+        ZnodeQuery::Acl => {
             let (acl, stat) = api.acl(&caller, &path, consistency).await?;
             let acl = Some(acl.iter().map(acl_text).collect());
             Ok(Json(ZnodeDocument { acl, ..plain(path.as_str(), &stat) }).into_response())
         }
-        View::Children(page) => {
+        ZnodeQuery::Children(page) => {
             let found = api.children(&caller, &path, (consistency, &page)).await?;
             let Children { names, is_more, stat } = found;
             let said =
@@ -158,7 +158,7 @@ fn paths_in_uri(path: &str) -> String {
     text
 }
 
-fn question(query: &str) -> Result<(Consistency, View), Refusal> {
+fn question(query: &str) -> Result<(Consistency, ZnodeQuery), Refusal> {
     let mut query = Query::parse(query)?;
     let consistency = match query.take("consistency")?.as_deref() {
         None | Some("sync") => Consistency::Sync,
@@ -168,13 +168,13 @@ fn question(query: &str) -> Result<(Consistency, View), Refusal> {
         }
     };
     let view = match query.take("view")?.as_deref() {
-        None | Some("data") => View::Data,
-        Some("stat") => View::Stat,
-        Some("acl") => View::Acl,
+        None | Some("data") => ZnodeQuery::Data,
+        Some("stat") => ZnodeQuery::Stat,
+        Some("acl") => ZnodeQuery::Acl,
         Some("children") => {
             let most = query.take_number("limit", (1, API_PAGE_MAX as i64))?;
             let most = most.map_or(PAGE, |most| most.unsigned_abs() as usize);
-            View::Children(Page { after: query.take("after")?.unwrap_or_default(), most })
+            ZnodeQuery::Children(Page { after: query.take("after")?.unwrap_or_default(), most })
         }
         Some(other) => {
             return Err(Refusal::Bad(format!("view={other} is none of data, stat, acl, children")));

@@ -9,7 +9,7 @@ use rowlock_proto::ErrorCode;
 use super::Conversation;
 use crate::delivery::outbox::Inbox;
 use crate::operations::Ask;
-use crate::report::{Party, Reader};
+use crate::report::{Requester, Viewer};
 
 impl Conversation {
     /// Passes the operation on that is next in line, if one is.
@@ -34,8 +34,8 @@ impl Conversation {
             self.seen(state.last_zxid());
             let frozen = state.freeze();
             drop(state);
-            let party = Party::Sessions(self.peer.addr.ip());
-            let reader = Reader { who: self.identities.to_vec(), session: self.attached.session };
+            let party = Requester::Sessions(self.peer.addr.ip());
+            let reader = Viewer { who: self.identities.to_vec(), session: self.attached.session };
             let (reports, reply_to) = (&self.shared.context.reports, self.peer.outbox.clone());
             if let Err(refusal) = reports.make(frozen, question, (reader, party), tag, reply_to) {
                 self.queue.reported(tag, Err(refusal.code()));

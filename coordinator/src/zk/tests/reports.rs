@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Client, create, set, unwatched};
 use super::locks::acquire;
 use super::node::Node;
-use crate::report::{Party, ReportSlot};
+use crate::report::{ReportSlot, Requester};
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())
@@ -102,7 +102,7 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
 
 /// All places but those for superusers, taken by as many hosts as that takes.
 fn all_places(node: &Node) -> Vec<ReportSlot> {
-    let party = |last| Party::Http([10, 0, 0, last].into());
+    let party = |last| Requester::Http([10, 0, 0, last].into());
     let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
     hosts.map(|party| node.context.reports.begin(&[], party).unwrap()).collect()
 }
@@ -112,10 +112,10 @@ async fn sessions_that_take_all_reports_they_can_leave_some_to_http_of_the_same_
     let node = Node::start().await;
     let local = [127, 0, 0, 1].into();
     let of = |party| node.context.reports.begin(&[], party);
-    let places: Vec<_> = std::iter::from_fn(|| of(Party::Sessions(local)).ok()).collect();
+    let places: Vec<_> = std::iter::from_fn(|| of(Requester::Sessions(local)).ok()).collect();
     let mut client = Client::connect(&node).await;
     assert_eq!(client.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
-    assert!(of(Party::Http(local)).is_ok());
+    assert!(of(Requester::Http(local)).is_ok());
     drop(places);
     node.stop().await;
 }

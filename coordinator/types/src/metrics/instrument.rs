@@ -123,7 +123,7 @@ impl ExpiryGauge {
         self.0[listener as usize].store(seconds.max(Self::UNSET + 1), Relaxed);
     }
 
-    /// Those with a certificate, with their label.
+    /// Iterates over the listeners with a certificate, with their labels.
     pub fn get(&self) -> impl Iterator<Item = (&'static str, i64)> {
         let all = TlsListener::ALL.map(|(one, label)| (label, self.0[one as usize].load(Relaxed)));
         all.into_iter().filter(|(_, seconds)| *seconds != Self::UNSET)
@@ -243,7 +243,7 @@ impl<const N: usize> Buckets<N> {
     }
 }
 
-/// What a histogram held at one moment. `count` comes from the buckets, so that it never contradicts them.
+/// A histogram at one moment. `count` comes from the buckets, so that it never contradicts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Upper bound (inclusive) and how many values were at or below it.
@@ -289,7 +289,7 @@ impl Histogram {
         self.0.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// What it holds, in nanoseconds.
+    /// Returns its contents in nanoseconds.
     pub fn view(&self) -> View {
         self.0.view()
     }
@@ -315,7 +315,7 @@ impl LongHistogram {
         self.0.record(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
 
-    /// What it holds, in milliseconds.
+    /// Returns its contents in milliseconds.
     pub fn view(&self) -> View {
         self.0.view()
     }

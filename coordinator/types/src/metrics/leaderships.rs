@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
 
-/// What had ended the leadership before, as the winner of the election saw it.
+/// The end of the previous leadership, as the winner of the election saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderEnd {
     /// The node had heard of no leader since its start.
@@ -31,10 +31,10 @@ impl LeaderEnd {
 
 /// Counts the elections that this node has won, by what had ended the leadership before.
 #[derive(Debug, Default)]
-pub struct Leaderships(Mutex<Seen>);
+pub struct Leaderships(Mutex<LeadershipCounts>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct LeadershipCounts {
     won: [u64; LeaderEnd::ALL.len()],
     /// The last leader that was known, and its term.
     last: Option<(NodeId, u64)>,

@@ -46,7 +46,7 @@ impl StageHistograms {
         self.0[stage as usize].record(duration);
     }
 
-    /// What each holds, with its label.
+    /// Iterates over the histograms with their labels.
     pub fn get(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
         Stage::ALL.iter().map(|(stage, label)| (*label, &self.0[*stage as usize]))
     }

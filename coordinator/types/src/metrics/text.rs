@@ -20,7 +20,7 @@ impl Text {
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
-    /// One line: `name{labels} value`.
+    /// Writes one line: `name{labels} value`.
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (i, (label, text)) in labels.iter().enumerate() {

@@ -15,20 +15,20 @@ use super::record::Record;
 use super::recover::read_whole;
 use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
 
-/// What is found, in the order of the files.
+/// An item of the dump, in the order of the files.
 #[derive(Debug)]
 pub enum Seen<'a> {
     Segment {
         file: &'a str,
         /// Bytes of the file.
         bytes: u64,
-        /// Of which node it is, or why that cannot be told. Then nothing of it can be read.
+        /// The node of the segment, or why it is unknown; then no record can be read.
         node: Result<u64, String>,
     },
     Record {
         file: &'a str,
         offset: u64,
-        /// What it says, or why that makes no sense.
+        /// The decoded record, or why it cannot be decoded.
         record: Result<Record, String>,
     },
     /// Something is wrong here. What follows, if anything, is behind it.
@@ -116,10 +116,10 @@ fn show(
     }
 }
 
-/// What comes behind the end of the readable records.
+/// The bytes behind the readable records.
 enum Behind {
     Nothing,
-    /// Of an unfinished write.
+    /// Remains of an unfinished write.
     Remains,
     /// A record that says that what is before it had been flushed.
     Flushed {
@@ -153,7 +153,7 @@ fn behind(bytes: &[u8], end: usize, key: SegmentKey) -> Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::frame::{Chain, Place};
+    use crate::log::frame::{Chain, FrameContext};
     use rowlock_world::spoilt::Spoiler;
 
     /// Marks, each flushed before the next; the segment and where they stand.
@@ -169,8 +169,12 @@ mod tests {
             let kind = Record::Mark(1 << 40 | mark).encode_into(&mut body);
             offsets.push(bytes.len());
             let flushed = u32::try_from(bytes.len()).unwrap();
-            chain =
-                frame::write(&mut bytes, Place { key: header.key(), previous: chain, flushed }, kind, &body);
+            chain = frame::write(
+                &mut bytes,
+                FrameContext { key: header.key(), previous: chain, flushed },
+                kind,
+                &body,
+            );
         }
         bytes.resize(bytes.len() + 1_024, 0);
         (bytes, offsets)

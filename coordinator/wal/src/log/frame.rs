@@ -31,7 +31,7 @@ const _: () = assert!(BODY_MAX_BYTES <= u32::MAX as usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain(pub u32);
 
-/// What makes a record one of a certain segment.
+/// Key that ties a record to its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentKey {
     /// Low half of the segment's sequence number.
@@ -42,9 +42,9 @@ pub struct SegmentKey {
 
 /// Where in a segment a record is written, and what precedes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct FrameContext {
     pub key: SegmentKey,
-    /// Of the record before.
+    /// The chain value of the record before.
     pub previous: Chain,
     /// Offset up to which the segment is on disk.
     pub flushed: u32,
@@ -53,12 +53,12 @@ pub struct Place {
 /// A record found in a segment, its CRC verified; the chain is for the caller to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its own link of the chain.
+    /// The chain value of this record.
     pub chain: Chain,
     /// The link it claims to follow.
     pub previous: Chain,
     pub flushed: u32,
-    /// What kind of record.
+    /// Number of the record's kind.
     pub kind: u8,
     pub body: &'a [u8],
 }
@@ -78,7 +78,7 @@ pub fn occupied(len: usize) -> usize {
 }
 
 /// Appends a record to `out` and returns its link for the next one.
-pub fn write(out: &mut Vec<u8>, place: Place, kind: u8, body: &[u8]) -> Chain {
+pub fn write(out: &mut Vec<u8>, place: FrameContext, kind: u8, body: &[u8]) -> Chain {
     assert!(body.len() <= BODY_MAX_BYTES, "a record of {} bytes", body.len());
     let start = out.len();
     let len = u32::try_from(body.len()).expect("Invariant: BODY_MAX_BYTES fits");
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     const KEY: SegmentKey = SegmentKey { segment: 7, salt: 0x1357_9bdf };
-    const PLACE: Place = Place { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 4096 };
+    const PLACE: FrameContext = FrameContext { key: KEY, previous: Chain(0xaabb_ccdd), flushed: 4096 };
 
     #[test]
     fn a_written_record_is_read_back() {

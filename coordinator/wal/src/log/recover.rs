@@ -32,11 +32,11 @@ pub struct SegmentInfo {
     pub end: u64,
     /// The records before it are known to be flushed: the last one says so.
     pub flushed: u64,
-    /// What the next record must follow.
+    /// The chain value that the next record must follow.
     pub chain: Chain,
 }
 
-/// What the folder holds.
+/// The contents of the log's folder.
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub log: MemLog,

@@ -22,7 +22,7 @@ pub enum Ending {
     },
 }
 
-/// What a segment holds.
+/// The contents of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Where the readable records end.
@@ -75,7 +75,7 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::frame::Place;
+    use crate::log::frame::FrameContext;
     use rowlock_world::spoilt::Spoiler;
     use std::convert::Infallible;
 
@@ -92,7 +92,8 @@ mod tests {
             let flushed = bytes.len() as u32;
             for body in *batch {
                 offsets.push(bytes.len());
-                chain = frame::write(&mut bytes, Place { key: KEY, previous: chain, flushed }, 1, body);
+                chain =
+                    frame::write(&mut bytes, FrameContext { key: KEY, previous: chain, flushed }, 1, body);
             }
         }
         bytes.resize(SIZE, 0);
@@ -168,7 +169,7 @@ mod tests {
         // places.
         let (key, first) = (SegmentKey { segment: 6, salt: 22 }, Chain(99));
         let mut new = Vec::new();
-        let place = Place { key, previous: first, flushed: FIRST_RECORD_AT as u32 };
+        let place = FrameContext { key, previous: first, flushed: FIRST_RECORD_AT as u32 };
         frame::write(&mut new, place, 1, b"new 1");
         let mut bytes = old;
         bytes[FIRST_RECORD_AT as usize..][..new.len()].copy_from_slice(&new);
@@ -188,7 +189,7 @@ mod tests {
         let cut = offsets[1];
         let chain = frame::read(&bytes[offsets[0]..], KEY).expect("intact").chain;
         let mut new = Vec::new();
-        let place = Place { key: KEY, previous: chain, flushed: cut as u32 };
+        let place = FrameContext { key: KEY, previous: chain, flushed: cut as u32 };
         frame::write(&mut new, place, 1, b"x");
         let mut again = bytes;
         again[cut..cut + new.len()].copy_from_slice(&new);

@@ -48,7 +48,7 @@ impl SegmentSeq {
     }
 }
 
-/// What a name in the log's folder stands for.
+/// Kind of a file in the log's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A segment of the log.
@@ -101,7 +101,7 @@ pub enum HeaderError {
 }
 
 impl SegmentHeader {
-    /// What makes a record one of this segment.
+    /// Returns the key of this segment's records.
     pub fn key(&self) -> SegmentKey {
         SegmentKey { segment: self.seq.0 as u32, salt: self.nonce as u32 }
     }

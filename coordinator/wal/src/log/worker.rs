@@ -28,7 +28,7 @@ const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Called once, from the log's thread, when the disk has failed: the node must stop and show the message.
 pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
 
-/// What the thread is asked.
+/// A request to the log's thread.
 pub enum Job {
     Write {
         records: Vec<Record>,
@@ -50,10 +50,10 @@ pub enum Job {
     Replace(rowlock_env::disk::File),
 }
 
-/// What is called with what became of a write.
+/// Callback that receives the result of a write.
 pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Who waits for a write.
+/// The receiver of a write's result.
 pub enum Done {
     /// No one: a later awaited write covers it.
     Nobody,
@@ -78,7 +78,7 @@ impl Done {
 enum State {
     Open {
         writer: Box<Writer>,
-        /// What found no room, and all that has come since.
+        /// Records that did not fit on the disk, and all later ones.
         waiting: Option<Batch>,
         _lock: DirLock,
     },
@@ -196,7 +196,7 @@ impl Thread {
         self.state = State::Failed(failure);
     }
 
-    /// Nothing has come for a while.
+    /// Runs when no request has arrived for a while.
     fn rest(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
         // Without room there is no mark: what it says, the next record says as well.

@@ -15,7 +15,7 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
 use rowlock_types::metrics::Metrics;
 
-use super::frame::{self, Chain, Place, SegmentKey};
+use super::frame::{self, Chain, FrameContext, SegmentKey};
 use super::record::{Checkpoint, Record};
 use super::recover::{Recovered, SegmentInfo};
 use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
@@ -53,7 +53,7 @@ pub struct Writer {
     /// Segments before the active one, oldest first.
     older: VecDeque<Older>,
     spares: Vec<String>,
-    /// What the log amounts to, up to the last staged record.
+    /// State of the log up to the last staged record.
     checkpoint: Checkpoint,
     /// Encoded records, not yet written.
     staged: Vec<u8>,
@@ -156,7 +156,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// What the log amounts to.
+    /// Returns the state of the log.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -215,7 +215,7 @@ impl Writer {
         let staged = self.staged.len();
         let active = &mut self.active;
         let flushed = u32::try_from(active.flushed).expect("Invariant: a segment is smaller than 4 GiB");
-        let place = Place { key: active.key, previous: active.chain, flushed };
+        let place = FrameContext { key: active.key, previous: active.chain, flushed };
         active.chain = frame::write(&mut self.staged, place, kind, &self.body);
         active.end += room;
         assert_eq!(

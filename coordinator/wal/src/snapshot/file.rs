@@ -24,23 +24,23 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// A complete, verified snapshot. Clones are the same file; it stays readable after its name is gone.
 #[derive(Clone, Debug)]
 pub struct SnapshotFile {
-    inner: Arc<Inner>,
+    inner: Arc<OpenSnapshot>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct OpenSnapshot {
     file: File,
     header: SnapshotHeader,
     header_len: u64,
     dir: Dir,
-    name: Mutex<Name>,
+    name: Mutex<FileName>,
     /// The state in it, where that was read before anybody needs it.
     state: Mutex<Option<Machine>>,
 }
 
-/// What a file is called decides whether it outlives its last handle.
+/// Name of the file, which decides whether it outlives its last handle.
 #[derive(Debug)]
-enum Name {
+enum FileName {
     Temporary(String),
     Kept(String),
 }
@@ -74,8 +74,9 @@ impl SnapshotFile {
         if header.cluster_hash != identity.cluster_hash() {
             return Err(bad(format!("it is of another cluster than \"{}\"", identity.cluster)));
         }
-        let name = if temporary { Name::Temporary(name.to_owned()) } else { Name::Kept(name.to_owned()) };
-        let inner = Inner {
+        let name =
+            if temporary { FileName::Temporary(name.to_owned()) } else { FileName::Kept(name.to_owned()) };
+        let inner = OpenSnapshot {
             file,
             header,
             header_len: lengths.header as u64,
@@ -173,13 +174,13 @@ impl SnapshotFile {
 
     pub(super) fn name(&self) -> String {
         match &*self.inner.name.lock() {
-            Name::Temporary(name) | Name::Kept(name) => name.clone(),
+            FileName::Temporary(name) | FileName::Kept(name) => name.clone(),
         }
     }
 
     /// It was renamed and stays.
     pub(super) fn keep_as(&self, name: String) {
-        *self.inner.name.lock() = Name::Kept(name);
+        *self.inner.name.lock() = FileName::Kept(name);
     }
 
     /// Gives its room on the disk back, a little at a time. Its name is gone. If it is still being read,
@@ -209,9 +210,9 @@ impl SnapshotFile {
     }
 }
 
-impl Drop for Inner {
+impl Drop for OpenSnapshot {
     fn drop(&mut self) {
-        if let Name::Temporary(name) = self.name.get_mut() {
+        if let FileName::Temporary(name) = self.name.get_mut() {
             let _ = self.dir.remove(name); // the next start removes what is left over
         }
     }

@@ -43,9 +43,9 @@ pub struct SnapshotHeader {
 /// The lengths that a header's fixed part tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Of fixed part and meta.
+    /// Bytes of fixed part and meta.
     pub header: usize,
-    /// Of the whole file.
+    /// Bytes of the whole file.
     pub file: u64,
 }
 

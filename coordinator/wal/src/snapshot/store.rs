@@ -23,11 +23,11 @@ const TEMPORARY_SUFFIX: &str = ".tmp";
 /// The snapshots of this node. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct SnapshotStore {
-    inner: Arc<Inner>,
+    inner: Arc<StoreState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreState {
     dir: Dir,
     identity: Identity,
     current: Mutex<Option<SnapshotFile>>,
@@ -56,7 +56,7 @@ impl SnapshotStore {
         let path = dir.path().to_owned();
         tidy(&dir, &found).map_err(StorageError::io("tidying", &path))?;
         let damaged = found.damaged.into_iter().map(|(name, _)| name).collect();
-        let inner = Inner {
+        let inner = StoreState {
             dir,
             identity,
             current: Mutex::new(found.usable),
@@ -123,7 +123,7 @@ impl SnapshotStore {
     /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early
     /// enough. Otherwise nothing is changed. Blocks on the disk.
     pub fn put_newest_aside(&self, why: &str) -> Result<(), StorageError> {
-        let Inner { dir, current, older, purged, .. } = &*self.inner;
+        let StoreState { dir, current, older, purged, .. } = &*self.inner;
         let (mut current, mut older) = (current.lock(), older.lock());
         let bad = current.as_ref().expect("the caller has read it").name();
         let next = older.last().cloned();
@@ -226,7 +226,7 @@ fn warn_of_remains(dir: &Dir, error: &io::Error) {
     tracing::warn!(%error, %path, "an older snapshot could not be removed; it goes with the next one or at the next start");
 }
 
-/// What a file that cannot be used is called from then on.
+/// Returns the new name of a file that cannot be used.
 fn set_aside(name: &str) -> String {
     Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy().into_owned()
 }

@@ -27,17 +27,17 @@ impl Cuts {
         Cuts { cut: watch::channel(BTreeSet::new()).0, tasks: TaskGroup::new(Shutdown::new()) }
     }
 
-    /// Nothing that the others dial to `node` carries anything; what it dials does.
+    /// Cuts connections that others dial to `node`; its own stay.
     pub fn deafen(&self, node: u64) {
         self.cut.modify(|cut| cut.extend((1..=9).map(|other| (other, node))));
     }
 
-    /// Nothing reaches `node`, and nothing from it reaches anybody.
+    /// Cuts `node` off in both directions.
     pub fn isolate(&self, node: u64) {
         self.cut.modify(|cut| cut.extend((1..=9).flat_map(|other| [(other, node), (node, other)])));
     }
 
-    /// Nothing passes between `node` and these others, either way.
+    /// Cuts all links between `node` and these others.
     pub fn part(&self, node: u64, others: &[u64]) {
         self.cut.modify(|cut| cut.extend(others.iter().flat_map(|other| [(*other, node), (node, *other)])));
     }
