@@ -19,9 +19,9 @@ use crate::world::{self, Disk, DiskFile, Open};
 /// Permissions of files that this module makes: the owner's only.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
-/// Of the group and of others.
+/// Permission bits of the group and of others.
 const RIGHTS_OF_OTHERS: u32 = 0o077;
-/// Those that lead others through a directory.
+/// Permission bits that let others traverse a directory.
 const SEARCH_OF_OTHERS: u32 = 0o011;
 
 /// Opening a pipe does not wait for its other side. It means nothing to regular files.
@@ -50,11 +50,11 @@ enum FileIn {
 /// An exclusive hold on a directory, as long as it lives and the process does.
 #[derive(Debug)]
 pub struct DirLock {
-    _held: Held,
+    _held: HeldLock,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldLock {
     Reality { _file: fs::File },
     World { _lock: Arc<dyn Any + Send + Sync> },
 }
@@ -284,12 +284,12 @@ impl Dir {
     pub fn lock(&self, name: &str) -> io::Result<DirLock> {
         let path = self.path.join(name);
         if let Some(disk) = &self.disk {
-            return Ok(DirLock { _held: Held::World { _lock: disk.lock(&path)? } });
+            return Ok(DirLock { _held: HeldLock::World { _lock: disk.lock(&path)? } });
         }
         let mut options = fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(DirLock { _held: Held::Reality { _file: file } }),
+            Ok(()) => Ok(DirLock { _held: HeldLock::Reality { _file: file } }),
             Err(fs::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(fs::TryLockError::Error(e)) => Err(e),
         }

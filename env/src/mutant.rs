@@ -29,7 +29,7 @@ macro_rules! mutants {
                 }
             }
 
-            /// What is done wrong, in one line.
+            /// Describes the mistake in one line.
             pub fn what(self) -> &'static str {
                 match self {
                     $(Mutant::$variant => concat!($($what),+).trim_ascii(),)+
@@ -271,7 +271,7 @@ thread_local! {
     static CHOSEN: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-/// What was chosen before is chosen again when this is dropped.
+/// Restores the previous choice when dropped.
 #[must_use]
 pub struct Chosen {
     before: Option<Mutant>,

@@ -27,7 +27,7 @@ macro_rules! rare {
                 }
             }
 
-            /// What happens there, in one line.
+            /// Describes the branch in one line.
             pub fn what(self) -> &'static str {
                 match self {
                     $(Rare::$variant => concat!($($what),+).trim_ascii(),)+
@@ -214,7 +214,7 @@ pub const fn taken(_: Rare) {}
 pub struct Counts(Vec<u64>);
 
 impl Counts {
-    /// What this thread has counted since it was last asked.
+    /// Returns and resets the counts of this thread.
     pub fn take() -> Counts {
         Counts(TAKEN.with(|taken| taken.iter().map(Cell::take).collect()))
     }

@@ -11,7 +11,7 @@ use crate::{time, worker};
 /// How often the files are read. With what reading takes, a change counts within ten seconds.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// What became of reading the files again.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloaded<E> {
     /// They have not changed.

@@ -42,18 +42,18 @@ pub struct Task<T> {
 
 enum TaskIn<T> {
     Reality(tokio::task::JoinHandle<T>),
-    World { world: Arc<dyn World>, id: TaskId, end: Arc<Mutex<End<T>>> },
+    World { world: Arc<dyn World>, id: TaskId, end: Arc<Mutex<TaskEnd<T>>> },
 }
 
 /// How a task of a simulated world has ended.
-struct End<T> {
+struct TaskEnd<T> {
     result: Option<Result<T, JoinError>>,
     is_finished: bool,
     waiter: Option<Waker>,
 }
 
 /// Tells that a task has ended, also when it is dropped before its end.
-struct Ending<T>(Arc<Mutex<End<T>>>);
+struct Ending<T>(Arc<Mutex<TaskEnd<T>>>);
 
 impl<T> Ending<T> {
     fn tell(&self, result: Result<T, JoinError>) {
@@ -149,7 +149,7 @@ where
     let Some(world) = world::current() else {
         return Task { inner: TaskIn::Reality(tokio::spawn(Turns { future })) };
     };
-    let end = Arc::new(Mutex::new(End { result: None, is_finished: false, waiter: None }));
+    let end = Arc::new(Mutex::new(TaskEnd { result: None, is_finished: false, waiter: None }));
     let ending = Ending(end.clone());
     // A panic ends the whole world, so it need not be reported here.
     let id = world.spawn(name, Box::pin(async move { ending.tell(Ok(future.await)) }));

@@ -32,7 +32,7 @@ pub enum Class {
     /// Connections of operators: probes, metrics.
     Operator,
     Client,
-    /// Of either, those with long turns.
+    /// Tasks of either class with long turns.
     Heavy,
 }
 
@@ -51,18 +51,18 @@ impl Class {
 /// See the module. One per node; clones are the same.
 #[derive(Clone, Default)]
 pub struct Turnstile {
-    shared: Arc<Shared>,
+    shared: Arc<TurnstileState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct TurnstileState {
     gates: [Gate; CLASSES.len()],
     /// Tasks stand in line.
     is_contended: AtomicBool,
     lines: Mutex<Lines>,
 }
 
-/// What is read without a lock.
+/// The part of a class that is read without a lock.
 struct Gate {
     /// Nanoseconds of the lap that are left to tasks that do not stand in line. Not positive while others do.
     left: AtomicI64,
@@ -147,7 +147,7 @@ impl Turnstile {
 
     /// The last place of the line.
     fn join(&self, class: Class, waker: Waker) -> u64 {
-        let Shared { gates, lines, is_contended } = &*self.shared;
+        let TurnstileState { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
         is_contended.store(true, Relaxed);
         let (gate, line) = (&gates[class as usize], &mut lines.lines[class as usize]);
@@ -170,7 +170,7 @@ impl Turnstile {
 
     /// Gives each class its work of a lap. False: no task stands in line, and no more laps are needed.
     fn begin_lap(&self) -> bool {
-        let Shared { gates, lines, is_contended } = &*self.shared;
+        let TurnstileState { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
         let (places, mut called) = (places(), Vec::new());
         for (gate, line) in gates.iter().zip(&mut lines.lines) {
@@ -191,7 +191,7 @@ impl Turnstile {
 
     /// A called task has had its turn, or is gone.
     fn passed(&self, class: Class, spent: Duration) {
-        let Shared { gates, lines, .. } = &*self.shared;
+        let TurnstileState { gates, lines, .. } = &*self.shared;
         let mut lines = lines.lock();
         let (gate, line) = (&gates[class as usize], &mut lines.lines[class as usize]);
         line.under_way = line.under_way.checked_sub(1).expect("a turn that ends was under way");
@@ -220,7 +220,7 @@ impl Line {
         false
     }
 
-    /// What those in line leave of the lap is for all.
+    /// Opens the gate: the rest of the lap that waiting tasks leave is for all.
     fn open(&mut self, gate: &Gate) {
         if self.waiting.is_empty() {
             gate.left.fetch_add(std::mem::take(&mut self.left), Relaxed);

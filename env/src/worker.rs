@@ -12,7 +12,7 @@ use crate::sync::watch;
 use crate::time;
 use crate::world::{self, Boxed, World};
 
-struct Queue<J> {
+struct JobQueue<J> {
     jobs: Vec<J>,
     capacity: usize,
     handles: usize,
@@ -27,10 +27,10 @@ struct Queue<J> {
     works_since: Option<time::Instant>,
 }
 
-impl<J> Queue<J> {
-    fn new(capacity: usize) -> Queue<J> {
+impl<J> JobQueue<J> {
+    fn new(capacity: usize) -> JobQueue<J> {
         let jobs = Vec::new();
-        Queue {
+        JobQueue {
             jobs,
             capacity,
             handles: 1,
@@ -58,8 +58,8 @@ impl<J> Queue<J> {
     }
 }
 
-struct Shared<J> {
-    queue: Mutex<Queue<J>>,
+struct WorkerState<J> {
+    queue: Mutex<JobQueue<J>>,
     filled: Condvar,
     /// Rings for a worker that is a task of a simulated world.
     bell: Option<watch::Sender<()>>,
@@ -67,16 +67,16 @@ struct Shared<J> {
     delay_max: Duration,
 }
 
-/// What a worker is to do next.
+/// The next step of a worker.
 enum Next {
     Work,
     Rest,
     End,
 }
 
-impl<J> Shared<J> {
+impl<J> WorkerState<J> {
     /// Waits until there is something to do, or for `rest`.
-    fn wait(&self, queue: &mut MutexGuard<'_, Queue<J>>, rest: Option<Duration>) -> Next {
+    fn wait(&self, queue: &mut MutexGuard<'_, JobQueue<J>>, rest: Option<Duration>) -> Next {
         let rest_at = rest.map(|rest| Instant::now() + rest);
         if !self.delay_max.is_zero() {
             let until = Instant::now() + self.delay_max;
@@ -115,7 +115,7 @@ impl<J> Shared<J> {
 
 /// A handle of a worker thread. The thread ends when it has done everything and all handles are gone.
 pub struct Worker<J> {
-    shared: Arc<Shared<J>>,
+    shared: Arc<WorkerState<J>>,
 }
 
 impl<J> Clone for Worker<J> {
@@ -167,7 +167,7 @@ impl<J> Worker<J> {
 }
 
 /// Marks the queue stopped even when the handler panics, so that submitting fails instead of piling up.
-struct StopOnExit<J>(Arc<Shared<J>>);
+struct StopOnExit<J>(Arc<WorkerState<J>>);
 
 impl<J> Drop for StopOnExit<J> {
     fn drop(&mut self) {
@@ -232,11 +232,12 @@ fn start<J: Send + 'static>(
     first: impl FnOnce() + Send + 'static,
     mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
-    let queue = Queue::new(capacity);
+    let queue = JobQueue::new(capacity);
     if let Some(world) = world::current() {
         return start_in(&world, name, queue, delay_max, handler);
     }
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max });
+    let shared =
+        Arc::new(WorkerState { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max });
     let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
@@ -267,13 +268,13 @@ fn start<J: Send + 'static>(
 fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
-    queue: Queue<J>,
+    queue: JobQueue<J>,
     delay_max: Duration,
     mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
     let (bell, mut rung) = watch::channel(());
     let filled = Condvar::new();
-    let shared = Arc::new(Shared { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max });
+    let shared = Arc::new(WorkerState { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max });
     let theirs = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {

@@ -35,7 +35,7 @@ pub struct TimerId {
     pub serial: u64,
 }
 
-/// What a simulator supplies.
+/// The services of a simulated world.
 pub trait World: Send + Sync {
     /// The monotonic clock, nanoseconds.
     fn now_ns(&self) -> u64;
@@ -74,9 +74,9 @@ pub trait Conduit: Debug + Send + Sync {
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize>;
     /// Writes what fits; `WouldBlock` if nothing does.
     fn try_write(&self, buf: &[u8]) -> io::Result<usize>;
-    /// Nothing more will be read here; arriving data is discarded (or answered with a reset).
+    /// Stops reading; arriving data is discarded (or answered with a reset).
     fn close_read(&self);
-    /// Nothing more will be written here: the other side reads to the end of the stream.
+    /// Stops writing: the other side reads to the end of the stream.
     fn close_write(&self);
 }
 
@@ -104,7 +104,7 @@ pub trait Disk: Send + Sync {
     fn is_dir(&self, path: &Path) -> bool;
     /// It exists, as a file or a directory.
     fn exists(&self, path: &Path) -> bool;
-    /// One directory; its parent is there.
+    /// Creates one directory; its parent exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file; an existing target is replaced.

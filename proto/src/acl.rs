@@ -13,7 +13,7 @@ pub struct Id {
     pub id: String,
 }
 
-/// What an identity may do to one znode.
+/// Permissions of an identity for one znode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Acl {
     /// Permissions granted: bits of [`perms`].
@@ -63,7 +63,7 @@ impl Acl {
         OPEN.clone()
     }
 
-    /// The same, to be looked at.
+    /// Borrows the entries of the open ACL.
     pub fn open_entries() -> &'static [Acl] {
         &OPEN
     }

@@ -17,9 +17,9 @@ pub enum DecodeError {
     /// The frame ends inside a field.
     #[error("frame ends early: {needed} bytes needed, {left} left")]
     Truncated {
-        /// What the field takes at least.
+        /// The least that the field takes.
         needed: usize,
-        /// What the frame still has.
+        /// Bytes left in the frame.
         left: usize,
     },
     /// A length or count below -1 (which is null).
@@ -33,7 +33,7 @@ pub enum DecodeError {
     CountBeyondFrame {
         /// Number of announced elements.
         count: usize,
-        /// What the frame still has.
+        /// Bytes left in the frame.
         left: usize,
     },
     /// Null where the protocol needs a string.
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The same as a slice of the frame, whose end `rest` is.
+    /// Takes a slice of the frame, whose end `rest` is.
     fn take_slice(&mut self, needed: usize) -> Decoded<Bytes> {
         let at = self.frame.len() - self.rest.len();
         let taken = self.take(needed)?;

@@ -2,7 +2,7 @@
 
 use crate::ids::Zxid;
 
-/// What happened to the watched path.
+/// The kind of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
     /// Made by clients when their session's state changes.

@@ -50,7 +50,7 @@ pub fn limit_data(limit: u32) -> Bytes {
     data
 }
 
-/// What a contender wants of its lock.
+/// The mode of a place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
     /// Excludes all other holders.
@@ -112,7 +112,7 @@ const fn fnv(text: &str) -> u64 {
     hash
 }
 
-/// What there is mostly one of in a request: a list that takes no allocation then.
+/// A list that mostly has one element, and then needs no allocation.
 pub type Few<T> = SmallVec<[T; 1]>;
 
 /// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones
@@ -284,7 +284,7 @@ pub enum PlaceState {
 pub struct Notice {
     /// The place that the notice is about.
     pub claim: Claim,
-    /// What happened to the place.
+    /// The event of the place.
     pub event: NoticeEvent,
 }
 
@@ -303,7 +303,7 @@ pub enum NoticeEvent {
     Asked(QuestionNotice),
 }
 
-/// What a client wants of its connection and session, sent on each new connection.
+/// Options of a client's connection and session, sent on each new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
     /// When the client's socket closes, expire the session after this time unless it comes back,

@@ -86,7 +86,7 @@ pub struct Place {
     pub session: Option<SessionId>,
     /// The fencing token; `None` if hidden from the reader.
     pub token: Option<FencingToken>,
-    /// What its client says of itself: untrusted text.
+    /// The client's label: untrusted text.
     pub label: Option<String>,
     /// Where the client was connected from when it asked.
     pub address: Option<String>,
@@ -94,13 +94,13 @@ pub struct Place {
     pub mode: Option<ModeName>,
     /// How many permits of a semaphore.
     pub permits: Option<u32>,
-    /// Who it is in the eyes of deadlock detection: `session`, a number, or `under TOKEN`.
+    /// Owner for deadlock detection: `session`, a number, or `under TOKEN`.
     pub owner: Option<String>,
     /// Taken by one request (`acquire`), and not by the recipe of a plain ZooKeeper client.
     pub acquired: Option<bool>,
 }
 
-/// Who holds a lock. The fields are `None` where [`Place::session`] is.
+/// A holder of a lock. The fields are `None` where [`Place::session`] is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The place in the queue.
@@ -135,7 +135,7 @@ pub struct ShownQuestion {
     pub revoked_in_ms: Option<i64>,
 }
 
-/// Who waits for a lock.
+/// A waiter for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// The place in the queue.
@@ -180,7 +180,7 @@ pub struct Session {
     pub locks_held: u64,
     /// Locks that it waits for.
     pub locks_waiting: u64,
-    /// Its ephemeral znodes by path, as many as were asked for, if it is asked for alone.
+    /// Its ephemeral znodes by path, up to the limit of the query, in a report of one session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub znodes: Vec<SessionZnode>,
 }
@@ -266,7 +266,7 @@ pub enum HistoryEvent {
         /// How many records are missing, if that is known.
         missing: Option<u64>,
     },
-    /// One that a later version knows.
+    /// An event of a later version.
     #[serde(other)]
     Other,
 }
@@ -283,7 +283,7 @@ pub struct HistoryPlace {
     /// The session that owned the place.
     #[serde(with = "hex")]
     pub session: SessionId,
-    /// What the client said of itself: untrusted text.
+    /// The client's label: untrusted text.
     pub label: String,
     /// Where the client was connected from.
     pub address: Option<String>,
@@ -371,7 +371,7 @@ mod hex {
         Ok(SessionId(id.cast_signed()))
     }
 
-    /// Those that may be missing.
+    /// Serde form of optional values.
     pub(super) mod option {
         use super::{Deserialize, Deserializer, Serializer, SessionId};
 

@@ -17,13 +17,13 @@ use crate::session::SessionState;
 /// What every handle has. All of one session share the thread, which ends after the last of them.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    link: Arc<Link>,
+    link: Arc<RuntimeLink>,
     /// How long calls wait that only wait for the servers.
     patience: Option<Duration>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct RuntimeLink {
     /// Both are taken by the drop only.
     parts: Option<(Client, Background)>,
 }
@@ -36,7 +36,7 @@ impl Caller {
         let thread = Background::start("rowlock-client");
         let background = thread.map_err(|error| ConnectError::Thread(Arc::new(error)))?;
         let client = background.run(open)?;
-        Ok(Caller { link: Arc::new(Link { parts: Some((client, background)) }), patience: None })
+        Ok(Caller { link: Arc::new(RuntimeLink { parts: Some((client, background)) }), patience: None })
     }
 
     pub(super) fn with_patience(&self, patience: Duration) -> Self {
@@ -67,13 +67,13 @@ impl Caller {
     }
 }
 
-impl Link {
+impl RuntimeLink {
     fn parts(&self) -> &(Client, Background) {
         self.parts.as_ref().expect("only the drop takes the parts")
     }
 }
 
-impl Drop for Link {
+impl Drop for RuntimeLink {
     /// The last handle of the session is gone. Its task closes it then; the thread stays for that, for a
     /// while.
     fn drop(&mut self) {

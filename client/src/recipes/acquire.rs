@@ -20,7 +20,7 @@ use crate::limits::LOCKS_AT_ONCE;
 
 /// One lock that is wanted.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct LockSpec {
     /// Path of the lock's znode, absolute.
     pub lock: String,
     pub kind: Kind,
@@ -112,7 +112,7 @@ impl Progress {
 /// `wanted`.
 pub(crate) async fn acquire(
     client: &Client,
-    wanted: &[Wanted],
+    wanted: &[LockSpec],
     terms: &Terms,
     wait: bool,
     progress: &mut Progress,
@@ -132,7 +132,7 @@ pub(crate) async fn acquire(
 
 async fn acquire_in(
     client: &Client,
-    wanted: &[Wanted],
+    wanted: &[LockSpec],
     terms: &Terms,
     wait: bool,
     progress: &mut Progress,
@@ -148,7 +148,7 @@ async fn acquire_in(
     acquire_one_by_one(client, wanted, terms, wait, progress).await
 }
 
-fn check(wanted: &[Wanted]) -> Result<(), Error> {
+fn check(wanted: &[LockSpec]) -> Result<(), Error> {
     if wanted.is_empty() || wanted.len() > LOCKS_AT_ONCE {
         return Err(NameError::Count { count: wanted.len(), max: LOCKS_AT_ONCE }.into());
     }
@@ -166,7 +166,7 @@ fn check(wanted: &[Wanted]) -> Result<(), Error> {
 /// In the order of their paths, so that two who want the same ones never wait for each other.
 async fn acquire_one_by_one(
     client: &Client,
-    wanted: &[Wanted],
+    wanted: &[LockSpec],
     terms: &Terms,
     wait: bool,
     progress: &mut Progress,

@@ -51,7 +51,7 @@ impl Client {
 }
 
 /// The number, and the version of the znode that says so; none: there is no znode, which means 0.
-struct Seen {
+struct CounterValue {
     value: i64,
     version: Option<Version>,
 }
@@ -144,14 +144,14 @@ impl AtomicCounter {
         Err(Error::Contended)
     }
 
-    async fn seen(&self) -> Result<Seen, Error> {
+    async fn seen(&self) -> Result<CounterValue, Error> {
         let path = self.site.usable()?;
         match self.site.fresh(|| self.site.client().get(path)).await {
             Ok(znode) => {
                 let value = number(znode.bytes()).ok_or_else(|| Error::UnexpectedData(path.to_owned()))?;
-                Ok(Seen { value, version: Some(znode.stat.version) })
+                Ok(CounterValue { value, version: Some(znode.stat.version) })
             }
-            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Seen { value: 0, version: None }),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Ok(CounterValue { value: 0, version: None }),
             Err(error) => Err(error),
         }
     }

@@ -48,10 +48,10 @@ pub struct WaitStats {
 /// one it has seen; or, if the storage is the coordinator itself, write with [`Guard::txn`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    held: Box<Held>,
+    held: Box<GuardState>,
 }
 
-struct Held {
+struct GuardState {
     client: Client,
     /// Taken by release; its drop leaves the queue.
     seat: Option<Seat>,
@@ -107,7 +107,7 @@ impl Guard {
         tracing::debug!(path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
         let sentinels = sentinel::post(client, &seat, &claim, &loss, max_hold.map(|most| (since, most)));
         let (client, seat) = (client.clone(), Some(seat));
-        let held = Held { client, seat, claim, kind, stats, since, max_hold, loss, sentinels };
+        let held = GuardState { client, seat, claim, kind, stats, since, max_hold, loss, sentinels };
         Ok(Guard { held: Box::new(held) })
     }
 

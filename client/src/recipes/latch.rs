@@ -52,7 +52,7 @@ impl Client {
 }
 
 /// What the latch's znode says.
-struct Seen {
+struct LatchState {
     remaining: u32,
     /// Which latch of this name: there is another after a removal.
     created: Zxid,
@@ -176,7 +176,7 @@ impl CountDownLatch {
     }
 
     /// Reads the latch, and creates it if it is missing.
-    async fn seen(&self) -> Result<Seen, Error> {
+    async fn seen(&self) -> Result<LatchState, Error> {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
@@ -190,11 +190,11 @@ impl CountDownLatch {
         }
     }
 
-    fn judge(&self, data: &[u8], stat: &Stat) -> Result<Seen, Error> {
+    fn judge(&self, data: &[u8], stat: &Stat) -> Result<LatchState, Error> {
         match count(data) {
             Some(count) if count == self.count => {
                 let ticks = u32::try_from(stat.num_children).unwrap_or_default();
-                Ok(Seen { remaining: count.saturating_sub(ticks), created: stat.czxid })
+                Ok(LatchState { remaining: count.saturating_sub(ticks), created: stat.czxid })
             }
             Some(other) => Err(Error::CountIs(other)),
             None => Err(Error::UnexpectedData(self.path().to_owned())),

@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::acquire::Wanted;
+use super::acquire::LockSpec;
 use super::guard::Guard;
 use super::loss::Loss;
 use super::names::Kind;
@@ -77,7 +77,7 @@ impl MultiLock {
 
     /// Returns a request for these locks, to set options of.
     pub fn request(&self) -> LockRequest<MultiGuard> {
-        let wanted = |site: &Site| Ok(Wanted { lock: site.absolute()?, kind: Kind::Lock, limit: 0 });
+        let wanted = |site: &Site| Ok(LockSpec { lock: site.absolute()?, kind: Kind::Lock, limit: 0 });
         LockRequest::new(&self.client, self.sites.iter().map(wanted).collect())
     }
 

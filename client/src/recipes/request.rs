@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowlock_env::time;
 use rowlock_proto::lock::Owner;
 
-use super::acquire::{Progress, Terms, Wanted, acquire};
+use super::acquire::{LockSpec, Progress, Terms, acquire};
 use super::guard::Guard;
 use super::names::Kind;
 use super::site::Site;
@@ -54,7 +54,7 @@ impl Granted for Guard {
 #[must_use = "a request does nothing until it is locked"]
 pub struct LockRequest<G = Guard> {
     client: Client,
-    wanted: Result<Vec<Wanted>, Error>,
+    wanted: Result<Vec<LockSpec>, Error>,
     terms: Terms,
     patience: Option<Duration>,
     grants: PhantomData<fn() -> G>,
@@ -83,7 +83,7 @@ impl LockRequest<Guard> {
 impl<G: Granted> LockRequest<G> {
     /// Asks for one lock.
     pub(crate) fn one(site: &Site, kind: Kind, limit: u32) -> Self {
-        LockRequest::new(site.client(), site.absolute().map(|lock| vec![Wanted { lock, kind, limit }]))
+        LockRequest::new(site.client(), site.absolute().map(|lock| vec![LockSpec { lock, kind, limit }]))
     }
 
     /// The same, but every use of it fails like this.
@@ -91,7 +91,7 @@ impl<G: Granted> LockRequest<G> {
         LockRequest { wanted: self.wanted.and(Err(error)), ..self }
     }
 
-    pub(crate) fn new(client: &Client, wanted: Result<Vec<Wanted>, Error>) -> Self {
+    pub(crate) fn new(client: &Client, wanted: Result<Vec<LockSpec>, Error>) -> Self {
         let terms = Terms::new(client);
         LockRequest { client: client.clone(), wanted, terms, patience: None, grants: PhantomData }
     }
@@ -161,7 +161,7 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    fn wanted(&self) -> Result<&[Wanted], Error> {
+    fn wanted(&self) -> Result<&[LockSpec], Error> {
         if self.terms.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(Error::InvalidArgument("a lock is held for longer than no time at all (max_hold)"));
         }

@@ -17,7 +17,7 @@ use rowlock_proto::lock::{Acquire, Claim, PlaceState};
 use rowlock_proto::{Acl, Request, Response, path};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::acquire::{Progress, Terms, Wanted};
+use super::acquire::{LockSpec, Progress, Terms};
 use super::guard::{Grant, Guard, Seat};
 use super::names;
 use crate::client::Client;
@@ -83,7 +83,7 @@ impl Drop for Served {
 /// An attempt to take one or more locks: its places, and how they are wanted.
 struct Attempt<'a> {
     client: &'a Client,
-    wanted: &'a [Wanted],
+    wanted: &'a [LockSpec],
     terms: &'a Terms,
     wait: bool,
     places: Vec<Served>,
@@ -99,7 +99,7 @@ struct Attempt<'a> {
 }
 
 /// What an answer says of the attempt as a whole.
-enum Verdict {
+enum AttemptResult {
     /// The places are taken; `cells` tell whether they are granted.
     Placed,
     Busy,
@@ -116,7 +116,7 @@ pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<b
 /// As [`super::acquire::acquire`], in one command for all locks.
 pub(crate) async fn acquire(
     client: &Client,
-    wanted: &[Wanted],
+    wanted: &[LockSpec],
     terms: &Terms,
     wait: bool,
     progress: &mut Progress,
@@ -124,7 +124,7 @@ pub(crate) async fn acquire(
     let mut attempt = Attempt::new(client, wanted, terms, wait)?;
     loop {
         let attachments = client.vitals().attachments;
-        if let Verdict::Busy = attempt.ask(progress).await? {
+        if let AttemptResult::Busy = attempt.ask(progress).await? {
             return Ok(None);
         }
         if attempt.granted(attachments, progress).await? {
@@ -134,7 +134,7 @@ pub(crate) async fn acquire(
 }
 
 impl<'a> Attempt<'a> {
-    fn new(client: &'a Client, wanted: &'a [Wanted], terms: &'a Terms, wait: bool) -> Result<Self, Error> {
+    fn new(client: &'a Client, wanted: &'a [LockSpec], terms: &'a Terms, wait: bool) -> Result<Self, Error> {
         let mut places = Vec::with_capacity(wanted.len());
         for one in wanted {
             let prefix = names::queue_prefix(client.config().queue_names, one.kind, &names::random_id());
@@ -149,7 +149,7 @@ impl<'a> Attempt<'a> {
     /// What the server is asked, the same each time.
     fn acquires(&self) -> Vec<Acquire> {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let acquire = |(place, wanted): (&Served, &Wanted)| Acquire {
+        let acquire = |(place, wanted): (&Served, &LockSpec)| Acquire {
             lock: place.lock.as_str().into(),
             prefix: place.prefix.as_str().into(),
             data: Some(self.terms.data()),
@@ -168,7 +168,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Takes the places, or finds them again.
-    async fn ask(&mut self, progress: &mut Progress) -> Result<Verdict, Error> {
+    async fn ask(&mut self, progress: &mut Progress) -> Result<AttemptResult, Error> {
         let is_first = self.cells.is_empty();
         if !is_first && mutant::is(Mutant::FreshNameOnRetry) {
             self.places.iter_mut().for_each(|place| place.prefix.insert(0, '_'));
@@ -208,7 +208,7 @@ impl<'a> Attempt<'a> {
         place_states: Vec<PlaceState>,
         is_first: bool,
         progress: &mut Progress,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<AttemptResult, Error> {
         self.claims.clear();
         let mut refusal = None;
         let mut front: Option<(usize, Option<String>, String)> = None;
@@ -224,7 +224,7 @@ impl<'a> Attempt<'a> {
                         front = Some((ahead, holder, place.lock.clone()));
                     }
                 }
-                PlaceState::Busy { .. } => refusal = refusal.or(Some(Ok(Verdict::Busy))),
+                PlaceState::Busy { .. } => refusal = refusal.or(Some(Ok(AttemptResult::Busy))),
                 PlaceState::Deadlock(cycle) => {
                     let cycle = cycle.into_iter().map(|party| self.client.party(party)).collect();
                     refusal = Some(Err(Error::Deadlock { cycle }));
@@ -248,7 +248,7 @@ impl<'a> Attempt<'a> {
         if let Some((position, holder, lock)) = front {
             progress.stand(&lock, position, holder);
         }
-        Ok(Verdict::Placed)
+        Ok(AttemptResult::Placed)
     }
 
     /// Nothing of this attempt is in the queues.

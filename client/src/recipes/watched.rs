@@ -14,7 +14,7 @@ use rowlock_proto::lock::{Claim, limit_data, limit_in};
 use rowlock_proto::request::{PathWatch, SetData};
 use rowlock_proto::{ErrorCode, FencingToken, Request, Stat, path};
 
-use super::acquire::{Progress, Terms, Wanted};
+use super::acquire::{LockSpec, Progress, Terms};
 use super::guard::{Grant, Guard, Seat};
 use super::names::{self, Kind};
 use super::place::Place;
@@ -30,7 +30,7 @@ use crate::znode::{self, Znode};
 /// As [`super::acquire::acquire`], for one lock.
 pub(crate) async fn acquire(
     client: &Client,
-    wanted: &Wanted,
+    wanted: &LockSpec,
     terms: &Terms,
     wait: bool,
     progress: &mut Progress,
@@ -74,7 +74,7 @@ fn guard(
     client: &Client,
     place: Place,
     stat: Stat,
-    wanted: &Wanted,
+    wanted: &LockSpec,
     terms: &Terms,
     progress: &Progress,
 ) -> Result<Guard, Error> {

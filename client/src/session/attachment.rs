@@ -12,7 +12,7 @@ use super::extensions::Extensions;
 use super::znode_removal::ZnodeRemoval;
 
 /// What goes through the queue of requests.
-pub(crate) enum Job {
+pub(crate) enum Outgoing {
     Call(Asked),
     Removal(Box<ZnodeRemoval>),
     /// What does the server understand? The first request of an attachment; nothing else goes before its
@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 pub(crate) struct InFlight {
     pub xid: Xid,
     pub opcode: OpCode,
-    pub job: Job,
+    pub job: Outgoing,
 }
 
 /// State that lives as long as one connection.

@@ -18,7 +18,7 @@ use rowlock_transport::Identity;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::node::{Board, Place, Running, Targets};
+use super::node::{Board, NodeSlot, Running, Targets};
 use super::proxy::{Behind, Door};
 use super::rules::Rules;
 use super::threads::Threads;
@@ -33,7 +33,7 @@ const ANY_PORT: &str = "127.0.0.1:0";
 
 /// Some nodes in this process, with a network between them that can be switched. See the page of the [crate].
 pub struct Cluster {
-    places: Vec<Place>,
+    places: Vec<NodeSlot>,
     rules: watch::Sender<Rules>,
     board: Board,
     /// The doors live here.
@@ -74,7 +74,7 @@ impl Cluster {
         let place = |(at, door): (usize, Doors)| {
             let mut config = config(at, &members);
             configure(&mut config);
-            Place { at, config, targets: door.targets, endpoint: door.client, running: Mutex::new(None) }
+            NodeSlot { at, config, targets: door.targets, endpoint: door.client, running: Mutex::new(None) }
         };
         let places = doors.into_iter().enumerate().map(place).collect();
         let board = Arc::new(watch::channel(vec![None; nodes]).0);
@@ -308,7 +308,7 @@ impl Cluster {
         report
     }
 
-    fn place(&self, node: usize) -> &Place {
+    fn place(&self, node: usize) -> &NodeSlot {
         let count = self.places.len();
         self.places.get(node).unwrap_or_else(|| panic!("node {node}: the {count} nodes are counted from 0"))
     }

@@ -113,7 +113,7 @@ async fn follow(mut status: watch::Receiver<Status>, place: usize, board: Board)
 }
 
 /// A place in the cluster, whether its node runs or not.
-pub(super) struct Place {
+pub(super) struct NodeSlot {
     pub(super) at: usize,
     /// What its node is started with: its folder, its doors, the test's own wishes.
     pub(super) config: NodeConfig,
@@ -124,7 +124,7 @@ pub(super) struct Place {
     pub(super) running: Mutex<Option<Running>>,
 }
 
-impl Place {
+impl NodeSlot {
     /// Starts the node; one that runs is stopped before.
     pub(super) async fn start(&self, board: &Board) -> Result<(), StartError> {
         let mut place = self.running.lock().await;

@@ -25,7 +25,7 @@ impl std::fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-struct Shared<T> {
+struct WatchState<T> {
     value: RwLock<T>,
     version: AtomicU64,
     waiters: Mutex<Waiters>,
@@ -38,7 +38,7 @@ struct Waiters {
     senders: usize,
 }
 
-impl<T> Shared<T> {
+impl<T> WatchState<T> {
     fn wake_all(&self) {
         let wakers = std::mem::take(&mut self.waiters.lock().wakers);
         for waker in wakers.into_values() {
@@ -60,18 +60,18 @@ impl<T> Deref for Ref<'_, T> {
 }
 
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchState<T>>,
 }
 
 /// Sees the value. Clones have seen what their original has seen.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchState<T>>,
     seen: u64,
 }
 
 /// A channel that holds `init`, which the receiver has seen.
 pub fn channel<T>(init: T) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(WatchState {
         value: RwLock::new(init),
         version: AtomicU64::new(0),
         waiters: Mutex::new(Waiters { senders: 1, ..Waiters::default() }),
@@ -179,7 +179,7 @@ impl<T> Receiver<T> {
 }
 
 struct Changed<'a, T> {
-    shared: &'a Shared<T>,
+    shared: &'a WatchState<T>,
     seen: u64,
     place: Option<u64>,
 }

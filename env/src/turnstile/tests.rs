@@ -19,7 +19,7 @@ async fn work(total: Duration) {
     }
 }
 
-/// What clients' tasks have done between two turns of the node's own task, the longest.
+/// The most work of clients' tasks between two turns of the node's own task.
 async fn longest_lap(stile: &Turnstile, clients: usize, ms: u64) -> Duration {
     let done = Arc::new(Mutex::new(Duration::ZERO));
     let running = Arc::new(AtomicUsize::new(clients));

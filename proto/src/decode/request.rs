@@ -139,7 +139,7 @@ pub(super) fn path_watch(r: &mut Reader<'_>) -> Decoded<PathWatch> {
     Ok(PathWatch { path: r.string()?, watch: r.boolean()? })
 }
 
-/// What setWatches and setWatches2 share.
+/// Decodes the fields that setWatches and setWatches2 share.
 fn set_watches(r: &mut Reader<'_>) -> Decoded<SetWatches> {
     Ok(SetWatches {
         relative_zxid: zxid(r)?,

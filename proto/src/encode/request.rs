@@ -13,7 +13,7 @@ pub fn request(frame: &RequestFrame, out: &mut BytesMut) {
     request_of(frame.xid, &frame.request, out);
 }
 
-/// The same, for a request that its caller keeps.
+/// Encodes a borrowed request.
 pub fn request_of(xid: Xid, request: &Request, out: &mut BytesMut) {
     put_frame(out, |out| {
         out.int(xid.0);
@@ -131,7 +131,7 @@ fn put_set_acl(out: &mut BytesMut, set: &SetAcl) {
     out.int(set.version.0);
 }
 
-/// What setWatches and setWatches2 share.
+/// Encodes the fields that setWatches and setWatches2 share.
 fn put_set_watches(out: &mut BytesMut, watches: &SetWatches) {
     out.long(watches.relative_zxid.0);
     out.strings(&watches.data);

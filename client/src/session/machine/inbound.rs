@@ -10,12 +10,12 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
-use super::super::attachment::{Asked, Attachment, InFlight, Job};
+use super::super::attachment::{Asked, Attachment, InFlight, Outgoing};
 use super::super::deadline::Deadline;
 use super::super::extensions::{Extensions, cluster_of, leader_of};
 use super::super::znode_removal::{NextStep, ZnodeRemoval};
 use super::super::{Ending, Reply};
-use super::{Done, Fault, Link, Machine, Session, put};
+use super::{Done, Fault, Link, Machine, OpenSession, put};
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
 
@@ -68,7 +68,7 @@ impl Machine {
                 session.deadline.attached(timeout, sent);
             }
             None => {
-                self.session = Some(Session {
+                self.session = Some(OpenSession {
                     id: answer.session_id,
                     password: answer.password,
                     timeout,
@@ -99,7 +99,7 @@ impl Machine {
 
     fn probe(&mut self) {
         let read = PathWatch { path: ANNOUNCEMENT.to_owned(), watch: false };
-        self.send(Request::GetData(read), Job::Probe);
+        self.send(Request::GetData(read), Outgoing::Probe);
     }
 
     fn reply(&mut self, mut frame: Bytes, now: Instant) -> Result<(), Fault> {
@@ -190,20 +190,20 @@ impl Machine {
         if header.zxid.0 > 0 {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
-        self.was_of_use |= matches!(job, Job::Call(_) | Job::Removal(_));
+        self.was_of_use |= matches!(job, Outgoing::Call(_) | Outgoing::Removal(_));
         match job {
-            Job::Call(asked) => {
+            Outgoing::Call(asked) => {
                 let waits = has_to_wait(&answer);
                 self.call_answered(asked, answer, now);
                 if waits {
                     self.use_the_wait()?;
                 }
             }
-            Job::Removal(removal) => self.removal_answered(removal, answer),
-            Job::Probe => self.probe_answered(answer)?,
-            Job::Options => self.options_answered(answer),
-            Job::Verify(claims) => self.verify_answered(claims, answer, now),
-            Job::Close => self.end(Ending::Closed),
+            Outgoing::Removal(removal) => self.removal_answered(removal, answer),
+            Outgoing::Probe => self.probe_answered(answer)?,
+            Outgoing::Options => self.options_answered(answer),
+            Outgoing::Verify(claims) => self.verify_answered(claims, answer, now),
+            Outgoing::Close => self.end(Ending::Closed),
         }
         if header.err == Some(ErrorCode::SessionExpired) && self.ending.is_none() {
             self.end(Ending::Expired);
@@ -213,7 +213,7 @@ impl Machine {
 
     fn call_answered(&mut self, mut asked: Asked, answer: Answer, now: Instant) {
         if answer.as_ref().is_err_and(|code| self.is_to_be_repeated(&asked, *code)) {
-            return self.repeat(Job::Call(asked), now);
+            return self.repeat(Outgoing::Call(asked), now);
         }
         if let Some(watch) = asked.call.watch.take() {
             self.watches.register(watch, answer.as_ref().err().copied());
@@ -265,7 +265,7 @@ impl Machine {
     fn move_late(&mut self) -> Result<(), Fault> {
         let Link::Up(attachment) = &self.link else { return Ok(()) };
         let is_sent_again = |it: &InFlight| match &it.job {
-            Job::Call(asked) => asked.tag.is_some() || !asked.call.request.is_write(),
+            Outgoing::Call(asked) => asked.tag.is_some() || !asked.call.request.is_write(),
             _ => false,
         };
         let loses_nothing = attachment.in_flight.iter().all(is_sent_again);
@@ -284,7 +284,7 @@ impl Machine {
         exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
     }
 
-    fn repeat(&mut self, job: Job, now: Instant) {
+    fn repeat(&mut self, job: Outgoing, now: Instant) {
         self.paused_until = Some(now + REFUSED_PAUSE);
         self.refused.push_back(job);
     }
@@ -339,7 +339,7 @@ impl Machine {
                 let changes = self.lock_states.verified(&claims, &held);
                 self.effects.done.extend(changes.into_iter().map(Done::LockState));
             }
-            Err(code) if is_passing(code) => self.repeat(Job::Verify(claims), now),
+            Err(code) if is_passing(code) => self.repeat(Outgoing::Verify(claims), now),
             Ok(_) => tracing::warn!("a verification was answered with something else"),
             Err(code) => tracing::warn!(%code, "held locks could not be verified after a reconnect"),
         }
@@ -347,7 +347,7 @@ impl Machine {
 
     fn removal_answered(&mut self, mut removal: Box<ZnodeRemoval>, response: Result<Response, ErrorCode>) {
         match removal.replied(response.as_ref().map_err(|code| *code)) {
-            NextStep::Again => self.waiting.push_back(Job::Removal(removal)),
+            NextStep::Again => self.waiting.push_back(Outgoing::Removal(removal)),
             NextStep::Done => {}
             NextStep::GivenUp(code) => {
                 tracing::warn!(%code, "a queue znode could not be removed; it stays until the session ends");

@@ -6,7 +6,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{SessionId, encode};
 
 use super::super::Ending;
-use super::super::attachment::{InFlight, Job};
+use super::super::attachment::{InFlight, Outgoing};
 use super::{Done, Link, Machine};
 use crate::error::Error;
 use crate::limits::TRIES;
@@ -87,27 +87,27 @@ impl Machine {
         let Link::Up(attachment) = std::mem::replace(&mut self.link, Link::Down) else { return };
         let refused = std::mem::take(&mut self.refused);
         let exactly_once = attachment.extensions.is_some_and(|extensions| extensions.tagged > 0);
-        let mut again: Vec<Job> = refused.into();
+        let mut again: Vec<Outgoing> = refused.into();
         for (at, InFlight { job, .. }) in attachment.in_flight.into_iter().enumerate() {
             let is_first = at == 0;
             match job {
-                Job::Call(mut asked)
+                Outgoing::Call(mut asked)
                     if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) =>
                 {
                     asked.breaks += u32::from(is_first);
                     match asked.breaks {
                         connections @ TRIES.. => self.answer(asked, Err(Error::GivenUp { connections })),
-                        _ => again.push(Job::Call(asked)),
+                        _ => again.push(Outgoing::Call(asked)),
                     }
                 }
-                Job::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
-                Job::Removal(mut removal) => match removal.disconnected(is_first) {
-                    true => again.push(Job::Removal(removal)),
+                Outgoing::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),
+                Outgoing::Removal(mut removal) => match removal.disconnected(is_first) {
+                    true => again.push(Outgoing::Removal(removal)),
                     false => tracing::warn!("a queue znode could not be removed: connections break over it"),
                 },
-                Job::Close => again.push(Job::Close),
+                Outgoing::Close => again.push(Outgoing::Close),
                 // Of this connection only.
-                Job::Probe | Job::Options | Job::Verify(_) => {}
+                Outgoing::Probe | Outgoing::Options | Outgoing::Verify(_) => {}
             }
         }
         for job in again.into_iter().rev() {

@@ -25,7 +25,7 @@ use rowlock_proto::{
 };
 use tokio::sync::oneshot;
 
-use super::attachment::{Asked, Attachment, Job};
+use super::attachment::{Asked, Attachment, Outgoing};
 use super::deadline::Deadline;
 use super::extensions::Extensions;
 use super::lock_states::{LockStates, StateChange};
@@ -111,7 +111,7 @@ pub(crate) struct Effects {
 }
 
 /// What a server has opened for us.
-struct Session {
+struct OpenSession {
     id: SessionId,
     password: Bytes,
     timeout: Duration,
@@ -137,7 +137,7 @@ pub(crate) struct Machine {
     asked: Duration,
     /// The disconnect grace to ask for, where the server knows of such; zero: none.
     grace: Duration,
-    session: Option<Session>,
+    session: Option<OpenSession>,
     /// The last position that a reply showed. Events do not move it: another event of the same change may be
     /// on its way.
     last_zxid: Zxid,
@@ -147,9 +147,9 @@ pub(crate) struct Machine {
     /// It is: where, and to be gone to when there is nothing to do but to wait.
     leader: Option<String>,
     /// Not sent yet, or to be sent again, in the order of the session.
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<Outgoing>,
     /// What a server refused for the moment, before everything in `waiting`.
-    refused: VecDeque<Job>,
+    refused: VecDeque<Outgoing>,
     /// Nothing is sent before: a server asked for patience.
     paused_until: Option<Instant>,
     tags: Tags,
@@ -242,7 +242,7 @@ impl Machine {
                 if let Some(error) = self.refusal_while_down(&call.request) {
                     return self.effects.done.push(Done::Call(call.reply, Err(error)));
                 }
-                self.waiting.push_back(Job::Call(Asked { call, sent: false, tag: None, breaks: 0 }));
+                self.waiting.push_back(Outgoing::Call(Asked { call, sent: false, tag: None, breaks: 0 }));
             }
             (Command::Auth(_, signal), Some(error)) => {
                 self.effects.done.push(Done::Signal(signal, Err(error)))
@@ -256,7 +256,7 @@ impl Machine {
             }
             // Without a session, or with a closed one, the znode is as good as gone.
             (Command::Removal(_), Some(_)) => {}
-            (Command::Removal(removal), None) => self.waiting.push_back(Job::Removal(Box::new(removal))),
+            (Command::Removal(removal), None) => self.waiting.push_back(Outgoing::Removal(Box::new(removal))),
             (Command::Close(signal), _) => self.close(Some(signal)),
         }
     }
@@ -269,7 +269,7 @@ impl Machine {
             return;
         }
         if self.closing.is_none() {
-            self.waiting.push_back(Job::Close);
+            self.waiting.push_back(Outgoing::Close);
         }
         self.closing.get_or_insert_default().extend(signal);
         if self.session.is_none() {
@@ -348,7 +348,7 @@ impl Machine {
             put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
         }
         for job in std::mem::take(&mut self.waiting) {
-            if let Job::Call(asked) = job {
+            if let Outgoing::Call(asked) = job {
                 let error = if asked.sent { Error::ConnectionLoss } else { ending.error() };
                 self.answer(asked, Err(error));
             }

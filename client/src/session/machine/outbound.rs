@@ -10,7 +10,7 @@ use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::{Request, Xid, encode, frame};
 
-use super::super::attachment::{Asked, InFlight, Job};
+use super::super::attachment::{Asked, InFlight, Outgoing};
 use super::super::extensions::Extensions;
 use super::super::tags::Tags;
 use super::{Link, Machine, put};
@@ -52,35 +52,37 @@ impl Machine {
             && let Some(job) = self.refused.pop_front().or_else(|| self.waiting.pop_front())
         {
             match job {
-                Job::Call(asked) => match step_of(asked, extensions, &mut self.tags) {
+                Outgoing::Call(asked) => match step_of(asked, extensions, &mut self.tags) {
                     Step::Send(asked) => self.send_call(asked),
                     Step::Skip(tag) => tag.into_iter().for_each(|tag| self.tags.answered(tag)),
                     Step::Fail(asked, error) => self.answer(asked, Err(error)),
                     Step::Hold(asked) => {
-                        self.waiting.push_front(Job::Call(asked));
+                        self.waiting.push_front(Outgoing::Call(asked));
                         return;
                     }
                 },
-                Job::Removal(mut removal) => {
+                Outgoing::Removal(mut removal) => {
                     let request = removal.request(extensions);
-                    self.send(request, Job::Removal(removal));
+                    self.send(request, Outgoing::Removal(removal));
                 }
-                Job::Close => {
+                Outgoing::Close => {
                     self.close_sent = true;
-                    self.send(Request::CloseSession, Job::Close);
+                    self.send(Request::CloseSession, Outgoing::Close);
                 }
-                Job::Verify(claims) => self.send(Request::Verify(claims.clone().into()), Job::Verify(claims)),
+                Outgoing::Verify(claims) => {
+                    self.send(Request::Verify(claims.clone().into()), Outgoing::Verify(claims))
+                }
                 // Each connection has its own, which never wait.
-                Job::Probe | Job::Options => {}
+                Outgoing::Probe | Outgoing::Options => {}
             }
         }
     }
 
-    pub(super) fn send(&mut self, request: Request, job: Job) {
+    pub(super) fn send(&mut self, request: Request, job: Outgoing) {
         let (max, begin) = (self.request_bytes(), self.effects.out.len());
         let Link::Up(attachment) = &mut self.link else { return };
         let opcode = request.opcode();
-        let xid = if let Job::Probe = job { PROBE } else { attachment.next_xid() };
+        let xid = if let Outgoing::Probe = job { PROBE } else { attachment.next_xid() };
         put(&mut self.effects.out, xid, request);
         if let Err(error) = bounded(&mut self.effects.out, begin, max) {
             // A removal whose path is that long: the znode goes with the session.
@@ -107,7 +109,7 @@ impl Machine {
         asked.sent = true;
         // A tagged write is answered as what it carries.
         let opcode = request.opcode();
-        attachment.in_flight.push_back(InFlight { xid, opcode, job: Job::Call(asked) });
+        attachment.in_flight.push_back(InFlight { xid, opcode, job: Outgoing::Call(asked) });
     }
 
     /// The most that one request may have.
@@ -135,12 +137,12 @@ impl Machine {
         if !self.grace.is_zero() && extensions.session_options > 0 {
             attachment.told_grace = true;
             let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);
-            self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Job::Options);
+            self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Outgoing::Options);
         }
         if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
             for claims in self.lock_states.unverified() {
                 rare::taken(Rare::ClientVerifiesHolds);
-                self.send(Request::Verify(claims.clone().into()), Job::Verify(claims));
+                self.send(Request::Verify(claims.clone().into()), Outgoing::Verify(claims));
             }
         }
     }
