@@ -22,11 +22,11 @@ use crate::print::safe_lines;
 #[derive(clap::Args)]
 pub struct Backup {
     #[command(subcommand)]
-    command: Command,
+    command: BackupCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum BackupCommand {
     Save(save::Save),
     Inspect(inspect::Inspect),
     Verify(inspect::Verify),
@@ -37,11 +37,11 @@ enum Command {
 impl Backup {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Save(save) => save.run().await,
-            Command::Inspect(inspect) => inspect.run(),
-            Command::Verify(verify) => verify.run(),
-            Command::Restore(restore) => restore.run(),
-            Command::Export(export) => export.run(),
+            BackupCommand::Save(save) => save.run().await,
+            BackupCommand::Inspect(inspect) => inspect.run(),
+            BackupCommand::Verify(verify) => verify.run(),
+            BackupCommand::Restore(restore) => restore.run(),
+            BackupCommand::Export(export) => export.run(),
         }
     }
 }

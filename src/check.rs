@@ -10,18 +10,18 @@ use crate::exit::Failure;
 #[derive(clap::Args)]
 pub struct Check {
     #[command(subcommand)]
-    command: Command,
+    command: CheckCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum CheckCommand {
     Perf(perf::Perf),
 }
 
 impl Check {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Perf(perf) => perf.run().await,
+            CheckCommand::Perf(perf) => perf.run().await,
         }
     }
 }

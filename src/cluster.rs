@@ -75,9 +75,9 @@ impl Cluster {
     /// The endpoints as `host:port,host:port`.
     pub fn endpoints(&self) -> Result<String, Failure> {
         let file = match self.place() {
-            Place::Endpoints(list) => return Ok(list),
-            Place::File(path) => Some(load(&path)?),
-            Place::Default => default_file()?,
+            ClusterSource::Endpoints(list) => return Ok(list),
+            ClusterSource::File(path) => Some(load(&path)?),
+            ClusterSource::Default => default_file()?,
         };
         match file {
             Some(config) if self.tls.is_asked_for() => secure_endpoints(&config),
@@ -88,14 +88,14 @@ impl Cluster {
 
     /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the
     /// addresses count.
-    fn place(&self) -> Place {
+    fn place(&self) -> ClusterSource {
         let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (endpoints, config) = (self.endpoints.clone(), self.config.clone());
-        let flags = endpoints.map(Place::Endpoints).or(config.map(Place::File));
+        let flags = endpoints.map(ClusterSource::Endpoints).or(config.map(ClusterSource::File));
         flags
-            .or_else(|| said(ENDPOINTS).map(Place::Endpoints))
-            .or_else(|| said(CONFIG_FILE).map(|path| Place::File(path.into())))
-            .unwrap_or(Place::Default)
+            .or_else(|| said(ENDPOINTS).map(ClusterSource::Endpoints))
+            .or_else(|| said(CONFIG_FILE).map(|path| ClusterSource::File(path.into())))
+            .unwrap_or(ClusterSource::Default)
     }
 
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
@@ -160,9 +160,9 @@ impl Cluster {
         let by_tls = self.tls.is_asked_for();
         let of = |path: &Path| superuser::beside(path, &load(path).ok()?, by_tls);
         match self.place() {
-            Place::Endpoints(_) => None,
-            Place::File(path) => of(&path),
-            Place::Default => {
+            ClusterSource::Endpoints(_) => None,
+            ClusterSource::File(path) => of(&path),
+            ClusterSource::Default => {
                 let named = self.endpoints().ok()?;
                 let is_same = |path: &&Path| load(path).is_ok_and(|config| config.endpoints() == named);
                 let all = USUAL_FILES.map(Path::new).into_iter();
@@ -185,13 +185,15 @@ impl Cluster {
             return load(path).map(Some);
         }
         match self.place() {
-            Place::Endpoints(_) if self.endpoints.is_some() => Ok(None),
-            Place::Endpoints(_) => match std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty()) {
-                Some(path) => load(Path::new(&path)).map(Some),
-                None => Ok(None),
-            },
-            Place::File(path) => load(&path).map(Some),
-            Place::Default => default_file(),
+            ClusterSource::Endpoints(_) if self.endpoints.is_some() => Ok(None),
+            ClusterSource::Endpoints(_) => {
+                match std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty()) {
+                    Some(path) => load(Path::new(&path)).map(Some),
+                    None => Ok(None),
+                }
+            }
+            ClusterSource::File(path) => load(&path).map(Some),
+            ClusterSource::Default => default_file(),
         }
     }
 }
@@ -217,7 +219,7 @@ fn default_file() -> Result<Option<ClusterConfig>, Failure> {
 }
 
 /// What names the cluster.
-enum Place {
+enum ClusterSource {
     Endpoints(String),
     File(PathBuf),
     Default,

@@ -14,11 +14,11 @@ use crate::help;
 #[derive(clap::Args)]
 pub struct Debug {
     #[command(subcommand)]
-    command: Command,
+    command: DebugCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum DebugCommand {
     #[command(after_help = help::BUNDLE)]
     Bundle(bundle::Bundle),
 }
@@ -26,7 +26,7 @@ enum Command {
 impl Debug {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Bundle(bundle) => bundle.run().await,
+            DebugCommand::Bundle(bundle) => bundle.run().await,
         }
     }
 }

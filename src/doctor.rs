@@ -31,11 +31,11 @@ pub struct Doctor {
     cluster: Cluster,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: DoctorFormat,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
-enum Output {
+enum DoctorFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
@@ -66,8 +66,8 @@ impl Doctor {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let findings = examine_all(&self.cluster).await?;
         match self.output {
-            Output::Json => outln!("{:#}", findings.iter().map(Finding::json).collect::<Value>()),
-            Output::Table => show(&findings),
+            DoctorFormat::Json => outln!("{:#}", findings.iter().map(Finding::json).collect::<Value>()),
+            DoctorFormat::Table => show(&findings),
         }
         let all_fine = findings.iter().all(|finding| finding.trouble.is_none());
         Ok(if all_fine { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })

@@ -13,7 +13,7 @@ use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::log_filter;
 use crate::member::membership;
 use crate::moment::{duration, span};
-use crate::operate::{Refusal, operate};
+use crate::operate::{OperateError, operate};
 use crate::print::{errln, print};
 use crate::znode::{Output, print_json};
 
@@ -81,8 +81,8 @@ impl LogLevel {
         for node in nodes {
             match operate(client, &self.wish(node)).await {
                 Ok(document) => documents.push(document),
-                Err(Refusal::Code(code @ (ErrorCode::NoAuth | ErrorCode::ThrottledOp))) => {
-                    return Err(Refusal::Code(code).into());
+                Err(OperateError::Code(code @ (ErrorCode::NoAuth | ErrorCode::ThrottledOp))) => {
+                    return Err(OperateError::Code(code).into());
                 }
                 Err(refusal) => failed.push(refused(node, refusal)),
             }
@@ -106,19 +106,19 @@ impl LogLevel {
     }
 }
 
-fn refused(node: u64, refusal: Refusal) -> Failure {
+fn refused(node: u64, refusal: OperateError) -> Failure {
     match refusal {
-        Refusal::Code(ErrorCode::NoNode) => {
+        OperateError::Code(ErrorCode::NoNode) => {
             Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
         }
-        Refusal::Code(ErrorCode::OperationTimeout) => {
+        OperateError::Code(ErrorCode::OperationTimeout) => {
             Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
         }
-        Refusal::Code(ErrorCode::BadArguments) => {
+        OperateError::Code(ErrorCode::BadArguments) => {
             let what = format!("node {node} does not understand this; its log says why");
             Failure::new(REFUSED, what)
         }
-        Refusal::Code(ErrorCode::Unimplemented) => Failure::new(
+        OperateError::Code(ErrorCode::Unimplemented) => Failure::new(
             REFUSED,
             format!("the program that runs node {node} does not let its log be changed"),
         ),

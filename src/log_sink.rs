@@ -28,18 +28,18 @@ const KEPT_BYTES: usize = 64 << 10;
 /// Takes log lines. Clones are the same.
 #[derive(Clone)]
 pub struct LogSink {
-    shared: Arc<Shared>,
+    shared: Arc<SinkState>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct SinkState {
+    queue: Mutex<LineQueue>,
     filled: Condvar,
     drained: Condvar,
     max_bytes: usize,
 }
 
 #[derive(Default)]
-struct Queue {
+struct LineQueue {
     lines: Vec<u8>,
     /// The thread writes lines that it has taken.
     is_writing: bool,
@@ -61,7 +61,7 @@ impl LogSink {
         write: impl FnMut(&[u8]) -> rustix::io::Result<usize> + Send + 'static,
     ) -> LogSink {
         let (queue, filled, drained) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { queue, filled, drained, max_bytes });
+        let shared = Arc::new(SinkState { queue, filled, drained, max_bytes });
         let sink = LogSink { shared: shared.clone() };
         std::thread::Builder::new()
             .name("rowlock-log".to_owned())
@@ -127,7 +127,7 @@ impl io::Write for LogSink {
     }
 }
 
-impl Queue {
+impl LineQueue {
     fn count(&mut self, count: u64) {
         match &self.metrics {
             Some(metrics) => metrics.log_lines_dropped_total.add(count),
@@ -136,10 +136,10 @@ impl Queue {
     }
 }
 
-impl Shared {
-    fn flush(&self, queue: &mut parking_lot::MutexGuard<'_, Queue>, deadline: Duration) {
+impl SinkState {
+    fn flush(&self, queue: &mut parking_lot::MutexGuard<'_, LineQueue>, deadline: Duration) {
         self.filled.notify_one();
-        let is_left = |queue: &mut Queue| queue.is_writing || !queue.lines.is_empty();
+        let is_left = |queue: &mut LineQueue| queue.is_writing || !queue.lines.is_empty();
         // Past the deadline the lines are lost with the process.
         let _ = self.drained.wait_while_for(queue, is_left, deadline);
     }

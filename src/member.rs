@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use rowlock_client::Client;
 
-use self::server::Membership;
+use self::server::MemberList;
 use crate::cluster::{Cluster, failed, leave, open};
 use crate::exit::{Failure, LOST, REFUSED};
 
@@ -26,11 +26,11 @@ use crate::exit::{Failure, LOST, REFUSED};
 #[derive(clap::Args)]
 pub struct Member {
     #[command(subcommand)]
-    command: Command,
+    command: MemberCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum MemberCommand {
     Ls(list::Ls),
     Add(change::Add),
     Promote(change::Promote),
@@ -45,26 +45,26 @@ enum Command {
 impl Member {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Ls(ls) => ls.run().await,
-            Command::Add(add) => add.run().await,
-            Command::Promote(promote) => promote.run().await,
-            Command::Demote(demote) => demote.run().await,
-            Command::Set(set) => set.run().await,
-            Command::Remove(remove) => remove.run().await,
-            Command::Replace(replace) => replace.run().await,
-            Command::TransferLeader(transfer) => transfer.run().await,
-            Command::Wait(wait) => wait.run().await,
+            MemberCommand::Ls(ls) => ls.run().await,
+            MemberCommand::Add(add) => add.run().await,
+            MemberCommand::Promote(promote) => promote.run().await,
+            MemberCommand::Demote(demote) => demote.run().await,
+            MemberCommand::Set(set) => set.run().await,
+            MemberCommand::Remove(remove) => remove.run().await,
+            MemberCommand::Replace(replace) => replace.run().await,
+            MemberCommand::TransferLeader(transfer) => transfer.run().await,
+            MemberCommand::Wait(wait) => wait.run().await,
         }
     }
 }
 
 /// The members as the cluster knows them now.
-pub async fn membership(client: &Client) -> Result<Membership, Failure> {
+pub async fn membership(client: &Client) -> Result<MemberList, Failure> {
     const PATH: &str = "/zookeeper/config";
     client.sync(PATH).await.map_err(|e| failed("members", &e))?;
     let found = client.get(PATH).await.map_err(|e| failed("members", &e))?;
     let text = found.data.map(|data| String::from_utf8_lossy(&data).into_owned()).unwrap_or_default();
-    Membership::parse(&text).ok_or_else(|| Failure::new(LOST, format!("{PATH} cannot be read: {text:?}")))
+    MemberList::parse(&text).ok_or_else(|| Failure::new(LOST, format!("{PATH} cannot be read: {text:?}")))
 }
 
 /// Opens a session with this member, and with no other one.

@@ -59,8 +59,8 @@ impl Drain {
         let answer = operate(&client, &format!("/v1/drain?node={node}&on={}", !undo)).await;
         leave(&client).await;
         let document = answer.map_err(|refusal| match refusal {
-            Refusal::Code(ErrorCode::NoNode) => no_member(node),
-            Refusal::Code(ErrorCode::NewConfigNoQuorum) => {
+            OperateError::Code(ErrorCode::NoNode) => no_member(node),
+            OperateError::Code(ErrorCode::NewConfigNoQuorum) => {
                 Failure::new(REFUSED, "no other node could serve its clients; nothing was changed")
             }
             other => other.into(),
@@ -102,8 +102,8 @@ impl Rebalance {
         for node in nodes {
             let what = format!("/v1/rebalance?node={node}&percent={}", self.percent);
             let document = operate(client, &what).await.map_err(|refusal| match refusal {
-                Refusal::Code(ErrorCode::NoNode) => no_member(node),
-                Refusal::Code(ErrorCode::OperationTimeout) => {
+                OperateError::Code(ErrorCode::NoNode) => no_member(node),
+                OperateError::Code(ErrorCode::OperationTimeout) => {
                     Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
                 }
                 other => other.into(),
@@ -119,27 +119,28 @@ fn no_member(node: u64) -> Failure {
 }
 
 /// Why an operation was not done, or perhaps not.
-pub enum Refusal {
+pub enum OperateError {
     /// The cluster has said so.
     Code(ErrorCode),
     Failure(Failure),
 }
 
 /// Has a node do something; gives its document.
-pub async fn operate(client: &Client, what: &str) -> Result<Value, Refusal> {
+pub async fn operate(client: &Client, what: &str) -> Result<Value, OperateError> {
     let text = client.operate(what).await.map_err(|error| match error {
-        Error::Rejected(code) => Refusal::Code(code),
-        error => Refusal::Failure(failed("operation", &error)),
+        Error::Rejected(code) => OperateError::Code(code),
+        error => OperateError::Failure(failed("operation", &error)),
     })?;
-    serde_json::from_str(&text)
-        .map_err(|e| Refusal::Failure(Failure::new(LOST, format!("the node's answer cannot be read: {e}"))))
+    serde_json::from_str(&text).map_err(|e| {
+        OperateError::Failure(Failure::new(LOST, format!("the node's answer cannot be read: {e}")))
+    })
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
+impl From<OperateError> for Failure {
+    fn from(refusal: OperateError) -> Failure {
         let code = match refusal {
-            Refusal::Failure(failure) => return failure,
-            Refusal::Code(code) => code,
+            OperateError::Failure(failure) => return failure,
+            OperateError::Code(code) => code,
         };
         match code {
             ErrorCode::NoAuth => Failure::new(REFUSED, superuser::REMEDY),

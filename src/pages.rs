@@ -14,13 +14,13 @@ use crate::Cli;
 const OPERATORS: [&str; 7] = ["|", "&&", "||", ";", ">", "2>&1", "&"];
 
 /// A page, relative to the repository, with its text.
-struct Page {
+struct DocPage {
     name: String,
     text: String,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the pages of the repository, in a test")]
-fn pages() -> Vec<Page> {
+fn pages() -> Vec<DocPage> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("README.md")];
     for folder in [
@@ -39,10 +39,10 @@ fn pages() -> Vec<Page> {
     let name = |path: &PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
     files.retain(|path| path.extension().is_some_and(|kind| kind == "md"));
     files.sort();
-    files.iter().map(|path| Page { name: name(path), text: fs::read_to_string(path).unwrap() }).collect()
+    files.iter().map(|path| DocPage { name: name(path), text: fs::read_to_string(path).unwrap() }).collect()
 }
 
-impl Page {
+impl DocPage {
     /// The fenced blocks: the language, and the lines without their numbers.
     fn blocks(&self) -> Vec<(&str, String)> {
         let mut found = Vec::new();

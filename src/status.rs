@@ -29,11 +29,11 @@ pub struct Status {
     nodes: HttpNodes,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: StatusFormat,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
-enum Output {
+enum StatusFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
@@ -53,11 +53,11 @@ impl Status {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let lines = self.lines().await?;
         match self.output {
-            Output::Json => {
+            StatusFormat::Json => {
                 let all: Vec<&Value> = lines.iter().map(|line| &line.json).collect();
                 outln!("{:#}", json!(all));
             }
-            Output::Table => {
+            StatusFormat::Table => {
                 let head = ["node", "address", "role", "term", "applied", "zxid", "sessions", "connections"];
                 let rows: Vec<[String; 8]> = lines.iter().map(|line| line.cells.clone()).collect();
                 out!("{}", table(head, &rows));

@@ -32,21 +32,21 @@ const CA_DAYS: i64 = 3_650;
 #[derive(clap::Args)]
 pub struct Tls {
     #[command(subcommand)]
-    what: What,
+    what: TlsCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum TlsCommand {
     Init(init::Init),
     Node(node::Node),
-    Client(client::Client),
+    Client(client::ClientCertificate),
     Renew(renew::Renew),
     Check(check::Check),
 }
 
 /// Options of every command that works on a folder of certificates.
 #[derive(clap::Args)]
-struct Place {
+struct FolderOptions {
     /// Folder of certificates and keys [default: tls]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -55,7 +55,7 @@ struct Place {
     output: Output,
 }
 
-impl Place {
+impl FolderOptions {
     fn dir(&self) -> &Path {
         self.dir.as_deref().unwrap_or(Path::new("tls"))
     }
@@ -81,11 +81,11 @@ impl Tls {
     /// Runs the subcommand. Touches files only, and speaks with no node.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
-            What::Init(init) => init.run(),
-            What::Node(node) => node.run(),
-            What::Client(client) => client.run(),
-            What::Renew(renew) => renew.run(),
-            What::Check(check) => check.run(),
+            TlsCommand::Init(init) => init.run(),
+            TlsCommand::Node(node) => node.run(),
+            TlsCommand::Client(client) => client.run(),
+            TlsCommand::Renew(renew) => renew.run(),
+            TlsCommand::Check(check) => check.run(),
         }
     }
 }

@@ -22,11 +22,11 @@ const HEAD: &str = "# Tokens of HTTP clients: name, SHA-256, roles, end. `rowloc
 #[derive(clap::Args)]
 pub struct TokenCommand {
     #[command(subcommand)]
-    what: What,
+    what: TokenAction,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum TokenAction {
     New(New),
     Ls(Ls),
     Rm(Rm),
@@ -34,7 +34,7 @@ enum What {
 
 /// Options of every command that works on a file of tokens.
 #[derive(clap::Args)]
-struct Place {
+struct FileOptions {
     /// Token file [default: http.token_file of cluster.toml, else `tokens`]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -56,14 +56,14 @@ struct New {
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
     #[command(flatten)]
-    place: Place,
+    place: FileOptions,
 }
 
 /// List the tokens of a file
 #[derive(clap::Args)]
 struct Ls {
     #[command(flatten)]
-    place: Place,
+    place: FileOptions,
 }
 
 /// Remove a token from the file
@@ -73,7 +73,7 @@ struct Rm {
     #[arg(value_parser = name)]
     name: String,
     #[command(flatten)]
-    place: Place,
+    place: FileOptions,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -91,9 +91,9 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 impl TokenCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
-            What::New(new) => new.run(),
-            What::Ls(ls) => ls.run(),
-            What::Rm(rm) => rm.run(),
+            TokenAction::New(new) => new.run(),
+            TokenAction::Ls(ls) => ls.run(),
+            TokenAction::Rm(rm) => rm.run(),
         }
     }
 }
@@ -168,7 +168,7 @@ struct TokenFile {
 }
 
 impl TokenFile {
-    fn open(place: &Place, may_be_missing: bool) -> Result<TokenFile, Failure> {
+    fn open(place: &FileOptions, may_be_missing: bool) -> Result<TokenFile, Failure> {
         let path = place.path()?;
         let (folder, name) = place_of(&path)?;
         let unreadable = |e| Failure::new(DATA_FOLDER, format!("{} cannot be read: {e}", path.display()));
@@ -191,7 +191,7 @@ impl TokenFile {
     }
 }
 
-impl Place {
+impl FileOptions {
     fn path(&self) -> Result<PathBuf, Failure> {
         if let Some(file) = &self.file {
             return Ok(file.clone());

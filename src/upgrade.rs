@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
-use crate::operate::{Refusal, operate};
+use crate::operate::{OperateError, operate};
 use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
@@ -22,11 +22,11 @@ use crate::znode::{Output, print_json};
 #[derive(clap::Args)]
 pub struct Upgrade {
     #[command(subcommand)]
-    command: Command,
+    command: UpgradeCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum UpgradeCommand {
     Status(Status),
     Finalize(Finalize),
     Cancel(Cancel),
@@ -69,14 +69,14 @@ impl Upgrade {
     /// Exit code of status: 0 if no upgrade is under way, 69 while one is.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Status(Status { output, cluster }) => {
+            UpgradeCommand::Status(Status { output, cluster }) => {
                 let document = ask(&cluster, "look").await?;
                 tell(output, &document)?;
                 let is_done = document["state"] == "done";
                 Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
             }
-            Command::Finalize(finalize) => finalize.run().await,
-            Command::Cancel(Cancel { output, cluster }) => {
+            UpgradeCommand::Finalize(finalize) => finalize.run().await,
+            UpgradeCommand::Cancel(Cancel { output, cluster }) => {
                 tell(output, &ask(&cluster, "hold").await?)?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -101,11 +101,11 @@ async fn ask(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     let answer = operate(&client, &format!("/v1/upgrade?do={step}")).await;
     leave(&client).await;
     answer.map_err(|refusal| match refusal {
-        Refusal::Code(ErrorCode::NewConfigNoQuorum) => Failure::new(
+        OperateError::Code(ErrorCode::NewConfigNoQuorum) => Failure::new(
             REFUSED,
             "not every member is known to run the new release and to be up; rowlock upgrade status says which",
         ),
-        Refusal::Code(ErrorCode::BadArguments) if step == "hold" => {
+        OperateError::Code(ErrorCode::BadArguments) if step == "hold" => {
             Failure::new(REFUSED, "no upgrade is under way; there is nothing to hold")
         }
         other => other.into(),

@@ -16,11 +16,11 @@ use crate::exit::{Failure, IO};
 #[derive(clap::Args)]
 pub struct Wal {
     #[command(subcommand)]
-    command: Command,
+    command: WalCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum WalCommand {
     Inspect(inspect::Inspect),
     Dump(dump::Dump),
 }
@@ -28,8 +28,8 @@ enum Command {
 impl Wal {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Inspect(inspect) => inspect.run(),
-            Command::Dump(dump) => dump.run(),
+            WalCommand::Inspect(inspect) => inspect.run(),
+            WalCommand::Dump(dump) => dump.run(),
         }
     }
 }

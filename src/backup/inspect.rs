@@ -15,18 +15,18 @@ use crate::znode::{Output, print_json};
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
-    what: What,
+    what: InspectOptions,
 }
 
 /// Check every byte of a backup and build its state
 #[derive(clap::Args)]
 pub struct Verify {
     #[command(flatten)]
-    what: What,
+    what: InspectOptions,
 }
 
 #[derive(clap::Args)]
-struct What {
+struct InspectOptions {
     /// Path of the backup file
     file: PathBuf,
     /// Format of the output

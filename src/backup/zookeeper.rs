@@ -177,7 +177,7 @@ mod tests {
     use rowlock_state::outcome::Outcome;
 
     use super::*;
-    use crate::import::record::{Kind, Record};
+    use crate::import::record::{Lifetime, Record};
     use crate::import::snapshot::Snapshot;
 
     struct World {
@@ -268,12 +268,12 @@ mod tests {
             }
         }
         let queue = by_path("/queue").unwrap();
-        assert_eq!((queue.creates, &by_path("/box").unwrap().kind), (4, &Kind::Container));
+        assert_eq!((queue.creates, &by_path("/box").unwrap().kind), (4, &Lifetime::Container));
         assert_eq!(by_path("/a").unwrap().acl[..], [secret]);
-        assert_eq!(by_path("/ttl").unwrap().kind, Kind::Persistent);
+        assert_eq!(by_path("/ttl").unwrap().kind, Lifetime::Persistent);
         assert!(by_path(&path).is_some() && by_path("/zookeeper/quota").is_some());
         let (all, done) = exported(&world.machine, Ttl::Kept);
         let ttl = all.iter().find(|record| record.path == "/ttl").unwrap();
-        assert_eq!((done.ttls, &ttl.kind), (0, &Kind::Ttl(std::time::Duration::from_secs(60))));
+        assert_eq!((done.ttls, &ttl.kind), (0, &Lifetime::Ttl(std::time::Duration::from_secs(60))));
     }
 }

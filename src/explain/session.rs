@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Form, Line, Look, ask, hint_at_more, items, show, span, text};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
-use crate::operate::{Refusal, operate};
+use crate::operate::{OperateError, operate};
 use crate::print::{errln, print};
 use crate::znode::{Output, print_json};
 
@@ -22,19 +22,19 @@ const ZNODES: [&str; 3] = ["place", "token", "znode"];
 #[derive(clap::Args)]
 pub struct Session {
     #[command(subcommand)]
-    command: Command,
+    command: SessionCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
-    Ls(Ls),
+enum SessionCommand {
+    Ls(ListSessions),
     Show(Show),
     End(End),
 }
 
 /// List open sessions with what each holds and waits for. Superusers see all of them, others their own
 #[derive(clap::Args)]
-struct Ls {
+struct ListSessions {
     /// Show only this session, e.g. 0x100000000000001
     session: Option<String>,
     /// Maximum number of rows
@@ -83,14 +83,14 @@ struct End {
 impl Session {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Ls(ls) => ls.run().await,
-            Command::Show(show) => show.run().await,
-            Command::End(end) => end.run().await,
+            SessionCommand::Ls(ls) => ls.run().await,
+            SessionCommand::Show(show) => show.run().await,
+            SessionCommand::End(end) => end.run().await,
         }
     }
 }
 
-impl Ls {
+impl ListSessions {
     async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let mut question = format!("/v1/sessions?limit={}", self.limit);
@@ -170,10 +170,10 @@ impl End {
         }
         let what = format!("/v1/end-session?session={}", in_query(&self.session));
         operate(client, &what).await.map_err(|refusal| match refusal {
-            Refusal::Code(ErrorCode::NoNode) => {
+            OperateError::Code(ErrorCode::NoNode) => {
                 Failure::new(REFUSED, format!("{}: there is no such session", self.session))
             }
-            Refusal::Code(ErrorCode::BadArguments) => {
+            OperateError::Code(ErrorCode::BadArguments) => {
                 Failure::new(USAGE, format!("{} is no session; say 0x100000000000001", self.session))
             }
             other => other.into(),

@@ -7,12 +7,12 @@ use super::journal;
 use super::limits::{BATCH_BYTES, BATCH_OPS, RECORDS_PER_TURN, TRANSACTION_BYTES_MAX};
 use super::lineage::{Counter, Lineage, Open};
 use super::plan::{Counting, Selection, select};
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::target::Target;
 use super::trouble::Trouble;
-use super::window::{Amount, Batch, Window};
+use super::window::{Amount, SentTransaction, Window};
 
 /// Bytes of a create and its delete beside their paths.
 const STEP_BYTES: usize = 100;
@@ -109,7 +109,7 @@ impl<'a> Creator<'a> {
         building.bytes += cost;
         building.amount.znodes += 1;
         building.amount.bytes += record.data.as_ref().map_or(0, |data| data.len() as u64);
-        building.is_open_ended = matches!(record.kind, Kind::Ttl(_)) && record.creates != 0;
+        building.is_open_ended = matches!(record.kind, Lifetime::Ttl(_)) && record.creates != 0;
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl<'a> Creator<'a> {
         self.next_entry += 1;
         about.push((ops, entry.clone()));
         let transaction = transaction.create(&entry, Some(paths.into()), CreateMode::Persistent, Acl::open());
-        window.send(Batch { entry, transaction, about, amount }).await?;
+        window.send(SentTransaction { entry, transaction, about, amount }).await?;
         Ok(())
     }
 }

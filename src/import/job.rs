@@ -15,7 +15,7 @@ use super::retry::insist;
 use super::show::{self, Progress};
 use super::snapshot::Snapshot;
 use super::target::Target;
-use super::trial::{Verdict, try_acls};
+use super::trial::{TrialResult, try_acls};
 use super::trouble::Trouble;
 use super::undo::{Undone, undo};
 use super::verify::{Verified, Verifier};
@@ -27,7 +27,7 @@ use crate::print::{errln, print};
 use crate::signals::Stop;
 use crate::znode::{Output, print_json};
 
-pub struct Job<'a> {
+pub struct ImportJob<'a> {
     options: &'a Import,
     name: String,
     source: Snapshot,
@@ -35,11 +35,11 @@ pub struct Job<'a> {
     target: Target,
 }
 
-impl<'a> Job<'a> {
+impl<'a> ImportJob<'a> {
     /// Of a source that has been read or opened.
     pub fn new(options: &'a Import, (name, source): (String, Snapshot), client: Client) -> Self {
         let target = Target { under: options.under.clone(), versions_max: options.keep_versions };
-        Job { options, name, source, client, target }
+        ImportJob { options, name, source, client, target }
     }
 
     pub async fn run(self, stop: &mut Stop) -> Result<ExitCode, Failure> {
@@ -144,7 +144,7 @@ impl<'a> Job<'a> {
 
     async fn carry_out(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
         let work = async {
-            if let Verdict::Hopeless(failure) = try_acls(&self.client, plan).await? {
+            if let TrialResult::Hopeless(failure) = try_acls(&self.client, plan).await? {
                 return Ok(Err(failure));
             }
             let mut progress = Progress::new("created", Some(plan.znodes));

@@ -61,14 +61,14 @@ impl Header {
 
 /// What stands in the journal's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct JournalState {
     pub header: Header,
     /// The marker's Stat, if it is there.
     pub marker: Option<Stat>,
 }
 
 /// Looks for the journal of an import.
-pub async fn find(client: &Client) -> Result<Option<Found>, Error> {
+pub async fn find(client: &Client) -> Result<Option<JournalState>, Error> {
     insist(|| client.sync("/")).await?;
     let header = match insist(|| client.get(JOURNAL)).await {
         Ok(header) => Header::parse(header.bytes()),
@@ -76,7 +76,7 @@ pub async fn find(client: &Client) -> Result<Option<Found>, Error> {
         Err(e) => return Err(e),
     };
     let marker = insist(|| client.exists(MARKER)).await?;
-    Ok(Some(Found { header, marker }))
+    Ok(Some(JournalState { header, marker }))
 }
 
 /// Begins a journal. `Ok(false)`: there is one.

@@ -4,7 +4,7 @@
 
 use rowlock_proto::path as paths;
 
-use super::record::{Kind, Record, sequence_number};
+use super::record::{Lifetime, Record, sequence_number};
 
 /// A znode some of whose descendants may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Lineage {
             children: 0,
             highest: None,
             creates: record.creates,
-            is_container: record.kind == Kind::Container,
+            is_container: record.kind == Lifetime::Container,
         });
         Ok(closed)
     }
@@ -112,7 +112,7 @@ mod tests {
 
     fn record(path: &str, creates: i32) -> Record {
         let acl = Arc::new(Vec::new());
-        Record { path: path.to_owned(), data: None, acl, kind: Kind::Persistent, version: 0, creates }
+        Record { path: path.to_owned(), data: None, acl, kind: Lifetime::Persistent, version: 0, creates }
     }
 
     fn paths_of(closed: &[Open]) -> Vec<&str> {

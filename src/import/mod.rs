@@ -36,7 +36,7 @@ use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::{errln, outln};
 use crate::signals::Stop;
 
-use self::journal::Found;
+use self::journal::JournalState;
 use self::limits::{MARKER_WAIT, VERSIONS_DEFAULT};
 use self::show::Progress;
 use self::snapshot::Snapshot;
@@ -100,7 +100,7 @@ impl Import {
             signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
         };
         let client = self.connect().await?;
-        job::Job::new(&self, source, client).run(&mut stop).await
+        job::ImportJob::new(&self, source, client).run(&mut stop).await
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
@@ -175,7 +175,7 @@ fn warn_of_newer_logs(path: &Path) {
 }
 
 /// Whose import it is.
-fn describe(found: &Found) -> String {
+fn describe(found: &JournalState) -> String {
     let header = &found.header;
     let age_s = (time::wall_ms() - header.started_ms) / 1_000;
     format!("an import of {} by {}, begun {age_s} s ago", header.source, header.by)

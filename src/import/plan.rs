@@ -6,7 +6,7 @@ use rowlock_client::Acl;
 
 use super::limits::{LARGEST, LISTED};
 use super::lineage::{Counter, Lineage, Open};
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 use super::target::Target;
 
 /// How an ACL is used in the source.
@@ -96,7 +96,7 @@ pub fn select(record: &Record) -> Selection {
     let below = record.path.strip_prefix("/zookeeper");
     if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
         Selection::System
-    } else if record.kind == Kind::Ephemeral {
+    } else if record.kind == Lifetime::Ephemeral {
         Selection::Ephemeral
     } else {
         Selection::Taken
@@ -138,7 +138,7 @@ impl Plan {
             self.top.push(name.to_owned());
         }
         // Creating children, or raising the counter, needs the parent's permission.
-        let has_children = record.creates != 0 && record.kind != Kind::Ephemeral;
+        let has_children = record.creates != 0 && record.kind != Lifetime::Ephemeral;
         let path = record.path.clone();
         if let Some(used) = self.acls.get_mut(&*record.acl) {
             if has_children && !used.has_children {
@@ -154,9 +154,9 @@ impl Plan {
         self.znodes += 1;
         self.bytes += bytes as u64;
         match record.kind {
-            Kind::Container => self.containers += 1,
-            Kind::Ttl(_) => self.ttl += 1,
-            Kind::Persistent | Kind::Ephemeral => {}
+            Lifetime::Container => self.containers += 1,
+            Lifetime::Ttl(_) => self.ttl += 1,
+            Lifetime::Persistent | Lifetime::Ephemeral => {}
         }
         match (record.version, target.sets(record)) {
             (0, _) => {}

@@ -16,7 +16,7 @@ pub struct Record {
     /// Shared between the znodes that have the same one.
     pub acl: Arc<Vec<Acl>>,
     /// What ends its life.
-    pub kind: Kind,
+    pub kind: Lifetime,
     /// Changes of its data.
     pub version: i32,
     /// Children created so far: the number of the next sequential one.
@@ -25,7 +25,7 @@ pub struct Record {
 
 /// What ends a znode's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Lifetime {
     Persistent,
     /// The end of its session; such znodes are not imported.
     Ephemeral,
@@ -35,7 +35,7 @@ pub enum Kind {
     Ttl(Duration),
 }
 
-impl Kind {
+impl Lifetime {
     /// From `ephemeralOwner` in ZooKeeper's files (not on the wire): a session, or one of two
     /// marks (`EphemeralType.java`). The two bytes after the second mark are 0; else it is a session of
     /// server 255.
@@ -43,20 +43,20 @@ impl Kind {
         const TTL_MARK: u64 = 0xff_0000;
         const TTL_BITS: u64 = 0xff_ffff_ffff;
         match owner.cast_unsigned() {
-            0 => Kind::Persistent,
-            0x8000_0000_0000_0000 => Kind::Container,
-            owner if owner >> 40 == TTL_MARK => Kind::Ttl(Duration::from_millis(owner & TTL_BITS)),
-            _ => Kind::Ephemeral,
+            0 => Lifetime::Persistent,
+            0x8000_0000_0000_0000 => Lifetime::Container,
+            owner if owner >> 40 == TTL_MARK => Lifetime::Ttl(Duration::from_millis(owner & TTL_BITS)),
+            _ => Lifetime::Ephemeral,
         }
     }
 
     /// The inverse, but for the session's number.
     pub fn to_owner(self) -> i64 {
         let owner: u64 = match self {
-            Kind::Persistent => 0,
-            Kind::Ephemeral => 1,
-            Kind::Container => 0x8000_0000_0000_0000,
-            Kind::Ttl(ttl) => {
+            Lifetime::Persistent => 0,
+            Lifetime::Ephemeral => 1,
+            Lifetime::Container => 0x8000_0000_0000_0000,
+            Lifetime::Ttl(ttl) => {
                 0xff00_0000_0000_0000 | u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX >> 24)
             }
         };
@@ -80,19 +80,19 @@ mod tests {
 
     #[test]
     fn marks_of_owners_tell_the_kind_and_back() {
-        let ttl = Kind::Ttl(Duration::from_millis(0xff_ffff_ffff));
+        let ttl = Lifetime::Ttl(Duration::from_millis(0xff_ffff_ffff));
         for (owner, kind) in [
-            (0, Kind::Persistent),
-            (i64::MIN, Kind::Container),
-            (0xff00_0000_0000_0007_u64.cast_signed(), Kind::Ttl(Duration::from_millis(7))),
+            (0, Lifetime::Persistent),
+            (i64::MIN, Lifetime::Container),
+            (0xff00_0000_0000_0007_u64.cast_signed(), Lifetime::Ttl(Duration::from_millis(7))),
             (0xff00_00ff_ffff_ffff_u64.cast_signed(), ttl),
         ] {
-            assert_eq!((Kind::from_owner(owner), kind.to_owner()), (kind, owner));
+            assert_eq!((Lifetime::from_owner(owner), kind.to_owner()), (kind, owner));
         }
         for session in [0x0100_003a_3385_0000, 0xff00_013a_3385_0000] {
-            assert_eq!(Kind::from_owner(u64::cast_signed(session)), Kind::Ephemeral);
+            assert_eq!(Lifetime::from_owner(u64::cast_signed(session)), Lifetime::Ephemeral);
         }
-        assert_eq!(Kind::from_owner(Kind::Ephemeral.to_owner()), Kind::Ephemeral);
+        assert_eq!(Lifetime::from_owner(Lifetime::Ephemeral.to_owner()), Lifetime::Ephemeral);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rowlock_client::{Acl, Id};
 use rowlock_env::disk::{Dir, File};
 use simd_adler32::Adler32;
 
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const FORMAT: i32 = 2;
@@ -57,13 +57,13 @@ pub struct Snapshot {
     length: u64,
     acls: Acls,
     /// Where the znodes begin.
-    start: Place,
+    start: Position,
     /// A checksum follows the znodes.
     is_sealed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     at: u64,
     /// Adler-32 of what stands before.
     checksum: u32,
@@ -75,7 +75,7 @@ impl Snapshot {
         let (folder, name) = split(path)?;
         let file = Dir::open(folder)?.open_to_read(name)?;
         let length = file.len()?;
-        let mut input = Input::new(&file, length, Place { at: 0, checksum: 1 });
+        let mut input = Input::new(&file, length, Position { at: 0, checksum: 1 });
         match input.int() {
             Ok(MAGIC) => {}
             Ok(first) => return Err(SnapshotError::NotASnapshot(guess(first))),
@@ -103,7 +103,7 @@ impl Snapshot {
     /// A file that has znodes only, as [`super::spool`] writes it, and the lists that belong to it.
     pub(super) fn of_znodes(file: File, acls: Acls) -> Result<Snapshot, SnapshotError> {
         let length = file.len()?;
-        let start = Place { at: 0, checksum: 1 };
+        let start = Position { at: 0, checksum: 1 };
         Ok(Snapshot { file, length, acls, start, is_sealed: false })
     }
 
@@ -145,7 +145,7 @@ impl Records<'_> {
         let version = self.input.int()?;
         let creates = self.input.int()?;
         let _aversion = self.input.int()?;
-        let kind = Kind::from_owner(self.input.long()?);
+        let kind = Lifetime::from_owner(self.input.long()?);
         let _pzxid = self.input.long()?;
         // The root has no name in the file.
         let path = if path.is_empty() { "/".to_owned() } else { path };
@@ -192,7 +192,7 @@ struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    fn new(file: &'a File, length: u64, place: Place) -> Self {
+    fn new(file: &'a File, length: u64, place: Position) -> Self {
         Input {
             file,
             length,
@@ -202,8 +202,8 @@ impl<'a> Input<'a> {
         }
     }
 
-    fn place(&self) -> Place {
-        Place { at: self.at(), checksum: self.adler.finish() }
+    fn place(&self) -> Position {
+        Position { at: self.at(), checksum: self.adler.finish() }
     }
 
     fn at(&self) -> u64 {
@@ -314,14 +314,14 @@ mod tests {
     fn a_file_of_zookeeper_gives_its_znodes_parents_first() {
         let all = read(GOLDEN).unwrap();
         assert_eq!(all.len(), 47);
-        let kinds = |kind: fn(&Kind) -> bool| all.iter().filter(|record| kind(&record.kind)).count();
-        assert_eq!(kinds(|kind| *kind == Kind::Container), 2);
-        assert_eq!(kinds(|kind| *kind == Kind::Ephemeral), 2);
-        assert_eq!(kinds(|kind| matches!(kind, Kind::Ttl(_))), 3);
+        let kinds = |kind: fn(&Lifetime) -> bool| all.iter().filter(|record| kind(&record.kind)).count();
+        assert_eq!(kinds(|kind| *kind == Lifetime::Container), 2);
+        assert_eq!(kinds(|kind| *kind == Lifetime::Ephemeral), 2);
+        assert_eq!(kinds(|kind| matches!(kind, Lifetime::Ttl(_))), 3);
         let by_path = |path: &str| all.iter().find(|record| record.path == path).unwrap();
         assert_eq!((by_path("/app").version, by_path("/queue").creates), (3, 12));
         assert_eq!((&by_path("/app/null").data, &by_path("/app/empty").data), (&None, &Some(Bytes::new())));
-        assert_eq!(by_path("/lease").kind, Kind::Ttl(std::time::Duration::from_secs(86_400)));
+        assert_eq!(by_path("/lease").kind, Lifetime::Ttl(std::time::Duration::from_secs(86_400)));
         assert_eq!(*by_path("/deep").acl, Acl::open());
         for (at, record) in all.iter().enumerate().skip(1) {
             let parent = rowlock_proto::path::parent(&record.path).unwrap();

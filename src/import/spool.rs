@@ -85,7 +85,7 @@ impl Spool {
 mod tests {
     use std::time::Duration;
 
-    use super::super::record::Kind;
+    use super::super::record::Lifetime;
     use super::*;
 
     #[test]
@@ -100,10 +100,10 @@ mod tests {
             creates: 7,
         };
         let all = [
-            record("/", None, Kind::Persistent),
-            record("/a", Some(b""), Kind::Container),
-            record("/a/b", Some(&[7; 300_000]), Kind::Ttl(Duration::from_millis(5))),
-            record("/c", Some(b"x"), Kind::Ephemeral),
+            record("/", None, Lifetime::Persistent),
+            record("/a", Some(b""), Lifetime::Container),
+            record("/a/b", Some(&[7; 300_000]), Lifetime::Ttl(Duration::from_millis(5))),
+            record("/c", Some(b"x"), Lifetime::Ephemeral),
         ];
         let mut spool = Spool::new().unwrap();
         for record in &all {

@@ -4,7 +4,7 @@ use rowlock_client::Transaction;
 use rowlock_proto::{Acl, CreateMode, path as paths};
 
 use super::limits::{TRANSACTION_BYTES_MAX, VERSION_BYTES_MAX};
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 
 /// Bytes of an operation beside its path, data and ACL.
 const OP_BYTES: usize = 40;
@@ -71,9 +71,9 @@ impl Target {
         let sets = self.sets(record).unwrap_or(0);
         let first = if sets == 0 { record.data.clone() } else { None };
         let mut transaction = match record.kind {
-            Kind::Container => transaction.create(&path, first, CreateMode::Container, acl),
-            Kind::Ttl(ttl) => transaction.create_with_ttl(&path, first, acl, ttl),
-            Kind::Persistent | Kind::Ephemeral => {
+            Lifetime::Container => transaction.create(&path, first, CreateMode::Container, acl),
+            Lifetime::Ttl(ttl) => transaction.create_with_ttl(&path, first, acl, ttl),
+            Lifetime::Persistent | Lifetime::Ephemeral => {
                 transaction.create(&path, first, CreateMode::Persistent, acl)
             }
         };
@@ -100,7 +100,7 @@ mod tests {
             path: path.to_owned(),
             data: Some(Bytes::new()),
             acl: Acl::open().into(),
-            kind: Kind::Persistent,
+            kind: Lifetime::Persistent,
             version: 0,
             creates: 0,
         }

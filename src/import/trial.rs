@@ -11,13 +11,13 @@ use super::trouble::Trouble;
 use crate::exit::{Failure, REFUSED};
 
 /// Why the import would fail half-way.
-pub enum Verdict {
+pub enum TrialResult {
     Fine,
     Hopeless(Failure),
 }
 
 /// Tries all of them.
-pub async fn try_acls(client: &Client, plan: &Plan) -> Result<Verdict, Trouble> {
+pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, Trouble> {
     for (acl, used) in &plan.acls {
         let outcome = insist(|| client.commit(transaction(acl, used.has_children))).await;
         let message = match outcome.as_ref().map_err(Error::code) {
@@ -33,9 +33,9 @@ pub async fn try_acls(client: &Client, plan: &Plan) -> Result<Verdict, Trouble> 
                 Ok(_) => continue,
             },
         };
-        return Ok(Verdict::Hopeless(Failure::new(REFUSED, message)));
+        return Ok(TrialResult::Hopeless(Failure::new(REFUSED, message)));
     }
-    Ok(Verdict::Fine)
+    Ok(TrialResult::Fine)
 }
 
 /// Leaves nothing in the cluster, whatever its outcome.

@@ -10,7 +10,7 @@ use rowlock_client::{AccessList, Acl, Client, Error, ErrorCode, Znode};
 use super::limits::{LISTED, READS_IN_FLIGHT};
 use super::lineage::{Lineage, Open};
 use super::plan::{Counting, Selection, select};
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 use super::retry::{all, insist};
 use super::show::Progress;
 use super::snapshot::Snapshot;
@@ -145,11 +145,11 @@ impl<'a> Verifier<'a> {
     /// What the servers end by themselves may have ended, if it has no children in the source.
     fn absent(&mut self, record: &Record, path: &str) {
         match record.kind {
-            Kind::Container | Kind::Ttl(_) => {
+            Lifetime::Container | Lifetime::Ttl(_) => {
                 self.verified.ended += 1;
                 self.gone.insert(record.path.clone());
             }
-            Kind::Persistent | Kind::Ephemeral => self.differ(path, "is missing"),
+            Lifetime::Persistent | Lifetime::Ephemeral => self.differ(path, "is missing"),
         }
     }
 

@@ -11,7 +11,7 @@ use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat, Znode};
 use rowlock_proto::path as paths;
 
 use super::limits::WALK_IN_FLIGHT;
-use super::record::{Kind, Record};
+use super::record::{Lifetime, Record};
 use super::retry::{all, insist};
 use super::show::Progress;
 use super::snapshot::Snapshot;
@@ -25,10 +25,10 @@ struct Level {
     /// Names of children not read yet, the next one last.
     names: Vec<String>,
     /// Children that were read and are still to be visited.
-    ready: VecDeque<Found>,
+    ready: VecDeque<SourceZnode>,
 }
 
-struct Found {
+struct SourceZnode {
     path: String,
     data: Option<Bytes>,
     stat: Stat,
@@ -85,26 +85,26 @@ async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
 }
 
 /// One znode; `None`, if it has gone meanwhile.
-async fn read(client: &Client, path: String) -> Result<Option<Found>, Trouble> {
+async fn read(client: &Client, path: String) -> Result<Option<SourceZnode>, Trouble> {
     let both = async {
         let Znode { data, stat } = insist(|| client.get(&path)).await?;
         let acl = insist(|| client.get_acl(&path)).await?.acl;
         Ok((data, stat, acl))
     };
     match both.await {
-        Ok((data, stat, acl)) => Ok(Some(Found { path, data, stat, acl })),
+        Ok((data, stat, acl)) => Ok(Some(SourceZnode { path, data, stat, acl })),
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
         Err(e) => Err(Trouble::SourceRequest(path, e)),
     }
 }
 
-fn record(found: Found) -> Result<Record, Trouble> {
-    let Found { path, data, stat, acl } = found;
+fn record(found: SourceZnode) -> Result<Record, Trouble> {
+    let SourceZnode { path, data, stat, acl } = found;
     if acl.iter().any(|entry| entry.id.scheme == "digest" && entry.id.id.ends_with(":x")) {
         // Without ADMIN the digests are hidden, and would be lost.
         return Err(Trouble::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)));
     }
-    let kind = if stat.ephemeral_owner.0 == 0 { Kind::Persistent } else { Kind::Ephemeral };
+    let kind = if stat.ephemeral_owner.0 == 0 { Lifetime::Persistent } else { Lifetime::Ephemeral };
     // The wire has the changes of children: twice the creates, less those that are left (DataNode.copyStat).
     let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
     let creates = i32::try_from(creates).unwrap_or(i32::MAX);

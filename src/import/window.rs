@@ -15,7 +15,7 @@ type Reply = Pin<Box<dyn Future<Output = Result<Vec<Outcome>, Error>>>>;
 
 /// A transaction with what is needed to repeat and to explain it.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct SentTransaction {
     /// Path of its entry in the journal.
     pub entry: String,
     /// Its operations, the entry's create among them.
@@ -42,7 +42,7 @@ pub struct Refused {
 }
 
 struct Sent {
-    batch: Batch,
+    batch: SentTransaction,
     reply: Reply,
 }
 
@@ -58,7 +58,7 @@ impl Window {
     }
 
     /// Sends a transaction; waits for the oldest one if too many are on their way.
-    pub async fn send(&mut self, batch: Batch) -> Result<(), Refused> {
+    pub async fn send(&mut self, batch: SentTransaction) -> Result<(), Refused> {
         while self.sent.len() >= BATCHES_IN_FLIGHT {
             self.take().await?;
         }
@@ -94,7 +94,7 @@ impl Window {
 
     /// The connection was lost: later transactions may have failed because this one did. All are completed
     /// before any is repeated, in order.
-    async fn settle(&mut self, first: Batch) -> Result<(), Refused> {
+    async fn settle(&mut self, first: SentTransaction) -> Result<(), Refused> {
         let mut open = vec![first];
         while let Some(Sent { batch, reply }) = self.sent.pop_front() {
             match reply.await {
@@ -109,7 +109,7 @@ impl Window {
         Ok(())
     }
 
-    async fn repeat(&self, batch: &Batch) -> Result<(), Error> {
+    async fn repeat(&self, batch: &SentTransaction) -> Result<(), Error> {
         insist(|| async {
             self.client.sync(&batch.entry).await?;
             if self.client.exists(&batch.entry).await?.is_none() {
@@ -120,13 +120,13 @@ impl Window {
         .await
     }
 
-    fn count(&mut self, batch: &Batch) {
+    fn count(&mut self, batch: &SentTransaction) {
         self.done.znodes += batch.amount.znodes;
         self.done.bytes += batch.amount.bytes;
     }
 }
 
-fn refused(batch: &Batch, error: Error) -> Refused {
+fn refused(batch: &SentTransaction, error: Error) -> Refused {
     let about = match &error {
         Error::TransactionRejected { index, .. } => {
             let about = batch.about.iter().rev().find(|(first, _)| first <= index);

@@ -84,34 +84,34 @@ impl Job {
     ///
     /// Invariant: an end is only looked at. Until [`Job::ended`] takes note of it no other process can get
     /// the number of the command's group, so the warden, which knows nothing but that, kills no other one.
-    pub async fn changed(&mut self) -> Result<Change, Failure> {
+    pub async fn changed(&mut self) -> Result<JobEvent, Failure> {
         while self.child.id().is_some() {
             if let Some(change) = self.change()? {
                 return Ok(change);
             }
             self.children.recv().await;
         }
-        self.ended().await.map(Change::Ended)
+        self.ended().await.map(JobEvent::Ended)
     }
 
     /// Its end, or a stop that was not reported yet.
-    fn change(&self) -> Result<Option<Change>, Failure> {
+    fn change(&self) -> Result<Option<JobEvent>, Failure> {
         let look = |which| waitid(WaitId::Pid(self.group), which | WaitIdOptions::NOHANG);
         let ended =
             look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map_err(|e| cannot_wait(&e.into()))?;
         if let Some(status) = ended {
             let signal = status.terminating_signal();
             let code = status.exit_status().or_else(|| signal.map(|signal| 128 + signal));
-            return Ok(Some(Change::Ended(Ended::new(code, signal))));
+            return Ok(Some(JobEvent::Ended(Ended::new(code, signal))));
         }
         let stop = look(WaitIdOptions::STOPPED).ok().flatten().and_then(|status| status.stopping_signal());
-        Ok(stop.and_then(Signal::from_named_raw).map(Change::Stopped))
+        Ok(stop.and_then(Signal::from_named_raw).map(JobEvent::Stopped))
     }
 }
 
 /// What happened to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum JobEvent {
     Ended(Ended),
     /// It was stopped, and may be continued.
     Stopped(Signal),
@@ -152,12 +152,12 @@ mod tests {
             let child = Command::new("sh").args(["-c", command]).process_group(0).spawn().unwrap();
             let group = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
             let mut job = Job { child, group, children };
-            let Change::Ended(seen) = job.changed().await.unwrap() else { panic!("nothing stops it") };
+            let JobEvent::Ended(seen) = job.changed().await.unwrap() else { panic!("nothing stops it") };
             assert_eq!(seen.code, code);
             assert!(test_kill_process_group(group).is_ok(), "its number is not free yet");
             assert_eq!(job.ended().await.unwrap(), seen);
             assert!(test_kill_process_group(group).is_err());
-            assert_eq!(job.changed().await.unwrap(), Change::Ended(seen));
+            assert_eq!(job.changed().await.unwrap(), JobEvent::Ended(seen));
         }
     }
 }

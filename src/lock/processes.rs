@@ -12,7 +12,7 @@ pub const OURSELVES: &str = "/proc/self/exe";
 
 /// The part of a process's entry that matters here.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct ProcessStat {
     /// It has ended, but its parent has not asked for its exit code yet.
     ended: bool,
     parent: Option<Pid>,
@@ -36,19 +36,19 @@ pub fn parent_of(pid: Pid) -> Option<Pid> {
     entry(pid)?.parent
 }
 
-fn entry(pid: Pid) -> Option<Entry> {
+fn entry(pid: Pid) -> Option<ProcessStat> {
     let stat = rustix::fs::open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let mut text = String::new();
     File::from(stat.ok()?).read_to_string(&mut text).ok()?;
     parse(&text)
 }
 
-fn parse(stat: &str) -> Option<Entry> {
+fn parse(stat: &str) -> Option<ProcessStat> {
     // The name in brackets may hold anything, also brackets.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let ended = matches!(fields.next()?, "Z" | "X");
     let mut id = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
-    Some(Entry { ended, parent: id()?, group: id()? })
+    Some(ProcessStat { ended, parent: id()?, group: id()? })
 }
 
 #[cfg(test)]
@@ -59,8 +59,8 @@ mod tests {
     fn entry_is_read_behind_any_name() {
         let pid = Pid::from_raw;
         let read = parse("7 (a) b (c) S 3 5 7 0");
-        assert_eq!(read, Some(Entry { ended: false, parent: pid(3), group: pid(5) }));
-        assert_eq!(parse("7 (sh) Z 0 5 7 0"), Some(Entry { ended: true, parent: None, group: pid(5) }));
+        assert_eq!(read, Some(ProcessStat { ended: false, parent: pid(3), group: pid(5) }));
+        assert_eq!(parse("7 (sh) Z 0 5 7 0"), Some(ProcessStat { ended: true, parent: None, group: pid(5) }));
         assert_eq!(parse("nonsense"), None);
     }
 

@@ -111,14 +111,14 @@ impl<H: Held> Supervised<'_, H> {
             tokio::select! {
                 biased;
                 change = self.job.changed() => match change? {
-                    Change::Stopped(signal) => self.stopped(signal),
-                    Change::Ended(_) if asked_to_end => {
+                    JobEvent::Stopped(signal) => self.stopped(signal),
+                    JobEvent::Ended(_) if asked_to_end => {
                         self.end_group(until).await;
                         let why = "the command was ended because the lock was about to be lost";
                         return Ok(End::Lost(why.to_owned()));
                     }
                     // While we were stopped the warden, or the next holder, may have been faster.
-                    Change::Ended(ended) => match self.held.valid_until() {
+                    JobEvent::Ended(ended) => match self.held.valid_until() {
                         Some(_) => return Ok(End::Itself(ended)),
                         None => {
                             let reason = self.held.lost().await;

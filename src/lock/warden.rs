@@ -161,9 +161,9 @@ impl Watch {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut orders = Orders::default();
         match watch(&mut orders) {
-            Verdict::Ended => {}
-            Verdict::DeadlinePassed => kill(&orders),
-            Verdict::Orphaned => {
+            StopCause::Ended => {}
+            StopCause::DeadlinePassed => kill(&orders),
+            StopCause::Orphaned => {
                 kill(&orders);
                 if is_gone(&orders) {
                     self.give_back(&orders);
@@ -193,7 +193,7 @@ impl Watch {
 }
 
 /// Why the warden stops watching.
-enum Verdict {
+enum StopCause {
     /// The command has ended, and `rowlock lock` has seen it.
     Ended,
     /// The deadline has come, and `rowlock lock` is silent: it may be stopped.
@@ -202,7 +202,7 @@ enum Verdict {
     Orphaned,
 }
 
-fn watch(orders: &mut Orders) -> Verdict {
+fn watch(orders: &mut Orders) -> StopCause {
     let mut partial = Vec::new();
     let mut alarm = Alarm::new();
     while !orders.done {
@@ -211,14 +211,14 @@ fn watch(orders: &mut Orders) -> Verdict {
         let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
         if !readable(left.map(|left| left.min(LOOK_AGAIN)), &alarm) {
             if orders.until.is_some_and(|until| system_clock() >= until) {
-                return Verdict::DeadlinePassed;
+                return StopCause::DeadlinePassed;
             }
             continue;
         }
         let mut bytes = [0; READ_BYTES];
         match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
             Err(rustix::io::Errno::INTR) => {}
-            Ok(0) | Err(_) => return Verdict::Orphaned,
+            Ok(0) | Err(_) => return StopCause::Orphaned,
             Ok(n) => {
                 partial.extend_from_slice(&bytes[..n]);
                 while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
@@ -228,7 +228,7 @@ fn watch(orders: &mut Orders) -> Verdict {
             }
         }
     }
-    Verdict::Ended
+    StopCause::Ended
 }
 
 /// Timers of the kernel for the deadline: one continues this process if it is stopped then, and one ends its

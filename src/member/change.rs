@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::membership;
 use super::replace::AGAIN;
-use super::server::{Membership, Server};
+use super::server::{MemberList, Server};
 use super::stanza::stanza;
 use super::state::ask_all;
 use super::wait::until_it_serves;
@@ -217,7 +217,7 @@ impl Remove {
             may_go(cluster, members, node, force).await?;
             let mut then = members.servers.clone();
             then.remove(&node);
-            Ok(Wanted { change: Reconfig::new().leave(NodeId(node)), then })
+            Ok(PlannedChange { change: Reconfig::new().leave(NodeId(node)), then })
         })
         .await?;
         let text = format!("node {node} is no member any more; stop it, and take it out of cluster.toml");
@@ -240,7 +240,7 @@ pub(super) fn said(output: Output, (node, role): (u64, &str), text: &str) -> Res
 }
 
 /// The member of this number.
-pub(super) fn member(members: &Membership, node: u64) -> Result<Server, Failure> {
+pub(super) fn member(members: &MemberList, node: u64) -> Result<Server, Failure> {
     let found = members.servers.get(&node).cloned();
     found.ok_or_else(|| {
         Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
@@ -248,12 +248,12 @@ pub(super) fn member(members: &Membership, node: u64) -> Result<Server, Failure>
 }
 
 /// The change by which a server comes in, or becomes another.
-pub(super) fn joined(members: &Membership, node: u64, server: Server) -> Result<Wanted, Failure> {
+pub(super) fn joined(members: &MemberList, node: u64, server: Server) -> Result<PlannedChange, Failure> {
     let line = server.line(node);
     let line = line.ok_or_else(|| Failure::new(USAGE, format!("{} is no HOST:PORT", server.peer)))?;
     let mut then = members.servers.clone();
     then.insert(node, server);
-    Ok(Wanted { change: Reconfig::new().join(line), then })
+    Ok(PlannedChange { change: Reconfig::new().join(line), then })
 }
 
 /// Checks what is to be written into the text of the membership.
@@ -268,7 +268,7 @@ pub(super) fn address(text: &str) -> Result<String, Failure> {
 }
 
 /// Refuses what leaves voters of which none may fail, though one may today.
-async fn may_go(cluster: &Cluster, members: &Membership, node: u64, force: bool) -> Result<(), Failure> {
+async fn may_go(cluster: &Cluster, members: &MemberList, node: u64, force: bool) -> Result<(), Failure> {
     if force || !members.servers[&node].votes {
         return Ok(());
     }
@@ -287,7 +287,7 @@ async fn may_go(cluster: &Cluster, members: &Membership, node: u64, force: bool)
 }
 
 /// A change, and the members when it is done.
-pub(super) struct Wanted {
+pub(super) struct PlannedChange {
     pub(super) change: Reconfig,
     pub(super) then: BTreeMap<u64, Server>,
 }
@@ -295,7 +295,7 @@ pub(super) struct Wanted {
 /// Asks for the change that `decide` makes of the members as they are.
 async fn change(
     cluster: &Cluster,
-    decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
+    decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
 ) -> Result<(), Failure> {
     let client = cluster.connect().await?;
     // The text may be a moment behind the members.
@@ -309,11 +309,11 @@ async fn change(
 pub(super) async fn ask(
     client: &Client,
     (again, deadline): (&[ErrorCode], Instant),
-    decide: impl AsyncFn(&Membership) -> Result<Wanted, Failure>,
+    decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
 ) -> Result<(), Failure> {
     loop {
         let members = membership(client).await?;
-        let Wanted { change, then } = decide(&members).await?;
+        let PlannedChange { change, then } = decide(&members).await?;
         match client.reconfig(&change.if_version(members.version)).await {
             Ok(_) => return Ok(()),
             // The node that was asked may be the one that goes, and closes its connections then.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::membership;
-use super::server::{Membership, Server};
-use super::state::{Serving, State, ask_all};
+use super::server::{MemberList, Server};
+use super::state::{MemberState, Serving, ask_all};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::print;
@@ -44,13 +44,13 @@ impl Ls {
                 print_json(&json!({ "members": all, "version": members.version, "tolerates": tolerates }))?;
             }
         }
-        let all_up = states.values().all(State::is_up);
+        let all_up = states.values().all(MemberState::is_up);
         Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
     }
 }
 
 /// A member, for machines.
-fn document(states: &BTreeMap<u64, State>, id: u64, server: &Server) -> Value {
+fn document(states: &BTreeMap<u64, MemberState>, id: u64, server: &Server) -> Value {
     let (state, leader) = (&states[&id], leader(states));
     json!({
         "node": id,
@@ -66,23 +66,23 @@ fn document(states: &BTreeMap<u64, State>, id: u64, server: &Server) -> Value {
 }
 
 /// What the leader says, if it has answered.
-fn leader(states: &BTreeMap<u64, State>) -> Option<&Serving> {
-    states.values().find_map(State::leader)
+fn leader(states: &BTreeMap<u64, MemberState>) -> Option<&Serving> {
+    states.values().find_map(MemberState::leader)
 }
 
 /// How many of those that vote serve.
-pub(super) fn voters_up(members: &Membership, states: &BTreeMap<u64, State>) -> usize {
+pub(super) fn voters_up(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> usize {
     members.servers.iter().filter(|(id, server)| server.votes && states[id].is_up()).count()
 }
 
 /// How many writes a node lacks that another one had applied when it was asked: nodes are asked at once, so
 /// one that lacks a few under load is no late one. `None`: it does not serve.
-fn behind(states: &BTreeMap<u64, State>, id: u64) -> Option<u64> {
-    let newest = states.values().filter_map(State::zxid).max()?;
+fn behind(states: &BTreeMap<u64, MemberState>, id: u64) -> Option<u64> {
+    let newest = states.values().filter_map(MemberState::zxid).max()?;
     Some(newest - states[&id].zxid()?)
 }
 
-fn shown(members: &Membership, states: &BTreeMap<u64, State>) -> String {
+fn shown(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
     let rows: Vec<[String; 6]> = members
         .servers
         .iter()

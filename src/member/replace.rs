@@ -7,7 +7,7 @@ use rowlock_client::{Client, NodeId};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
-use super::change::{Wanted, address, ask, joined, member, said, table_of};
+use super::change::{PlannedChange, address, ask, joined, member, said, table_of};
 use super::membership;
 use super::server::Server;
 use super::wait::until_it_serves;
@@ -70,9 +70,9 @@ impl Replace {
         until_it_serves(&self.cluster, (self.new, &server), Duration::ZERO, deadline).await?;
         let server = Server { votes, ..server };
         ask(client, again, async |members| {
-            let Wanted { change, mut then } = joined(members, self.new, server.clone())?;
+            let PlannedChange { change, mut then } = joined(members, self.new, server.clone())?;
             then.remove(&self.old);
-            Ok(Wanted { change: change.leave(NodeId(self.old)), then })
+            Ok(PlannedChange { change: change.leave(NodeId(self.old)), then })
         })
         .await?;
         Ok(votes)

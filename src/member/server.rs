@@ -13,14 +13,14 @@ pub struct Server {
 
 /// All members at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
+pub struct MemberList {
     pub servers: BTreeMap<u64, Server>,
     /// Changes whenever the members do.
     pub version: i64,
 }
 
-impl Membership {
-    pub fn parse(text: &str) -> Option<Membership> {
+impl MemberList {
+    pub fn parse(text: &str) -> Option<MemberList> {
         let mut servers = BTreeMap::new();
         let mut version = None;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -31,7 +31,7 @@ impl Membership {
             let (id, rest) = line.strip_prefix("server.")?.split_once('=')?;
             servers.insert(id.parse().ok()?, Server::parse(rest)?);
         }
-        Some(Membership { servers, version: version? })
+        Some(MemberList { servers, version: version? })
     }
 
     pub fn voters(&self) -> usize {
@@ -78,7 +78,7 @@ mod tests {
     fn the_text_of_the_cluster_is_read_and_written_again() {
         let text = "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
                     server.2=[::1]:2282:2282:observer;[::1]:2182\nversion=1f";
-        let members = Membership::parse(text).unwrap();
+        let members = MemberList::parse(text).unwrap();
         assert_eq!((members.version, members.voters()), (0x1f, 1));
         let lines: Vec<String> = members.servers.iter().map(|(id, one)| one.line(*id).unwrap()).collect();
         assert_eq!(lines, text.lines().take(2).collect::<Vec<_>>());
@@ -86,7 +86,7 @@ mod tests {
         for odd in
             ["server.1=a:1:1:participant;a:2", "server.x=a:1:1:participant;2\nversion=0", "version=z", "what"]
         {
-            assert_eq!(Membership::parse(odd), None, "{odd}");
+            assert_eq!(MemberList::parse(odd), None, "{odd}");
         }
     }
 
@@ -95,7 +95,7 @@ mod tests {
         let text = |count: u64| {
             let lines: String =
                 (1..=count).map(|id| format!("server.{id}=h:1:1:participant;h:2\n")).collect();
-            Membership::parse(&format!("{lines}version=0")).unwrap()
+            MemberList::parse(&format!("{lines}version=0")).unwrap()
         };
         assert_eq!(
             (text(3).tolerates(3), text(3).tolerates(2), text(3).tolerates(1)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rowlock_env::task;
 
-use super::server::Membership;
+use super::server::MemberList;
 use crate::cluster::{Cluster, Secure};
 use crate::exit::Failure;
 use crate::moment;
@@ -12,7 +12,7 @@ use crate::status::srvr;
 
 /// What a member does, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MemberState {
     Serves(Serving),
     /// It answers, and serves no clients.
     Stands,
@@ -49,25 +49,25 @@ impl Silence {
     }
 }
 
-impl State {
+impl MemberState {
     /// The newest write that it has applied, if it is up.
     pub fn zxid(&self) -> Option<u64> {
         match self {
-            State::Serves(serving) => Some(serving.zxid),
-            State::Stands | State::Drained | State::Silent(_) => None,
+            MemberState::Serves(serving) => Some(serving.zxid),
+            MemberState::Stands | MemberState::Drained | MemberState::Silent(_) => None,
         }
     }
 
     /// Whether it serves clients.
     pub fn is_up(&self) -> bool {
-        matches!(self, State::Serves(..))
+        matches!(self, MemberState::Serves(..))
     }
 
     /// Its release, if it is up and says so.
     pub fn release(&self) -> Option<&str> {
         match self {
-            State::Serves(serving) => serving.release.as_deref(),
-            State::Stands | State::Drained | State::Silent(_) => None,
+            MemberState::Serves(serving) => serving.release.as_deref(),
+            MemberState::Stands | MemberState::Drained | MemberState::Silent(_) => None,
         }
     }
 
@@ -75,8 +75,8 @@ impl State {
     pub fn told(&self, leader: Option<&Serving>, node: u64) -> String {
         let Some(leader) = leader else { return self.text() };
         match (self, leader.silent.get(&node)) {
-            (State::Silent(why), Some(silence)) => format!("down {}: {why}", silence.text()),
-            (State::Silent(why), None) => format!("no answer: {why}; the leader hears it"),
+            (MemberState::Silent(why), Some(silence)) => format!("down {}: {why}", silence.text()),
+            (MemberState::Silent(why), None) => format!("no answer: {why}; the leader hears it"),
             (_, Some(silence)) => {
                 format!("{}, the leader has not heard it for {}", self.text(), silence.text())
             }
@@ -87,23 +87,25 @@ impl State {
     /// What it says, if it leads.
     pub fn leader(&self) -> Option<&Serving> {
         match self {
-            State::Serves(serving) if matches!(&*serving.role, "leader" | "standalone") => Some(serving),
+            MemberState::Serves(serving) if matches!(&*serving.role, "leader" | "standalone") => {
+                Some(serving)
+            }
             _ => None,
         }
     }
 
     pub fn text(&self) -> String {
         match self {
-            State::Serves(serving) => serving.role.clone(),
-            State::Stands => "not serving".to_owned(),
-            State::Drained => "drained".to_owned(),
-            State::Silent(why) => format!("no answer: {why}"),
+            MemberState::Serves(serving) => serving.role.clone(),
+            MemberState::Stands => "not serving".to_owned(),
+            MemberState::Drained => "drained".to_owned(),
+            MemberState::Silent(why) => format!("no answer: {why}"),
         }
     }
 }
 
 /// Asks all members at once.
-pub async fn ask_all(cluster: &Cluster, members: &Membership) -> Result<BTreeMap<u64, State>, Failure> {
+pub async fn ask_all(cluster: &Cluster, members: &MemberList) -> Result<BTreeMap<u64, MemberState>, Failure> {
     let secure = cluster.tls.secure()?;
     let asked: Vec<_> = members
         .servers
@@ -115,27 +117,27 @@ pub async fn ask_all(cluster: &Cluster, members: &Membership) -> Result<BTreeMap
         .collect();
     let mut states = BTreeMap::new();
     for (id, answer) in asked {
-        states.insert(id, answer.await.unwrap_or_else(|e| State::Silent(e.to_string())));
+        states.insert(id, answer.await.unwrap_or_else(|e| MemberState::Silent(e.to_string())));
     }
     Ok(states)
 }
 
-async fn ask(address: &str, secure: Option<Secure>) -> State {
+async fn ask(address: &str, secure: Option<Secure>) -> MemberState {
     match srvr(address, secure).await {
-        Err(error) => State::Silent(error.to_string()),
+        Err(error) => MemberState::Silent(error.to_string()),
         Ok(answer) => said(&answer),
     }
 }
 
 /// What an answer to `srvr` says.
-fn said(srvr: &str) -> State {
+fn said(srvr: &str) -> MemberState {
     match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
         Some(role) => {
             let (role, silent) = (role.trim().to_owned(), srvr.lines().filter_map(silence).collect());
-            State::Serves(Serving { role, release: release(srvr), zxid: zxid(srvr), silent })
+            MemberState::Serves(Serving { role, release: release(srvr), zxid: zxid(srvr), silent })
         }
-        None if srvr.lines().any(|line| line == "Drained: true") => State::Drained,
-        None => State::Stands,
+        None if srvr.lines().any(|line| line == "Drained: true") => MemberState::Drained,
+        None => MemberState::Stands,
     }
 }
 
@@ -165,22 +167,22 @@ mod tests {
     #[test]
     fn a_node_that_serves_nobody_says_whether_an_operator_has_drained_it() {
         let standing = "This ZooKeeper instance is not currently serving requests\n";
-        assert_eq!(said(standing), State::Stands);
-        assert_eq!(said(&format!("{standing}Drained: true\n")), State::Drained);
+        assert_eq!(said(standing), MemberState::Stands);
+        assert_eq!(said(&format!("{standing}Drained: true\n")), MemberState::Drained);
         let serving =
             Serving { role: "leader".to_owned(), release: None, zxid: 0x2f, silent: BTreeMap::new() };
-        assert_eq!(said("Zxid: 0x2f\nMode: leader\n"), State::Serves(serving));
+        assert_eq!(said("Zxid: 0x2f\nMode: leader\n"), MemberState::Serves(serving));
     }
 
     #[test]
     fn the_leader_says_for_how_long_a_member_has_been_silent() {
         let leading = said("Mode: leader\nSilent: 4 34012 ms\nSilent: 5 at least 125000 ms\nSilent: x\n");
-        let (leader, gone) = (leading.leader(), State::Silent("refused".to_owned()));
+        let (leader, gone) = (leading.leader(), MemberState::Silent("refused".to_owned()));
         assert_eq!(gone.told(leader, 4), "down 34 s: refused");
         assert_eq!(gone.told(leader, 5), "down 2 min 5 s or more: refused");
         assert_eq!(gone.told(leader, 2), "no answer: refused; the leader hears it");
         assert_eq!(gone.told(None, 4), "no answer: refused");
-        let cut_off = State::Stands.told(leader, 4);
+        let cut_off = MemberState::Stands.told(leader, 4);
         assert_eq!(cut_off, "not serving, the leader has not heard it for 34 s");
         assert_eq!(leading.told(leader, 1), "leader");
         assert_eq!(said("Mode: follower\nSilent: 4 34012 ms\n").leader(), None);

@@ -6,7 +6,7 @@ use rowlock_proto::ErrorCode;
 
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED};
-use crate::operate::{Refusal, operate};
+use crate::operate::{OperateError, operate};
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
@@ -33,13 +33,13 @@ impl TransferLeader {
         let answer = operate(&client, &what).await;
         leave(&client).await;
         let document = answer.map_err(|refusal| match (refusal, self.node) {
-            (Refusal::Code(ErrorCode::BadArguments), Some(node)) => {
+            (OperateError::Code(ErrorCode::BadArguments), Some(node)) => {
                 Failure::new(REFUSED, format!("node {node} is no voter; rowlock member ls shows them"))
             }
-            (Refusal::Code(ErrorCode::NewConfigNoQuorum), Some(node)) => {
+            (OperateError::Code(ErrorCode::NewConfigNoQuorum), Some(node)) => {
                 Failure::new(REFUSED, format!("node {node} does not answer the leader; nothing was changed"))
             }
-            (Refusal::Code(ErrorCode::NewConfigNoQuorum), None) => {
+            (OperateError::Code(ErrorCode::NewConfigNoQuorum), None) => {
                 Failure::new(REFUSED, "no other voter answers the leader; nothing was changed")
             }
             (refusal, _) => refusal.into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_env::time::{self, Instant};
 
 use super::membership;
-use super::server::{Membership, Server};
+use super::server::{MemberList, Server};
 use super::state::ask_all;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::{Failure, UNAVAILABLE};
@@ -59,7 +59,7 @@ pub(super) async fn until_it_serves(
     stable: Duration,
     deadline: Instant,
 ) -> Result<(), Failure> {
-    let alone = Membership { servers: [(node, server.clone())].into(), version: 0 };
+    let alone = MemberList { servers: [(node, server.clone())].into(), version: 0 };
     let mut since: Option<Instant> = None;
     loop {
         let states = ask_all(cluster, &alone).await?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::folder::Folder;
 use super::judge::{Candidate, Finding, Role, What, judge};
-use super::{Output, Place, cluster_file, date, days_left, described};
+use super::{FolderOptions, Output, cluster_file, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
 use crate::print::{errln, print, safe};
 use crate::table::table;
@@ -25,7 +25,7 @@ pub struct Check {
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     min_days: i64,
     #[command(flatten)]
-    place: Place,
+    place: FolderOptions,
 }
 
 impl Check {

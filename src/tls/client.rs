@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS};
-use super::{DAYS, Output, Place, date, days, described};
+use super::{DAYS, FolderOptions, Output, date, days, described};
 use crate::exit::{Failure, USAGE};
 use crate::print::out;
 use crate::znode::print_json;
@@ -15,7 +15,7 @@ const NAME_MAX: usize = 64;
 
 /// Create a client certificate
 #[derive(clap::Args)]
-pub struct Client {
+pub struct ClientCertificate {
     /// Name of the client: letters, digits, `.`, `_`, `-`, `@`. Its identity in ACLs is x509:CN=NAME
     #[arg(value_parser = name)]
     name: String,
@@ -23,7 +23,7 @@ pub struct Client {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: Place,
+    place: FolderOptions,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -34,7 +34,7 @@ fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-impl Client {
+impl ClientCertificate {
     /// Makes both files, or none if one of them is there.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let folder = Folder::open(self.place.dir())?;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
 use super::plan::{self, Plan, Wishes};
-use super::{CA_DAYS, DAYS, Output, Place, cluster_file, date, days, described};
+use super::{CA_DAYS, DAYS, FolderOptions, Output, cluster_file, date, days, described};
 use crate::exit::Failure;
 use crate::print::print;
 use crate::znode::print_json;
@@ -38,7 +38,7 @@ pub struct Init {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = CA_DAYS)]
     ca_days: i64,
     #[command(flatten)]
-    place: Place,
+    place: FolderOptions,
 }
 
 impl Init {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::folder::{self, Folder, PEERS};
-use super::{DAYS, Output, Place, date, days, described, plan};
+use super::{DAYS, FolderOptions, Output, date, days, described, plan};
 use crate::exit::{CONFIG, Failure};
 use crate::print::outln;
 use crate::znode::print_json;
@@ -26,7 +26,7 @@ pub struct Node {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: Place,
+    place: FolderOptions,
 }
 
 impl Node {

@@ -6,7 +6,7 @@ use rowlock_tls::{Certificate, inspect};
 use serde_json::{Value, json};
 
 use super::folder::{CLIENTS, Folder, PEERS, Signer};
-use super::{DAYS, Output, Place, date, days, days_left, described};
+use super::{DAYS, FolderOptions, Output, date, days, days_left, described};
 use crate::exit::{CONFIG, Failure};
 use crate::print::outln;
 use crate::znode::print_json;
@@ -23,7 +23,7 @@ pub struct Renew {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: Place,
+    place: FolderOptions,
 }
 
 impl Renew {

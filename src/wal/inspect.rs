@@ -37,7 +37,7 @@ struct Segment {
 }
 
 #[derive(Default)]
-struct Found {
+struct Summary {
     segments: Vec<Segment>,
     /// What the records amount to.
     amount: Checkpoint,
@@ -47,7 +47,7 @@ struct Found {
 impl Inspect {
     /// Exit code 1 if a node would not start with the folder.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let found = Found::in_folder(&self.folder)?;
+        let found = Summary::in_folder(&self.folder)?;
         let verdict = verify(&self.folder);
         match self.output {
             Output::Simple => print(found.told(&verdict).as_bytes())?,
@@ -60,12 +60,12 @@ impl Inspect {
 
 /// What `rowlock wal inspect -o json` prints: of the log's records no more than where they are.
 pub fn document(folder: &Path) -> Result<Value, Failure> {
-    Ok(Found::in_folder(folder)?.document(&verify(folder)))
+    Ok(Summary::in_folder(folder)?.document(&verify(folder)))
 }
 
-impl Found {
-    fn in_folder(folder: &Path) -> Result<Found, Failure> {
-        let mut found = Found::default();
+impl Summary {
+    fn in_folder(folder: &Path) -> Result<Summary, Failure> {
+        let mut found = Summary::default();
         let walked = dump(folder, |seen| {
             found.note(seen);
             Ok(())
