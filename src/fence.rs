@@ -31,7 +31,7 @@ enum Subcommand {
 
 /// Compare a fencing token with the largest one in FILE.fence, and store it there
 ///
-/// With a command, runs it while no other holder is let in: compare and write are one step then.
+/// With a command, keeps FILE.fence locked until it ends, so that compare and write are one step.
 #[derive(clap::Args)]
 struct CheckToken {
     /// File that the lock guards; it need not exist

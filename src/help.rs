@@ -95,21 +95,21 @@ Examples:
   rowlock up --nodes 5 --base-port 4000    Beside another cluster
 
 The data stays in the folder after Ctrl-C; the next `rowlock up` without --keep deletes it. \
-`up` makes a superuser; commands that are told the cluster's file find its credential in the same folder.";
+`up` creates a superuser; commands with --config find its credential in the same folder.";
 
 pub const DEV: &str = "\
 Examples:
-  rowlock dev                              Keep the node until Ctrl-C
+  rowlock dev                              Run the node until Ctrl-C
   rowlock dev -o json | head -1            Its addresses, for scripts and tests
-  rowlock lock nightly -- ./backup.sh      In the same folder: found by itself";
+  rowlock lock nightly -- ./backup.sh      In the same folder: needs no --endpoints";
 
 pub const SERVE: &str = "\
 Examples:
   rowlock serve --config cluster.toml --node 2
   rowlock serve --node from-hostname --log debug --log-format json
 
-Exit codes: 0 a signal stopped it; 64 usage; 69 a port is taken; 70 a bug, or it differs from the others; 73 the \
-data folder cannot be used; 74 a disk failed; 78 a wrong cluster.toml or certificate.";
+Exit codes: 0 a signal stopped it; 64 usage; 69 a port is taken; 70 a bug, or its state differs from other \
+nodes; 73 the data folder cannot be used; 74 a disk failed; 78 a wrong cluster.toml or certificate.";
 
 pub const LOCK: &str = "\
 Examples:
@@ -195,8 +195,8 @@ Examples:
   rowlock lock nightly -- sh -c 'make-report >new && rowlock fence check report -- mv new report'
   rowlock fence check report --token 42 -- mv new report
 
-Exit codes: 0, or the command's; 1 late: a holder with a larger token has been here; 73 FILE.fence cannot be made; \
-74 it cannot be written; 126, 127 the command cannot be executed, there is none.";
+Exit codes: 0, or the command's; 1 stale token: a later holder has written; 73 FILE.fence cannot be created; 74 it \
+cannot be written; 126 the command cannot be executed; 127 it does not exist.";
 
 pub const CREATE: &str = "\
 Examples:

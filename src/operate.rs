@@ -17,8 +17,8 @@ use crate::znode::{Output, print_json};
 
 /// Move a node's clients and leadership to the other nodes, before maintenance
 ///
-/// Its leadership goes to another node. Its clients keep their sessions and their locks. /readyz says that it
-/// is drained, until it is undone or the node restarts. Needs a superuser.
+/// Another node takes over its leadership; its clients keep sessions and locks. /readyz reports the node as
+/// drained until --undo or a restart. Needs a superuser.
 #[derive(clap::Args)]
 pub struct Drain {
     /// Id of the node
@@ -35,7 +35,7 @@ pub struct Drain {
 
 /// Disconnect a share of clients so that they spread over all nodes
 ///
-/// Each client gets the answers to what it has asked, and keeps its session and its locks. Needs a superuser.
+/// Clients get pending replies first, and keep sessions and locks. Needs a superuser.
 #[derive(clap::Args)]
 pub struct Rebalance {
     /// Share of the connections, in percent

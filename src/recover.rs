@@ -21,10 +21,10 @@ use crate::znode::{Output, print_json};
 
 /// Create a cluster of one node from the last node that is left
 ///
-/// For the day on which a majority is lost for good: its disks are gone, and no backup is newer than what one
-/// stopped node has. What this node had not heard of is lost. What follows is a new cluster, as after
-/// `rowlock backup restore`: a new id, tokens that never go back, no old session, and no new one before every
-/// old client has given up. Nodes that were thought dead are refused if they come back.
+/// Use it when the disks of a majority are gone for good and no backup is newer than the data of one stopped
+/// node. Writes that this node had not received are lost. The result is a new cluster, as after `rowlock
+/// backup restore`: a new id, larger tokens, no old sessions, and no new ones until all old clients have
+/// given up. Nodes of the old cluster are refused if they come back.
 ///
 /// The file must have this node as its only voter; others join later with empty folders as learners.
 #[derive(clap::Args)]

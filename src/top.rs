@@ -32,7 +32,7 @@ const ONCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Show live rates of the nodes and the most contended locks
 ///
-/// Locks are those that world:anyone may read, or that the token's owner may.
+/// Shows locks that world:anyone, or the owner of the token, may read.
 #[derive(clap::Args)]
 pub struct Top {
     /// Time between refreshes, in seconds

@@ -15,7 +15,7 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// Show, finalize or hold an upgrade
+/// Show, finalize or cancel an upgrade
 ///
 /// Nodes are upgraded one by one, and may go back to the old release until the upgrade is finalized. Needs a
 /// superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.

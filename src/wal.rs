@@ -11,8 +11,8 @@ use crate::exit::{Failure, IO};
 
 /// Inspect the log of a data folder, even a damaged one
 ///
-/// Nothing is changed, and nothing is refused: what cannot be read is named with its place. Needs no running
-/// node. Of a node that runs, the end of the log is shown as it happens to be.
+/// Works offline, changes nothing, and reports unreadable records with file and offset. The end of a running
+/// node's log may look unfinished.
 #[derive(clap::Args)]
 pub struct Wal {
     #[command(subcommand)]

@@ -22,10 +22,9 @@ use crate::znode::{Output, print_json};
 
 /// Create the data folders of a new cluster from a backup
 ///
-/// The new cluster is another one than the old: it has a new id, so the old cluster's nodes and sessions are
-/// refused. Fencing tokens go on beyond all that the old cluster can have given. Sessions, ephemeral znodes
-/// and locks of the backup are ended. The new cluster opens no session for the longest session timeout, so
-/// that every holder of a lock of the old one has given up by then.
+/// The new cluster has a new id, so nodes and sessions of the old one are refused. Fencing tokens continue
+/// above all tokens of the old cluster. Sessions, ephemeral znodes and locks of the backup end. The new
+/// cluster opens no session for the longest session timeout, so that all old holders have given up by then.
 ///
 /// If the old cluster still runs, nothing stops its clients but fencing tokens: stop it first.
 ///

@@ -22,8 +22,8 @@ use crate::znode::{Output, print_json};
 
 /// Save a backup of the cluster to a file
 ///
-/// The file holds everything that was committed before the command began. Nothing waits for it: nodes go on
-/// serving. Needs a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
+/// The file holds everything that was committed before the command began. Nodes keep serving meanwhile. Needs
+/// a superuser: ROWLOCK_AUTH, or a certificate of x509_superusers.
 #[derive(clap::Args)]
 pub struct Save {
     /// Output file, created with mode 0600

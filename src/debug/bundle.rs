@@ -19,8 +19,8 @@ use crate::print::print;
 /// Collect diagnostics into one archive, without secrets
 ///
 /// Status and metrics (twice) of each node, cluster.toml, the most contended queues, the end of the history,
-/// what `rowlock doctor` finds, and of nodes whose files are on this machine the headers of the log and the
-/// last lines that they have logged. Run it on each node's machine.
+/// findings of `rowlock doctor`; of nodes on this machine also the headers of their write-ahead logs and the
+/// last log lines. Run it on each machine.
 #[derive(clap::Args)]
 pub struct Bundle {
     /// Output file, e.g. bundle.tar.gz, created with mode 0600

@@ -64,8 +64,8 @@ struct Show {
 
 /// End a session: delete its ephemeral znodes and pass on its locks
 ///
-/// A client that is cut off may still believe that it holds its locks, until it has heard nothing for its
-/// session timeout. Needs a superuser, and a confirmation: type the session when asked, or say --force.
+/// A disconnected client may believe that it holds its locks until its session timeout has passed. Needs a
+/// superuser. Asks to type the session as a confirmation, unless --force is given.
 #[derive(clap::Args)]
 struct End {
     /// Session id, e.g. 0x100000000000001

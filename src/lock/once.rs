@@ -41,7 +41,7 @@ const _: () = assert!(RAN_ELSEWHERE == 80, "the default of -E is another one");
 }))]
 #[command(mut_arg("min_hold", |arg| arg.hide(true).conflicts_with("every")))]
 pub struct Once {
-    /// Least time from one start to the next, on all hosts together: 90s, 10m, 1h, 7d (at most 31d)
+    /// Minimum time between two starts, across all hosts: 90s, 10m, 1h, 7d (at most 31d)
     #[arg(long, value_name = "TIME", value_parser = interval)]
     every: Duration,
     #[command(flatten)]

@@ -72,7 +72,7 @@ pub struct Terms {
     /// Grant the lock to no client for this many seconds if this session expires
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub lock_delay: Option<Duration>,
-    /// From the grant on, no other client is granted it for this many seconds, however this one ends
+    /// Grant the lock to no other client for this many seconds after the grant, however the hold ends
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub min_hold: Option<Duration>,
 }

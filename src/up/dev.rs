@@ -27,7 +27,7 @@ const USUAL_PORTS: [u16; 3] = [2181, 2281, 8081];
 
 /// Run one node for development, with its data in .rowlock of the current folder
 ///
-/// It chooses free ports once and keeps them. Commands in the same folder find it by themselves.
+/// Free ports are chosen once and kept. Commands in the same folder find the node without options.
 #[derive(clap::Args)]
 pub struct Dev {
     /// Delete the data of the last run, and choose ports again

@@ -7,7 +7,7 @@ import { healthOf } from './health.js';
 const SOON = 14 * 86400;
 
 export function cluster(el, { app }) {
-  const verdict = h('p', { class: 'verdict', role: 'status' }, 'Asking the node…');
+  const verdict = h('p', { class: 'verdict', role: 'status' }, 'Loading…');
   const nodes = h('ul', { class: 'cards', 'aria-label': 'Nodes' });
   const [locks, facts, past] = [h('dl', { class: 'facts' }), h('dl', { class: 'facts' }), h('ol', { class: 'past' })];
   swap(el, h('h1', {}, 'Cluster'), verdict, nodes, h('h2', {}, 'Locks'), locks, h('h2', {}, 'This node'), facts,

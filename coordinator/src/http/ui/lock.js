@@ -10,13 +10,13 @@ const PAST = 200;
 
 export function lock(el, { app, query, signal, live }) {
   const path = query.get('path') ?? '';
-  const note = h('p', { class: 'verdict', role: 'status' }, 'Asking the node…');
+  const note = h('p', { class: 'verdict', role: 'status' }, 'Loading…');
   const holders = h('ol', { class: 'line holders', 'aria-label': 'Holders' });
   const waiters = h('ol', { class: 'line waiters', 'aria-label': 'Waiters, in order', tabindex: 0 });
   const facts = h('dl', { class: 'facts' });
   const lanes = makeLanes();
   const chain = h('div', {});
-  const log = h('ol', { class: 'past', tabindex: 0, 'aria-label': 'History, the newest first' });
+  const log = h('ol', { class: 'past', tabindex: 0, 'aria-label': 'History, newest first' });
   const pulse = h('span', { class: 'tag' });
   swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/locks' }, 'Locks')),
     h('h1', {}, h('bdi', {}, name(path)), ' ', pulse), note,

@@ -16,7 +16,7 @@ const COLUMNS = {
 };
 
 export function locks(el, { app, query, signal, live }) {
-  const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
+  const note = h('p', { class: 'muted', role: 'status' }, 'Loading…');
   const field = h('input', { type: 'search', id: 'search', value: query.get('q') ?? '', placeholder: 'Part of a name, or /a/path (press /)',
     autocomplete: 'off', spellcheck: 'false', 'aria-label': 'Search locks' });
   const only = h('input', { type: 'checkbox', id: 'contended', checked: query.has('contended') });

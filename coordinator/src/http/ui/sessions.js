@@ -4,7 +4,7 @@ import { ask, clock, drawFacts, fact, h, href, isNews, keyed, many, moment, ms, 
 import { call, get } from './net.js';
 
 export function sessions(el, { live }) {
-  const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
+  const note = h('p', { class: 'muted', role: 'status' }, 'Loading…');
   const list = h('ul', { class: 'rows', 'aria-label': 'Sessions' });
   const how = h('p', { hidden: true }, 'They are shown with an operator’s token: make one with ',
     h('span', { class: 'code' }, 'rowlock token new NAME --role operator --file tokens'), ', set ', h('span', { class: 'code' }, 'token_file = "tokens"'), ' in ',

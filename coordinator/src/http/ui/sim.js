@@ -8,7 +8,7 @@ const ROW = 26;
 
 export function simulator(el) {
   const field = h('input', { type: 'file', id: 'run', accept: '.html,.txt,.case,text/*' });
-  const note = h('p', { class: 'verdict', role: 'status' }, 'A file of rowlock sim: what --html wrote, or a case.');
+  const note = h('p', { class: 'verdict', role: 'status' }, 'A file of rowlock-sim: a page written by --html, or a case.');
   const run = h('div', {});
   swap(el, h('h1', {}, 'Simulator'), h('label', { for: 'run' }, 'Open a run', field), note, run);
   field.addEventListener('change', async () => {
@@ -19,7 +19,7 @@ export function simulator(el) {
       const page = text.trimStart().startsWith('<') ? new DOMParser().parseFromString(text, 'text/html') : null;
       swap(run, page ? drawn(page, note) : told(text, note));
     } catch {
-      say(note, 'This is no page and no case of rowlock sim.');
+      say(note, 'This file is neither a page nor a case of rowlock-sim.');
       swap(run);
     }
   });

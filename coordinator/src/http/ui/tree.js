@@ -11,7 +11,7 @@ export function tree(el, { query, signal }) {
   const parts = path.split('/').filter(Boolean);
   const at = (count) => `/${parts.slice(0, count).join('/')}`;
   const link = (to, text) => h('a', { href: href('tree', { path: to }) }, h('bdi', {}, visible(text)));
-  const note = h('p', { class: 'muted', role: 'status' }, 'Asking the node…');
+  const note = h('p', { class: 'muted', role: 'status' }, 'Loading…');
   const [facts, list, data, shape] = [h('dl', { class: 'facts' }), h('ul', { class: 'past', 'aria-label': 'Children' }), h('pre', { tabindex: 0, class: 'data' }), h('p', { class: 'row' })];
   swap(el, h('p', { class: 'crumb' }, link('/', '/'), parts.slice(0, -1).map((part, n) => [' ', link(at(n + 1), part), ' /'])),
     h('h1', {}, h('bdi', {}, visible(parts.at(-1) ?? '/'))), note, facts, h('h2', {}, 'Children'), list, h('h2', {}, 'Data'), shape, data);

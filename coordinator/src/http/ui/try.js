@@ -17,7 +17,7 @@ export function tryIt(el, { app }) {
   const ttl = input('t-ttl', 'Lease, ms', '20000', { type: 'number', min: 1000, max: 600000 });
   const mode = h('select', { id: 't-mode' }, h('option', {}, 'exclusive'), h('option', {}, 'shared'));
   const state = h('p', { class: 'verdict', role: 'status' }, 'No lease yet.');
-  const log = h('ol', { class: 'exchanges', 'aria-label': 'Requests and answers, the newest first' });
+  const log = h('ol', { class: 'exchanges', 'aria-label': 'Requests and answers, newest first' });
   const path = (verb) => `/v1/locks/${lock.field.value.split('/').map(encodeURIComponent).join('/')}/${verb}`;
   const buttons = [];
   const draw = () => {
@@ -71,7 +71,7 @@ export function tryIt(el, { app }) {
     if (!status || status.may) return;
     const other = status.nodes.find((one) => one.node === status.node)?.api;
     swap(el, h('h1', {}, 'Try it'), h('p', { class: 'verdict' }, 'This listener is read-only. ', other
-      ? h('a', { href: `${location.protocol}//${other}/ui/#/try` }, 'Locks are taken at the other one.') : 'The node has no listener for locks: set `api` in cluster.toml.'));
+      ? h('a', { href: `${location.protocol}//${other}/ui/#/try` }, 'Use the api listener to take locks.') : 'The node has no listener for locks: set `api` in cluster.toml.'));
   };
   swap(el, h('h1', {}, 'Try it'), h('p', {}, 'These are the requests that any program can send. They take a real lock.'),
     h('div', { class: 'form' }, lock.el, label.el, ttl.el, wait.el, h('label', { for: 't-mode' }, 'Mode', mode)), row, state, log);
