@@ -19,7 +19,7 @@ pub struct Reconfig {
 }
 
 impl Reconfig {
-    /// Nothing yet: say who joins and who leaves.
+    /// Starts without a change: add who joins and who leaves.
     pub fn new() -> Self {
         Self::default()
     }

@@ -20,7 +20,7 @@ const DEFAULT_PORT: &str = "2181";
 pub struct Credential {
     /// The way of identification.
     pub scheme: String,
-    /// What proves it. Never printed.
+    /// The secret. Never printed.
     pub secret: Bytes,
 }
 

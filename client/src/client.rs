@@ -52,7 +52,7 @@ struct Inner {
     admission: Arc<Semaphore>,
     lock_slots: Arc<Semaphore>,
     config: ClientBuilder,
-    /// What the owners of reentrant locks hold.
+    /// Holds of the owners of reentrant locks.
     holds: Arc<Holds>,
 }
 
@@ -195,7 +195,7 @@ impl Client {
         self.vitals().timeout
     }
 
-    /// What the session is in now.
+    /// Returns the current state of the session.
     pub fn state(&self) -> SessionState {
         self.vitals().state
     }
@@ -350,7 +350,7 @@ impl Client {
         self.in_time(self.call(request)).await
     }
 
-    /// What the servers answer, within the operation timeout if there is one.
+    /// Waits for the servers' answer, within the operation timeout if there is one.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,

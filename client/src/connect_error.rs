@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rowlock_proto::path::PathError;
 
-/// What to do about it, in the words of all who may be told.
+/// Advice, in the same words for flags, variables and the builder.
 pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another machine over a plain connection; \
     use TLS, or allow it (ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS=true, or allow_plaintext_passwords of the builder)";
 
@@ -80,12 +80,12 @@ pub enum ConfigError {
     /// No servers were named.
     #[error("no endpoints (ROWLOCK_ENDPOINTS=host:port,...)")]
     NoEndpoints,
-    /// What should be `host:port` is not.
+    /// An endpoint is not `host:port`.
     #[error("endpoint {endpoint:?}: {what}")]
     Endpoint {
         /// As it was given.
         endpoint: String,
-        /// What is wrong with it, and how to write it.
+        /// Description of the mistake, and the right form.
         what: &'static str,
     },
     /// The session timeout is below 30 ms.
@@ -107,7 +107,7 @@ pub enum ConfigError {
         what: &'static str,
         /// As it was given.
         path: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         source: PathError,
     },
     /// A variable of the environment is not a number of milliseconds.
@@ -117,7 +117,7 @@ pub enum ConfigError {
         name: &'static str,
         /// Value of the variable.
         value: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         source: ParseIntError,
     },
     /// A variable of the environment is none of what it may be.
@@ -127,7 +127,7 @@ pub enum ConfigError {
         name: &'static str,
         /// Value of the variable.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// A variable of the environment is of no use without another one.

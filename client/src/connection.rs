@@ -25,10 +25,10 @@ use crate::tls::Dialer;
 /// Room made for one read.
 const READ_BYTES: usize = 16 << 10;
 
-/// What TLS answers to anything else. As the length of a frame it would be one of hundreds of megabytes.
+/// A TLS alert, which a TLS server sends to plain clients. As a length it would mean hundreds of megabytes.
 const ALERT: &[u8] = &[0x15, 3];
 
-/// What a server of HTTP answers to anything else.
+/// Beginning of an answer by an HTTP server.
 const HTTP: &[u8] = b"HTTP/";
 
 /// Everything that the task owns.
@@ -86,7 +86,7 @@ impl Timer {
     }
 }
 
-/// What woke the task.
+/// The event that woke the task.
 enum Input {
     Read(std::io::Result<usize>),
     PendingWork(std::io::Result<()>),

@@ -71,7 +71,7 @@ impl ClientBuilder {
         it.tls_from(&var)
     }
 
-    /// Those that are one of a few words.
+    /// Reads the variables with a fixed set of values.
     fn choices_from(self, var: &impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut it = self;
         let other =

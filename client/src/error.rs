@@ -76,7 +76,7 @@ pub enum Error {
     /// of these waits for the next one, and the last for us. Give something back before trying again.
     #[error("deadlock detected: {}", circle(.cycle))]
     Deadlock {
-        /// Who waits for whom.
+        /// The parties, each waiting for the next.
         cycle: Vec<Party>,
     },
     /// The semaphore has another number of permits than was said, or fewer than were asked for.

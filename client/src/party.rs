@@ -14,9 +14,9 @@ pub struct Party {
     pub session: SessionId,
     /// Its fencing token, should it be granted the lock.
     pub token: FencingToken,
-    /// Who that is, as that client said ([`crate::ClientBuilder::label`]).
+    /// The client's label ([`crate::ClientBuilder::label`]).
     pub label: String,
-    /// What else it said ([`crate::LockRequest::meta`]).
+    /// The request's meta text ([`crate::LockRequest::meta`]).
     pub meta: String,
     /// When it was granted the lock or, if it waits, entered the queue: the leader's clock, milliseconds
     /// since 1970.

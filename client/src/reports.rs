@@ -18,7 +18,7 @@ pub struct HistoryQuery {
     pub lock: Option<String>,
     /// Only of this session.
     pub session: Option<SessionId>,
-    /// Nothing older, milliseconds since 1970.
+    /// Time of the oldest entries, milliseconds since 1970.
     pub since_ms: i64,
     /// Only what comes before the oldest entry of an earlier answer: its `before`.
     pub before: Option<String>,

@@ -58,7 +58,7 @@ impl Tls {
     }
 }
 
-/// What a session needs to connect.
+/// Opens connections for a session.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     keeper: Arc<ClientKeeper>,

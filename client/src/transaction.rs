@@ -16,7 +16,7 @@ pub struct Transaction {
     ops: Vec<Op>,
 }
 
-/// What one operation of a committed transaction did.
+/// The result of one operation of a committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The znode was created at this path. (Servers before ZooKeeper 3.8.3 leave the Stat out.)

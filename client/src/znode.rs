@@ -28,7 +28,7 @@ pub struct Created {
     pub stat: Stat,
 }
 
-/// What is in a znode.
+/// Data and Stat of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
     /// Null (`None`) and empty are different.
@@ -44,7 +44,7 @@ impl Znode {
     }
 }
 
-/// What is below a znode.
+/// Names of the children of a znode, and its Stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Children {
     /// Their names (not paths), in no order.
@@ -53,7 +53,7 @@ pub struct Children {
     pub stat: Stat,
 }
 
-/// Who may do what with a znode.
+/// The access control list of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessList {
     /// Entries of the list, in their order.
@@ -62,7 +62,7 @@ pub struct AccessList {
     pub stat: Stat,
 }
 
-/// What was read, and a watch that tells when it is not so any more.
+/// A value that was read, and a watch that reports its next change.
 #[derive(Debug)]
 pub struct Watched<T, W = OneshotWatch> {
     /// The value at the time of the read.

@@ -41,7 +41,7 @@ const CHANGE_STEPS: u64 = 64;
 pub struct Applier {
     /// For the watches; the state comes with the call.
     pub replica: Arc<Replica>,
-    /// Who waits for an answer.
+    /// Clients that wait for an answer.
     pub pending: Arc<Pending>,
     /// Whose session moved or ended.
     pub registry: Arc<Registry>,
@@ -60,7 +60,7 @@ pub struct Applier {
     pub metrics: Arc<Metrics>,
 }
 
-/// What hears of the changes of a batch.
+/// Receiver of the changes of a batch.
 pub(crate) struct Sink<'a> {
     connections: Dispatcher<'a>,
     expiry_table: &'a ExpiryTable,

@@ -28,7 +28,7 @@ pub(crate) use note::{Note, paths};
 pub(crate) use subject::{Client, asker, text};
 pub use writer::{AuditWriter, Settings};
 
-/// What is recorded, as `[audit]` has it.
+/// Kinds of records, as in `[audit]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
@@ -36,7 +36,7 @@ pub enum Event {
     Auth,
     /// An ACL is changed.
     Acl,
-    /// What operators do: reconfig, forceRelease, starts and stops of the node.
+    /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
     Admin,
     /// Something was refused for lack of a permission or a proof.
     Denied,
@@ -49,19 +49,19 @@ pub enum Event {
 /// One line of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditRecord<'a> {
-    /// What kind of thing happened.
+    /// Kind of the record.
     pub event: Event,
-    /// What was done: the request's name.
+    /// Name of the request.
     pub op: &'a str,
     /// On what; empty: it has no path.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub paths: &'a [String],
-    /// What else is to be known of it.
+    /// Further details of the request.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
-    /// Who has done it.
+    /// The client of the request.
     #[serde(flatten)]
     pub client: Client,
 }

@@ -54,9 +54,9 @@ pub struct Service {
     pub peer_disconnected: mpsc::Sender<NodeId>,
     /// Changes of the membership in ZooKeeper's terms.
     pub reconfigurer: Arc<Reconfigurer>,
-    /// What operators have this node do.
+    /// Operators' requests to this node.
     pub operator: Arc<Operator>,
-    /// What this node says of itself.
+    /// Status of this node.
     pub status: watch::Receiver<Status>,
     /// How far the others have stored the log, while this node leads.
     pub quorum: QuorumContact,
@@ -66,7 +66,7 @@ pub struct Service {
     pub data_folder: Folder,
     /// With `[cluster]`: who founds, and where this node notes their addresses before there is a cluster.
     pub founders: Option<(Discovery, Founders)>,
-    /// Who has room on its disk.
+    /// State that knows which nodes have room on disk.
     pub replica: Arc<AppliedState>,
     pub metrics: Arc<Metrics>,
 }

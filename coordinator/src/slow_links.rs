@@ -13,7 +13,7 @@ use rowlock_proto::NodeId;
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct SlowLinks {
     /// Knows how long the other nodes take to answer.
     pub peers: PeerPool,

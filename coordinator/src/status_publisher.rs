@@ -89,7 +89,7 @@ impl Hang {
 /// Entries that wait for their commit: a majority of the disks may hang while this one does not.
 #[derive(Debug, Default)]
 struct Stall {
-    /// What was committed, and since when no more is.
+    /// The commit index, and since when it stands still.
     since: Option<(u64, Instant)>,
 }
 
@@ -134,12 +134,12 @@ fn ids(nodes: &BTreeSet<NodeId>) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct StatusPublisher {
     pub me: NodeId,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
-    /// Who has answered this node while it leads.
+    /// Contact to the quorum while this node leads.
     pub quorum: QuorumContact,
     /// Contact to a quorum.
     pub contact: Arc<LastContact>,

@@ -28,7 +28,7 @@ pub use keeper::{TokenKeeper, open};
 
 /// Programs that look for secrets in files and logs know ours by it.
 const PREFIX: &str = "rowlock_";
-/// What cannot be guessed in a token.
+/// Random bytes of a token.
 const SECRET_BYTES: usize = 32;
 /// The longest name of a token.
 const NAME_MAX: usize = 64;
@@ -36,7 +36,7 @@ const NAME_MAX: usize = 64;
 const NEVER: &str = "never";
 const COMMENT: char = '#';
 
-/// What a token allows.
+/// A permission of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Metrics, status, and reports on what everybody may read.
@@ -56,11 +56,11 @@ pub struct Hash([u8; 32]);
 /// One line of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Who has it, for people and logs.
+    /// Name of its owner, for people and logs.
     pub name: String,
     /// SHA-256 of the token's text.
     pub hash: Hash,
-    /// What it allows; at least one.
+    /// Its permissions; at least one.
     pub roles: BTreeSet<Role>,
     /// When it ends, in milliseconds since 1970. `None`: never.
     pub expires_ms: Option<i64>,
@@ -132,7 +132,7 @@ impl FromStr for Role {
 }
 
 impl Hash {
-    /// Of the text of a token.
+    /// Hashes the text of a token.
     pub fn of(text: &str) -> Hash {
         busy::spend(Work::Hash, 1);
         Hash(Sha256::digest(text.as_bytes()).into())
@@ -242,7 +242,7 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
-    /// Those of the file, in its order.
+    /// Returns the tokens of the file, in its order.
     pub fn all(&self) -> &[Token] {
         &self.0
     }

@@ -13,7 +13,7 @@ use rowlock_env::time::Instant;
 pub struct Way {
     /// When the intake took it.
     pub taken: Instant,
-    /// Of its log entry, on this node.
+    /// Stages of its log entry, on this node.
     pub entry: EntryStages,
     /// When it was applied, within a few commands.
     pub answered: Instant,

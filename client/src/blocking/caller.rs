@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limits::BLOCKING_FAREWELL;
 use crate::session::SessionState;
 
-/// What every handle has. All of one session share the thread, which ends after the last of them.
+/// Shared by all handles of one session; its thread ends after the last of them.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     link: Arc<RuntimeLink>,

@@ -185,7 +185,7 @@ impl ReentrantGuard {
         self.held.shares()
     }
 
-    /// For whom the lock is held.
+    /// Returns the owner of the hold.
     pub fn owner(&self) -> Owner {
         self.held.owner()
     }

@@ -58,7 +58,7 @@ impl Terms {
         crate::party::data(&self.label, &self.meta).into()
     }
 
-    /// What only a server that keeps the queues can do.
+    /// Refuses requests that plain ZooKeeper servers cannot serve.
     fn check_for_plain_servers(&self) -> Result<(), Error> {
         if !self.lock_delay.is_zero() {
             return Err(Error::Unsupported("lock-delay"));
@@ -73,7 +73,7 @@ impl Terms {
     }
 }
 
-/// What is known of the wait so far, for the error of a timeout and the statistics of a guard.
+/// Progress of the wait, for the error of a timeout and the statistics of a guard.
 #[derive(Debug)]
 pub(crate) struct Progress {
     started: Instant,
@@ -163,7 +163,7 @@ fn check(wanted: &[LockSpec]) -> Result<(), Error> {
     }
 }
 
-/// In the order of their paths, so that two who want the same ones never wait for each other.
+/// Acquires in the order of paths, so that two clients that want the same locks never wait for each other.
 async fn acquire_one_by_one(
     client: &Client,
     wanted: &[LockSpec],

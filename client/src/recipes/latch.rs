@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// What the latch's znode says.
+/// The contents of the latch's znode.
 struct LatchState {
     remaining: u32,
     /// Which latch of this name: there is another after a removal.

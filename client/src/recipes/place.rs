@@ -25,9 +25,9 @@ pub(crate) struct Place {
     parent: String,
     /// The name before the server's number; it holds a random id.
     prefix: String,
-    /// Of the queue znode.
+    /// Data of the queue znode.
     data: Bytes,
-    /// Of the lock's znode, if we are to make it.
+    /// Data of the lock's znode, if it must be created.
     parent_data: Bytes,
     /// Known once a reply or a list has shown it.
     name: Option<String>,

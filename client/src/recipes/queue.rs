@@ -22,7 +22,7 @@ pub(crate) struct Contender {
 /// Where a contender stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// Nothing before it keeps it from holding the lock.
+    /// No earlier place keeps it from holding the lock.
     Holder,
     /// A place before it does.
     Behind { position: usize, wake: Wake, holder: String },
@@ -30,7 +30,7 @@ pub(crate) enum QueuePosition {
     Absent,
 }
 
-/// What may change a position.
+/// An event that may change a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// The end of this contender.

@@ -57,7 +57,7 @@ pub struct ReentrantGuard {
     slot: SlotRef,
 }
 
-/// What the owners of one client hold or ask for.
+/// Holds and requests of the owners of one client.
 #[derive(Default)]
 pub(crate) struct Holds {
     slots: Lock<BTreeMap<Key, Arc<Slot>>>,
@@ -244,7 +244,7 @@ impl SlotRef {
         guard.is_held().then_some(guard)
     }
 
-    /// What was granted is the owner's hold from now on.
+    /// Makes a granted lock the owner's hold.
     fn hold(self, guard: Guard, turn: OwnedSemaphorePermit) -> ReentrantGuard {
         let hold = Arc::new(guard);
         *self.slot().current() = Arc::downgrade(&hold);
@@ -277,7 +277,7 @@ impl ReentrantGuard {
         self.hold.as_ref().map_or(0, Arc::strong_count)
     }
 
-    /// For whom the lock is held.
+    /// Returns the owner of the hold.
     pub fn owner(&self) -> Owner {
         self.slot.key.1
     }

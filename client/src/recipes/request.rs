@@ -17,9 +17,9 @@ use crate::error::Error;
 mod sealed {
     use super::Guard;
 
-    /// What a request gives.
+    /// The result of a request.
     pub trait Granted: Sized {
-        /// Of the guards of all its locks; there is at least one.
+        /// Makes it from the guards of all its locks; there is at least one.
         fn of(guards: Vec<Guard>) -> Self;
     }
 }
@@ -103,7 +103,7 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// What else people should see: the number of a job, a link.
+    /// Adds text for people: the number of a job, a link.
     pub fn meta(mut self, meta: impl Into<String>) -> Self {
         self.terms.meta = meta.into();
         self

@@ -65,7 +65,7 @@ impl Served {
         self.may_exist = false;
     }
 
-    /// What takes the place out of the queue.
+    /// Returns the removal of the place from the queue.
     pub(crate) fn removal(&self, slot: Option<OwnedSemaphorePermit>) -> ZnodeRemoval {
         ZnodeRemoval::abandon(self.lock.clone(), self.prefix.clone(), slot)
     }
@@ -98,7 +98,7 @@ struct Attempt<'a> {
     claims: Vec<Claim>,
 }
 
-/// What an answer says of the attempt as a whole.
+/// The result of an attempt as a whole.
 enum AttemptResult {
     /// The places are taken; `cells` tell whether they are granted.
     Placed,
@@ -146,7 +146,7 @@ impl<'a> Attempt<'a> {
         Ok(Attempt { client, wanted, terms, wait, places, cells, ungranted_at, patience, claims })
     }
 
-    /// What the server is asked, the same each time.
+    /// Returns the requests, the same for each repetition.
     fn acquires(&self) -> Vec<Acquire> {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let acquire = |(place, wanted): (&Served, &LockSpec)| Acquire {
@@ -251,7 +251,7 @@ impl<'a> Attempt<'a> {
         Ok(AttemptResult::Placed)
     }
 
-    /// Nothing of this attempt is in the queues.
+    /// Notes that no place of this attempt is in the queues.
     fn forget(&mut self) {
         self.places.iter_mut().for_each(Served::forget);
     }

@@ -11,7 +11,7 @@ use rowlock_proto::path;
 use crate::client::Client;
 use crate::error::{Error, NameError};
 
-/// What a name belongs to.
+/// The kind of recipe that a name belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Barrier,

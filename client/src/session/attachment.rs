@@ -11,14 +11,14 @@ use super::Call;
 use super::extensions::Extensions;
 use super::znode_removal::ZnodeRemoval;
 
-/// What goes through the queue of requests.
+/// An entry in the queue of requests.
 pub(crate) enum Outgoing {
     Call(Asked),
     Removal(Box<ZnodeRemoval>),
     /// What does the server understand? The first request of an attachment; nothing else goes before its
     /// answer.
     Probe,
-    /// What we want of this connection.
+    /// Sends the options of this connection.
     Options,
     /// Are these still held? Asked on each new attachment.
     Verify(Vec<Claim>),

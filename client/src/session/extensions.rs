@@ -31,7 +31,7 @@ pub struct Extensions {
     pub session_options: u32,
     /// Reports on locks, queues, sessions and their history.
     pub report: u32,
-    /// What operators have nodes do.
+    /// Version of operators' requests.
     pub operate: u32,
     /// Bytes of the largest request that it takes; 0: it does not say.
     pub frame_bytes: u32,
@@ -76,7 +76,7 @@ impl Extensions {
         self.acquire > 1
     }
 
-    /// What the server lacks for this request, if anything.
+    /// Returns the extension that the server lacks for this request, if any.
     pub(crate) fn lacks(&self, request: &Request) -> Option<&'static str> {
         match request {
             Request::Acquire(_)

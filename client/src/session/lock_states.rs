@@ -206,7 +206,7 @@ impl LockStates {
         followed.cell.upgrade().map(|cell| (cell, News::State(LockState::Lost(reason))))
     }
 
-    /// What is held as far as we know, in portions for one request each.
+    /// Returns the held claims to verify, in portions for one request each.
     pub(crate) fn unverified(&mut self) -> Vec<Vec<Claim>> {
         self.followed.retain(|_, followed| {
             // The owner that gave the place back has said so in the cell.

@@ -35,7 +35,7 @@ use lock_states::LockStateCell;
 use watches::WatchRequest;
 use znode_removal::ZnodeRemoval;
 
-/// What a session is in, as the application may follow it ([`crate::Client::states`]).
+/// State of a session, for the application ([`crate::Client::states`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionState {
@@ -199,7 +199,7 @@ impl Ending {
     }
 }
 
-/// What the session's task shows to its handles.
+/// State that the session's task publishes to its handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
     pub state: SessionState,
@@ -211,7 +211,7 @@ pub(crate) struct Vitals {
     /// How often a server has accepted the session; a change means that watches and lists deserve another
     /// look.
     pub attachments: u64,
-    /// What the latest server that was asked understands.
+    /// Extensions of the latest probed server.
     pub extensions: Option<Extensions>,
     pub ending: Option<Ending>,
 }

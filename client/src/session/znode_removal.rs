@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::extensions::Extensions;
 use crate::limits::TRIES;
 
-/// What is to be removed, and how far that is.
+/// A removal of a znode and its progress.
 pub(crate) struct ZnodeRemoval {
     /// The lock's znode, absolute.
     parent: String,
@@ -38,7 +38,7 @@ enum Step {
     Delete(String),
 }
 
-/// What to do after a reply.
+/// The next step after a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     Again,

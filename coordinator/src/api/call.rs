@@ -34,14 +34,14 @@ pub(super) struct Call<'a> {
     outbox: Outbox,
     inbox: Inbox,
     messages: VecDeque<Message>,
-    /// Of the answers that the node owes.
+    /// Deadline of the node's pending answers.
     deadline: Instant,
     sign: Sign,
     seat: Option<(ConnectionId, SessionId)>,
     has_moved: bool,
 }
 
-/// What became of the sign of life that the request is.
+/// The result of the keepalive that the request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
     /// The leader is to be asked.
@@ -52,7 +52,7 @@ enum Sign {
     Noted,
 }
 
-/// What the node has to say.
+/// A message of the node.
 enum Heard {
     Applied(Box<Answer>),
     Notice(Notice),
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         Err(Refusal::Unknown)
     }
 
-    /// What the attempt gave, if the cluster remembers it and this node has it.
+    /// Returns the outcome of the attempt, if this node has it.
     pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Outcome> {
         let state = self.context.replica.state.read();
         let kept: Vec<u64> = state.kept_writes(session).collect();

@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Led {
-    /// Of the leader's last change of its own znode; 0: there is no leader. The same at all nodes.
+    /// Zxid of the leader's last change of its znode; 0: there is no leader. The same at all nodes.
     pub zxid: Zxid,
     /// The leader, and what it says of itself. `None`: there is none, or the lead is being handed over.
     pub leader: Option<(Party, String)>,

@@ -22,7 +22,7 @@ pub struct Secret {
     key: Key,
 }
 
-/// By what a session is known to be the right one.
+/// Proof of the right to a session.
 #[derive(Clone, PartialEq, Eq)]
 enum Key {
     /// The client shows it.
@@ -42,9 +42,9 @@ pub struct Lease {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// What its client has to show.
+    /// The secret that its client must show.
     pub secret: Secret,
-    /// What it got; it may have asked for another time.
+    /// The granted time; the request may have named another.
     pub ttl_ms: u32,
 }
 
@@ -58,7 +58,7 @@ impl Key {
 }
 
 impl Secret {
-    /// Of a session that this node acts for, as one of those whose proof has no password.
+    /// Makes the secret of a session without a password, for which this node acts.
     pub(super) fn of_node(session: SessionId, proof: Proof) -> Self {
         Secret { session, key: Key::Proof(proof) }
     }
@@ -113,7 +113,7 @@ impl Api {
         self.open_as(caller, ttl_ms, if is_super { Opener::Operator } else { Opener::Client }).await
     }
 
-    /// The same for this opener.
+    /// Opens a lease for this opener.
     pub(super) async fn open_as(
         &self,
         caller: &Caller,

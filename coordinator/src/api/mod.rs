@@ -56,11 +56,11 @@ pub struct Api {
     bytes: Arc<Semaphore>,
 }
 
-/// Who makes a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub address: SocketAddr,
-    /// What is proven, for ACLs.
+    /// Proven identities, for ACLs.
     pub identities: Arc<[Id]>,
     /// The trace that the request belongs to, for what is told of it.
     pub trace: Option<TraceParent>,

@@ -18,7 +18,7 @@ use super::Refusal;
 /// Attempts that fill a page; as many of the newest ones are remembered at least. Two pages are less
 /// than `rowlock_state::OUTCOMES_MAX`, and leave room for requests that are under way while one is turned.
 pub(super) const PAGE_LEN: usize = 384;
-/// Of a number, for the attempt; the attachment stands above.
+/// Lower bits of a number, for the attempt; the attachment is above.
 pub(super) const ATTEMPT_BITS: u32 = 43;
 /// More attachments have no place in a number that every client could have chosen.
 const ATTACHMENTS_MAX: u64 = 1 << (63 - ATTEMPT_BITS);

@@ -60,7 +60,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the state machine has refused.
+    /// Converts an error of the state machine.
     pub(super) fn of(code: ErrorCode) -> Refusal {
         match code {
             ErrorCode::SessionExpired => Refusal::LeaseOver,

@@ -22,7 +22,7 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// Of each client that has a share. Bounded by the places.
+    /// Shares by client. Bounded by the places.
     by_client: BTreeMap<String, usize>,
 }
 

@@ -31,14 +31,14 @@ const FOLDER: &str = "/locks/@terraform";
 /// The lease of an attempt until it holds the lock, milliseconds.
 const TTL_MS: u32 = 10_000;
 
-/// What a program says of its lock: a document that has at least an `ID`.
+/// A lock info: a document with at least an `ID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     id: RequestId,
     document: Bytes,
 }
 
-/// What has become of a request for the lock of a state.
+/// The result of a request for the lock of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateLock {
     /// It is held by this ID.
@@ -47,7 +47,7 @@ pub enum StateLock {
     Taken(Value),
 }
 
-/// What has become of giving it back.
+/// The result of an unlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlocked {
     /// Whether it was held by this ID; otherwise it was free.
@@ -92,7 +92,7 @@ fn id_in(document: &[u8]) -> Option<String> {
 }
 
 impl RequestId {
-    /// Of the session that holds a lock by this ID.
+    /// Returns the proof of the session that holds a lock by this ID.
     fn proof(&self, lock: &LockName) -> Proof {
         Proof::without_password(format!("{}\0{}", lock.path(), self.as_str()).as_bytes())
     }
@@ -270,7 +270,7 @@ fn is_of(place: &ContenderView, id: &RequestId) -> bool {
     paths::name(&place.path).starts_with(&id.start(SessionId::NONE))
 }
 
-/// What a caller is told of the place before its own.
+/// Returns the visible part of the place before the caller's.
 fn said_of(state: &Machine, caller: &Caller, lock: &LockName, place: &ContenderView) -> Value {
     match state.get_data(&place.path, &caller.identities) {
         Ok((data, _)) => document_in(data).unwrap_or_else(|| described(place)),
@@ -285,13 +285,13 @@ fn id_of(state: &Machine, caller: &Caller, place: &ContenderView) -> Option<Requ
     is_of(place, &id).then_some(id)
 }
 
-/// What a program has said of its lock.
+/// Parses the lock info in the data of a queue znode.
 fn document_in(data: Option<Bytes>) -> Option<Value> {
     let data = data?;
     id_in(&data).and_then(|_| serde_json::from_slice(&data).ok())
 }
 
-/// Of any other client's place, in the same words.
+/// Describes the place of any other client as a lock info.
 fn described(place: &ContenderView) -> Value {
     let who = if place.address.is_empty() { place.session.to_string() } else { place.address.clone() };
     let info = format!("token {}: {}", place.token.0, String::from_utf8_lossy(&place.label));

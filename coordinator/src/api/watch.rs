@@ -23,10 +23,10 @@ use crate::report::question::{Scope, WatchQuestion};
 use crate::report::{Past, Span, shown};
 use crate::zk::ClientContext;
 
-/// What a stream tells its client at once.
+/// Events that a stream sends together.
 #[derive(Debug)]
 pub struct Told {
-    /// In the order of their changes.
+    /// The events in the order of their changes.
     pub entries: Vec<Arc<FeedEntry>>,
     /// All that happened up to this change has been told. `None`: the last change's entries go on.
     pub checkpoint: Option<Zxid>,
@@ -144,7 +144,7 @@ impl Watch {
         }
     }
 
-    /// What there is now.
+    /// Collects the events that are available now.
     fn look(&mut self) -> Told {
         let state = self.context.replica.state.read();
         let piece = self.reading.take(API_WATCH_BATCH);

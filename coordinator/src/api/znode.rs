@@ -34,14 +34,14 @@ pub enum Consistency {
     /// Not from before the request.
     #[default]
     Sync,
-    /// What this node has: it may lag behind, but shows each change after those before it.
+    /// This node's state: it may lag behind, but shows each change after those before it.
     Local,
 }
 
 /// Which names of children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Those behind this one; empty: from the first.
+    /// Return names behind this one; empty: from the first.
     pub after: String,
     /// Most names to return.
     pub most: usize,
@@ -55,7 +55,7 @@ pub struct Children {
     pub stat: Stat,
 }
 
-/// What is to be done to a znode.
+/// A change of a znode.
 #[derive(Clone, Debug)]
 pub enum Change {
     Create {
@@ -63,7 +63,7 @@ pub enum Change {
         /// How long it lives, and whether its name gets a number.
         mode: CreateMode,
         ttl_ms: Option<i64>,
-        /// Who may do what with it; empty: everybody everything.
+        /// Its ACL; empty: open.
         acl: Vec<Acl>,
     },
     /// It gets other data.
@@ -354,7 +354,7 @@ pub fn acl_text(entry: &Acl) -> String {
     format!("{}:{}:{}", entry.id.scheme, entry.id.id, rights.collect::<String>())
 }
 
-/// In the order in which ZooKeeper's shell prints them.
+/// Permissions in the order in which ZooKeeper's shell prints them.
 const RIGHTS: [(char, i32); 5] = {
     use rowlock_proto::acl::perms::{ADMIN, CREATE, DELETE, READ, WRITE};
     [('c', CREATE), ('d', DELETE), ('r', READ), ('w', WRITE), ('a', ADMIN)]

@@ -26,7 +26,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Of a request of `client`, if anything that can come of it is recorded.
+    /// Makes the note of a request, if any of its outcomes is recorded.
     pub fn of(request: &Request, client: impl FnOnce() -> Client, audit: &Audit) -> Option<Box<Note>> {
         let request = untagged(request);
         // These go into the node's log in any case.

@@ -14,7 +14,7 @@ use rowlock_proto::NodeId;
 /// once may be silent again.
 const STEADY: Duration = Duration::from_secs(2);
 
-/// What the leader may do.
+/// Changes that the leader may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     /// A learner that has been healthy for so long becomes a voter.
@@ -46,7 +46,7 @@ pub(super) struct Stand {
     pub(super) silent_for: Duration,
 }
 
-/// What the leader does.
+/// A change by the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberChange {
     /// This learner becomes a voter.
@@ -55,7 +55,7 @@ pub(super) enum MemberChange {
     Remove(NodeId),
 }
 
-/// What one leader has seen in its term.
+/// Observations of one leader in its term.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     term: u64,

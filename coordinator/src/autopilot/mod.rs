@@ -33,10 +33,10 @@ use voters::Looks;
 /// How often a node looks.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct Autopilot {
     pub me: NodeId,
-    /// What it may do.
+    /// Changes that it may make.
     pub config: AutopilotConfig,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,

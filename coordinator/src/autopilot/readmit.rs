@@ -52,13 +52,13 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// For an answer to that.
 const ASK_DEADLINE: Duration = Duration::from_millis(500);
 
-/// What a node remembers of those that it takes out and in again.
+/// Memory of the nodes that are removed and readmitted.
 #[derive(Debug, Default)]
 pub(super) struct Readmission {
     underway: Underway,
     /// When it last asked for nodes that wait.
     asked: Option<Instant>,
-    /// What was committed then.
+    /// The commit index at that time.
     committed: u64,
     /// Voters that this leader has taken out. A node that was added by an operator does not ask to vote: its
     /// configuration calls it a learner, and it has forgotten that it voted.

@@ -21,7 +21,7 @@ const UP_WITHIN: Duration = Duration::from_secs(2);
 /// A step that was refused is decided again after this time.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What the leader remembers of the members.
+/// The leader's observations of the members.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     watch: Watch,

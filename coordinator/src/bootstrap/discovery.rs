@@ -39,7 +39,7 @@ const LOOK_UP_DEADLINE: Duration = Duration::from_secs(5);
 /// Addresses that are tried in one look. A name that leads to more leads to strangers.
 const ADDRESSES_MAX: usize = 64;
 
-/// What was at an address.
+/// The result of trying an address.
 #[derive(Clone, Copy, Debug)]
 enum Tried {
     Found(NodeId),

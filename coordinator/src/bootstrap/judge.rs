@@ -14,7 +14,7 @@ use rowlock_wal::FolderState;
 
 use super::BootstrapError;
 
-/// Who has answered what.
+/// Answers of the others, by node.
 pub(super) type Answers = BTreeMap<NodeId, Introduction>;
 
 /// What a node that has been started knows of itself.

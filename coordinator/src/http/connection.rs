@@ -21,7 +21,7 @@ use super::secure::{SecureHttp, Shaking};
 #[derive(Clone)]
 pub(super) struct Visitor {
     pub(super) address: SocketAddr,
-    /// Of its certificate; known after the handshake.
+    /// Subject of its certificate; known after the handshake.
     subject: Arc<OnceLock<String>>,
     taken: Option<Arc<Taken>>,
 }

@@ -102,7 +102,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     checks
 }
 
-/// What the node holds in memory. A full one still serves.
+/// Checks the node's memory. A full one still serves.
 fn memory(metrics: &Metrics) -> Check {
     let held: u64 = metrics.memory_bytes.get().iter().map(|(_, bytes)| bytes).sum();
     let limit = metrics.memory_limit_bytes.get();

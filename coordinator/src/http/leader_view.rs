@@ -60,7 +60,7 @@ impl LeaderView {
         }
     }
 
-    /// What the leader of `term` said last, if that is fresh. Has it asked again.
+    /// Returns the latest fresh status of the leader of `term`, and has it asked again.
     pub(super) fn latest(&self, term: u64) -> Option<Status> {
         self.wanted.notify_one();
         let latest = self.latest.lock();

@@ -26,11 +26,11 @@ use super::secure::SecureHttp;
 /// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// What a [`BoundedListener`] allows.
+/// Limits of a [`BoundedListener`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub connections: usize,
-    /// Those of one address but loopback.
+    /// Connections of one address, except loopback.
     pub of_address: usize,
     /// From the accept to the end of the request's head.
     pub head: Duration,
@@ -115,7 +115,7 @@ struct Places {
     taken: BTreeMap<u64, Arc<Taken>>,
 }
 
-/// What is known of one of them.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct Taken {
     addr: IpAddr,
@@ -148,7 +148,7 @@ impl Taken {
         *self.ends.lock() = now() + idle;
     }
 
-    /// What one request may take.
+    /// Returns the time limit of one request.
     pub(super) fn life(&self) -> Duration {
         self.bounds.life
     }

@@ -53,7 +53,7 @@ pub use elections::Elections;
 pub use leader_view::LeaderView;
 pub use status::{HttpAddresses, StateView, StatusSource};
 
-/// What the handlers may read.
+/// Context of the handlers.
 #[derive(Clone)]
 pub struct HttpContext {
     pub metrics: Arc<Metrics>,
@@ -69,7 +69,7 @@ pub struct HttpContext {
     pub nodes: Arc<[HttpAddresses]>,
     /// Which leaders it has seen.
     pub elections: Arc<Elections>,
-    /// What the leader says of the members.
+    /// The leader's view of the members.
     pub leader_view: Arc<LeaderView>,
     /// When the process started.
     pub started: Instant,
@@ -99,7 +99,7 @@ fn bounded(
     BoundedListener::new(listener, metrics, bounds, secure)
 }
 
-/// What only operators and orchestrators ask for.
+/// Routes for operators and orchestrators.
 fn probes() -> Router<HttpContext> {
     Router::new()
         .route("/livez", get(health::livez))
@@ -159,7 +159,7 @@ async fn method_not_allowed(State(context): State<HttpContext>, method: Method, 
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}{elsewhere}", uri.path()))
 }
 
-/// What only the listener for locks has, by the beginning of its path.
+/// Prefixes of paths that only the listener for locks has.
 const OF_LOCKS: [&str; 8] = [
     "/v1/leases",
     "/v1/locks/",
@@ -170,7 +170,7 @@ const OF_LOCKS: [&str; 8] = [
     "/v1/openapi",
     "/docs",
 ];
-/// What only the listener for operators has.
+/// Paths that only the listener for operators has.
 const OF_OPERATORS: [&str; 5] = ["/livez", "/readyz", "/health", "/metrics", "/version"];
 
 impl HttpContext {

@@ -25,7 +25,7 @@ pub(super) fn asked(uri: &Uri) -> Cow<'_, str> {
     format!("/v1/queue?lock={}{query}", name.replace('+', "%2B")).into()
 }
 
-/// The same document as a client gets for the same path and query.
+/// Answers with the document that a client gets for the same path and query.
 pub(super) async fn report(
     State(context): State<HttpContext>,
     Extension(asker): Extension<Asker>,

@@ -23,7 +23,7 @@ const WITHOUT_TLS: &[u8] =
 /// A handshake under way.
 pub(super) type Shaking = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-/// What all connections of the listener share.
+/// State that all connections of the listener share.
 pub(super) struct SecureHttp {
     keeper: Arc<Keeper>,
     shared: Arc<HandshakeContext>,

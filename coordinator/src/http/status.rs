@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::HttpContext;
 use crate::config::{NodeConfig, NodeEntry};
 
-/// What the replica and the client listener hold at one moment.
+/// Counts of the replica and the client listener at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateView {
     /// The log index after which the state looked so.

@@ -28,10 +28,10 @@ use rowlock_consensus::raft::leadership::Leadership;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A backup that has failed is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(60);
-/// What the names of backups end with.
+/// Suffix of the names of backups.
 const SUFFIX: &str = ".backup";
 
-/// What the task needs.
+/// Dependencies of the task.
 pub struct Backups {
     pub me: NodeId,
     /// Name of the cluster.

@@ -11,7 +11,7 @@ use rowlock_proto::ClusterId;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 
-/// What a leader remembers.
+/// Memory of a leader.
 #[derive(Default)]
 pub(super) struct Founding {
     /// In which term it has begun to wait, and when.
@@ -19,7 +19,7 @@ pub(super) struct Founding {
 }
 
 impl Founding {
-    /// What the leader of this term is to propose now.
+    /// Returns the command that the leader of this term must propose now.
     pub(super) fn due(&mut self, state: &Machine, term: u64, now: Instant) -> Option<Command> {
         if state.cluster().is_none() {
             let id = u128::from(rng::u64()) << 64 | u128::from(rng::u64());

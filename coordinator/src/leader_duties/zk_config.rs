@@ -7,7 +7,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_types::reconfiguration::Members;
 
-/// What writes the membership there, if something else is there.
+/// Returns the command that writes the membership there, if it differs.
 pub(super) fn due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
     let config = text(members, version);
     let current = state.get_data("/zookeeper/config", &[]);

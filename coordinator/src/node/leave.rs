@@ -19,7 +19,7 @@ const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
 /// How often that is asked.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// What it takes to leave.
+/// Dependencies of a stop.
 pub(super) struct Leave {
     pub(super) hand_over: HandOver,
     pub(super) pending: Arc<Pending>,

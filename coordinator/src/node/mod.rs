@@ -63,7 +63,7 @@ pub enum StartError {
     Listen {
         /// The `host:port` that is taken or wrong.
         address: String,
-        /// Who would connect there.
+        /// Clients of the address, for people.
         purpose: &'static str,
         /// The system's reason for the refusal.
         source: io::Error,
@@ -227,7 +227,7 @@ impl Node {
         })
     }
 
-    /// What this node currently is.
+    /// Returns a channel with the current status of this node.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }

@@ -19,7 +19,7 @@ use crate::operations::{Ask, Operations, Operator};
 use crate::proposer::Proposer;
 use crate::upgrade::Upgrades;
 
-/// What others hear of.
+/// Signals for other tasks.
 pub(super) struct Signals {
     /// The node is about to stop.
     pub(super) leaving: watch::Receiver<bool>,

@@ -34,7 +34,7 @@ use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
-/// What must be there before the first task runs.
+/// Parts that must exist before the first task runs.
 pub(super) struct Parts {
     pub(super) raft: Raft,
     pub(super) quorum: QuorumContact,

@@ -8,7 +8,7 @@ use crate::delivery::registry::Registry;
 use crate::http::{StateView, StatusSource};
 use crate::replica::Replica;
 
-/// What `/v1/status` tells about the state.
+/// Source of the state in `/v1/status`.
 pub(super) struct Source {
     pub(super) replica: Arc<Replica>,
     pub(super) registry: Arc<Registry>,

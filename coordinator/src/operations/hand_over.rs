@@ -30,7 +30,7 @@ const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);
 /// A member that has acknowledged nothing for so long does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What it takes. Clone it freely.
+/// Dependencies of a hand-over. Cheap to clone.
 #[derive(Clone)]
 pub struct HandOver {
     pub me: NodeId,

@@ -178,7 +178,7 @@ fn place(position: u64, view: &ContenderView, is_shown: bool) -> Place {
     }
 }
 
-/// What people call a contender.
+/// Returns the name of a contender for people.
 fn name(view: &ContenderView) -> String {
     let label = label(&view.label);
     if label.is_empty() { address(&view.address).unwrap_or_else(|| view.session.to_string()) } else { label }

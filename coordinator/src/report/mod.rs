@@ -48,7 +48,7 @@ pub enum Refusal {
     /// The question has a mistake.
     #[error("{0}")]
     BadQuestion(String),
-    /// What is asked about does not exist.
+    /// The subject of the report does not exist.
     #[error("{0}")]
     NotThere(String),
     /// It may not be read.
@@ -66,7 +66,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What a client of ZooKeeper's protocol is told.
+    /// Returns the error code for clients of ZooKeeper's protocol.
     pub fn code(&self) -> ErrorCode {
         match self {
             Refusal::NoSuchReport(_) | Refusal::BadQuestion(_) => ErrorCode::BadArguments,
@@ -83,7 +83,7 @@ impl Refusal {
 #[derive(Clone)]
 pub struct Reports {
     history: History,
-    /// Who is connected here, and from where.
+    /// Connections of this node, with their addresses.
     registry: Arc<Registry>,
     /// By which the state says since when.
     clock: Arc<LogClock>,

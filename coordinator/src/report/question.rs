@@ -35,11 +35,11 @@ pub enum Question {
     },
 }
 
-/// Of which locks a report tells.
+/// The locks of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     Lock(String),
-    /// Of those whose path begins so.
+    /// Locks whose path begins with this text.
     Prefix(String),
     /// Of all, or of something else.
     All,
@@ -94,9 +94,9 @@ pub struct LocksQuestion {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryQuestion {
-    /// Of this lock; otherwise of all of them.
+    /// Only this lock; otherwise all locks.
     pub lock: Option<String>,
-    /// Of this session; otherwise of all of them.
+    /// Only this session; otherwise all sessions.
     pub session: Option<SessionId>,
     /// Not older than this, milliseconds since 1970.
     pub since_ms: i64,
@@ -153,7 +153,7 @@ impl Question {
         }
     }
 
-    /// Of which locks the report tells.
+    /// Returns the locks of the report.
     pub fn scope(&self) -> Scope {
         match self {
             Question::Locks(locks) if !locks.prefix.is_empty() => Scope::Prefix(locks.prefix.clone()),
@@ -261,7 +261,7 @@ fn cursor(text: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key { time_ms, zxid: Zxid(zxid), ordinal })
 }
 
-/// What is percent-encoded. A plus sign is one: this is no form.
+/// Decodes percent-encoding. A plus sign stays one: this is no form.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -31,7 +31,7 @@ pub(crate) struct Span {
 /// Why the beginning is missing, as gaps say it.
 pub(crate) type Missing = &'static str;
 
-/// What happened and may be seen, the oldest first.
+/// Visible past events, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) entries: Vec<HistoryEntry>,
@@ -112,7 +112,7 @@ fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl Fn
     }
 }
 
-/// Those that `who` may see.
+/// Filters the events that `who` may see.
 pub(crate) fn shown<'a>(
     events: impl Iterator<Item = &'a Happened>,
     machine: &Machine,

@@ -36,7 +36,7 @@ const APPLIED_DEADLINE: Duration = Duration::from_secs(5);
 /// How often that is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What a leader needs for it.
+/// Dependencies of a leader's upgrade duty.
 pub struct Upgrades {
     me: NodeId,
     raft: Raft,
@@ -62,7 +62,7 @@ impl Upgrades {
         Upgrades { me, raft, leadership, replica, peers, config, proposals, health: Mutex::default() }
     }
 
-    /// What the leader of this term is to propose by itself now.
+    /// Returns the command that the leader of this term must propose by itself now.
     pub fn due(&self, term: u64, now: Instant) -> Option<Command> {
         let survey = self.survey();
         let stand = survey.stand();

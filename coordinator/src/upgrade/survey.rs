@@ -20,7 +20,7 @@ pub(super) struct MemberVersions {
     pub(super) is_up: bool,
 }
 
-/// What a leader knows.
+/// A leader's knowledge of the members' releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Survey {
     pub(super) version: ClusterVersion,

@@ -19,7 +19,7 @@ use crate::delivery::registry::Door;
 /// One `name version` per line.
 const TEXT: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
 
-/// By what a node knows where the leader listens for clients.
+/// Sources of the leader's client address.
 #[derive(Clone, Copy)]
 pub(super) struct Whereabouts<'a> {
     pub(super) status: &'a watch::Receiver<Status>,

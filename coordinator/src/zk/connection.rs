@@ -56,7 +56,7 @@ pub(super) fn run(
     Box::new(ConnectionTask { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
-/// The same for one that has to do a TLS handshake first.
+/// Runs a connection after its TLS handshake.
 pub(super) async fn run_secured(
     shared: Arc<Shared>,
     keeper: Arc<Keeper>,
@@ -92,7 +92,7 @@ impl RegisteredConnection {
         place
     }
 
-    /// What it holds in any case.
+    /// Returns the bytes that it always holds.
     fn own_bytes(&self) -> u64 {
         match self.peer.door {
             Door::Plain => CONNECTION_BYTES,
@@ -133,7 +133,7 @@ struct Talk {
     conversation: Conversation,
 }
 
-/// What a round has come to.
+/// The result of a round.
 enum Round {
     /// The client's next bytes, or the node, are to be waited for.
     Done,
@@ -143,7 +143,7 @@ enum Round {
     Full(Box<Submission>),
 }
 
-/// What a connection has waited for.
+/// An event of a connection.
 enum Event {
     /// The time that it had set.
     Due,
@@ -253,7 +253,7 @@ impl Talk {
         }
     }
 
-    /// What is waited for, in the order in which it is looked at.
+    /// Polls the events in order of precedence.
     fn poll_event(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Event> {
         let Talk { connection: ConnectionTask { wire, inbox, .. }, conversation } = self;
         if timer.poll(cx).is_ready() {
@@ -306,7 +306,7 @@ impl Talk {
         Ok(())
     }
 
-    /// What a burst has left, and what the last requests have left of a client that has come to rest.
+    /// Gives back the buffers of a burst, and those of a client that has become idle.
     fn give_back(&mut self) {
         let ConnectionTask { wire, inbox, .. } = &mut self.connection;
         wire.tidy();

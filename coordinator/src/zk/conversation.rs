@@ -64,7 +64,7 @@ pub(super) struct Attached {
     pub(super) access: Access,
 }
 
-/// What the connection may do.
+/// Permissions of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Full,
@@ -78,7 +78,7 @@ pub(super) struct Conversation {
     attached: Attached,
     identities: Arc<[Id]>,
     queue: PendingQueue,
-    /// Of the frame that is being taken.
+    /// Bytes of the current frame.
     frame_bytes: usize,
     pings: Pings,
     /// The client may only keep its session alive from now on. Until it is looked at.
@@ -104,7 +104,7 @@ enum Phase {
     Moved,
     /// No more requests are taken; those that wait are answered.
     Finishing,
-    /// Nothing more is to be done.
+    /// The conversation is over.
     Over(EndReason),
 }
 
@@ -234,7 +234,7 @@ impl Conversation {
         self.enqueue(xid, opcode, what, note, now);
     }
 
-    /// What a request waits for that is neither the connection's own business nor refused at once.
+    /// Routes a request that the connection neither answers nor refuses itself.
     fn routed(&mut self, request: Request) -> What {
         match write::route(request) {
             Route::Log(command, form) => {
@@ -258,7 +258,7 @@ impl Conversation {
         self.queue.push(Pending { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
     }
 
-    /// Nothing here asks a leader or goes into the log.
+    /// Answers a request without leader or log.
     fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
         let (opcode, note) = (request.opcode(), self.note(&request));
         let what = match request {
@@ -286,7 +286,7 @@ impl Conversation {
         self.enqueue(xid, opcode, what, note, now);
     }
 
-    /// What the client sends is a sign of life for the leader.
+    /// Whether frames of the client count as keepalives.
     pub(super) fn keeps_its_session_alive(&self) -> bool {
         self.attached.access == Access::Full
     }
@@ -295,7 +295,7 @@ impl Conversation {
         self.attached.timeout
     }
 
-    /// What the leader is to hear when the client has hung up: nothing, unless the client has asked for it.
+    /// Returns the report of a disconnect to the leader, if the client requested a disconnect grace.
     pub(super) fn client_disconnect(&self) -> Option<ClientDisconnect> {
         let Attached { session, attachment, .. } = self.attached;
         let grace_ms = self.disconnect_grace_ms;

@@ -32,7 +32,7 @@ pub(super) enum EndReason {
     /// The client does not read.
     #[error("client does not read: {0}")]
     Slow(&'static str),
-    /// Nothing was heard for a whole session timeout.
+    /// The client was silent for a whole session timeout.
     #[error("nothing heard for the session timeout")]
     Silent,
     /// The client has seen a later state than this node will have soon.

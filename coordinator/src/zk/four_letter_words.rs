@@ -17,7 +17,7 @@ use super::listener::Shared;
 use crate::delivery::registry::ClientConnection;
 use crate::delivery::watch::ConnectionId;
 
-/// What clients read as the server's version: the protocol's dialect first, then who speaks it.
+/// The server's version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 /// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).

@@ -37,7 +37,7 @@ const TAG: u64 = 0;
 /// A client waits for its session for at least such a part of its timeout before it tries elsewhere.
 const PATIENT_FOR_A: u32 = 10;
 
-/// What the first bytes were.
+/// The kind of the first bytes.
 pub(super) enum Greeting {
     /// A four-letter word: to be answered, then the connection is closed.
     Word(FourLetterWord),
@@ -48,7 +48,7 @@ pub(super) enum Greeting {
 /// The session that was opened or taken over, and the frame to send.
 pub(super) struct OpenedSession {
     pub(super) attached: Attached,
-    /// What the session has seen.
+    /// The newest zxid that the session has seen.
     pub(super) zxid: Zxid,
     pub(super) reply: BytesMut,
 }
@@ -166,7 +166,7 @@ impl Handshake<'_> {
         self.shared.context.replica.state.read().session(session).map(|open| open.attachment)
     }
 
-    /// What the client asked for, within this node's bounds.
+    /// Returns the requested timeout within this node's bounds.
     fn timeout_for(&self, request: &ConnectRequest) -> SessionTimeout {
         let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
         self.shared.context.config.session.clamp(asked).into()
@@ -320,7 +320,7 @@ enum First {
     Frame(Bytes),
 }
 
-/// What the node has to say. Cancel safe.
+/// Waits for the node's next message. Cancel safe.
 pub(super) async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason> {
     loop {
         inbox.ready().await;

@@ -86,7 +86,7 @@ pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&st
     Some(same_secret(expected.as_bytes(), digest.id.as_bytes()))
 }
 
-/// What an auth packet tries to prove, without its secret.
+/// Returns the identity that an auth packet claims, without its secret.
 pub(super) fn attempted(scheme: &str, auth: &Bytes) -> String {
     let text = String::from_utf8_lossy(auth);
     match scheme {
@@ -127,7 +127,7 @@ fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed
     if all.len() > IDENTITIES_MAX || bytes > IDENTITIES_MAX_BYTES { Err(AuthFailed) } else { Ok(all.into()) }
 }
 
-/// What whoAmI shows: of a digest only the user, of the superuser the scheme.
+/// Returns what whoAmI shows: of a digest only the user, of the superuser the scheme.
 pub(super) fn shown(identities: &[Id]) -> Vec<Id> {
     identities
         .iter()

@@ -24,7 +24,7 @@ use crate::guesses::{Guesses, Verdict};
 /// How long accepting rests after an error (out of descriptors: it will not go away at once).
 const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
 
-/// Who a password is to prove.
+/// The identity that a password is to prove.
 pub(super) enum Who<'a> {
     Superuser,
     /// Named, unless the password is wrong.
@@ -57,7 +57,7 @@ pub struct Listener {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Shared {
     pub(super) context: ClientContext,
     pub(super) stats: ListenerStats,

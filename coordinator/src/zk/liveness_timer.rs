@@ -22,7 +22,7 @@ pub(super) struct SessionTimeout {
 }
 
 impl SessionTimeout {
-    /// Of a session that is not there.
+    /// Timeout of an absent session.
     pub(super) const NONE: SessionTimeout = SessionTimeout { ms: 0 };
 
     pub(super) fn as_millis(self) -> u32 {
@@ -51,13 +51,13 @@ pub(super) struct LivenessTimer {
     owed: bool,
 }
 
-/// What is to be done.
+/// An order of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Rest,
     /// Pass a sign of life on.
     Touch,
-    /// Nothing was heard for the whole session timeout: close.
+    /// The client was silent for the whole session timeout: close.
     Close,
 }
 

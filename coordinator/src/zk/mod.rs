@@ -54,7 +54,7 @@ use crate::slow::SlowRequests;
 use read_only::Isolation;
 use rowlock_sessions::SessionTouch;
 
-/// What the listener and its connections need of the rest of the node.
+/// Dependencies of the listener and its connections.
 #[derive(Clone)]
 pub struct ClientContext {
     /// The local state, for reads, and the watches on it.

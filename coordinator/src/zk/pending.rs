@@ -29,14 +29,14 @@ pub(super) struct Pending {
     pub(super) xid: Xid,
     pub(super) opcode: OpCode,
     pub(super) received: Instant,
-    /// Of its frame; counted until it is answered.
+    /// Bytes of its frame; counted until it is answered.
     pub(super) bytes: usize,
     pub(super) what: What,
     /// For the audit log.
     pub(super) note: Option<Box<Note>>,
 }
 
-/// What the request waits for.
+/// The event that the request waits for.
 #[derive(Debug)]
 pub(super) enum What {
     Held {
@@ -97,7 +97,7 @@ fn frame_bytes(pending: &Pending) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
     requests: VecDeque<Pending>,
-    /// Of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
+    /// Bytes of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
     bytes: u32,
     /// By tag, in the order in which they came: mostly that of `requests`.
     answers: VecDeque<(u64, Box<Answer>)>,
@@ -303,7 +303,7 @@ impl PendingQueue {
         self.requests.len()
     }
 
-    /// Of the frames that wait.
+    /// Returns the bytes of the waiting frames.
     pub(super) fn bytes(&self) -> usize {
         self.bytes as usize
     }

@@ -28,7 +28,7 @@ use crate::reconfig;
 /// Bytes of a name in an answer besides its own.
 const NAME_BYTES: usize = 4;
 
-/// What a request is answered from, and for whom.
+/// The state and the reader of a local read.
 pub(super) struct LocalReader<'a> {
     pub(super) machine: &'a Machine,
     pub(super) watches: &'a Mutex<WatchTable>,
@@ -46,11 +46,11 @@ pub(super) struct ReadReply {
     /// Encoded events that go out before the reply (setWatches: what was missed).
     pub(super) events: Vec<Bytes>,
     pub(super) result: Result<Response, ErrorCode>,
-    /// What becomes of the connection.
+    /// The fate of the connection.
     pub(super) then: Then,
 }
 
-/// What becomes of the connection after a reply.
+/// The fate of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Stay,
@@ -134,7 +134,7 @@ impl LocalReader<'_> {
         }))
     }
 
-    /// What this node announces of itself, if the path is the announcement's.
+    /// Returns the announcement of this node, if the path is the announcement's.
     fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
         announcement::shown(path, self.whereabouts, self.machine.cluster())
     }

@@ -32,7 +32,7 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Of a node that begins now; nothing before `after` has passed.
+    /// Starts now: no read-only service before `after` has passed.
     pub fn new(enabled: bool, contact: Arc<LastContact>, after: Duration) -> Self {
         Isolation { enabled, contact, after, since: time::now() }
     }

@@ -12,7 +12,7 @@ use rowlock_state::Machine;
 use super::announcement;
 use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
-/// What the frame of a missed event carries: which change it was is not known any more.
+/// The zxid of a missed event: its change is not known any more.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
 /// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is

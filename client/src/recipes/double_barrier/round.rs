@@ -3,7 +3,7 @@
 //! The data of the barrier's znode say how many make a round (`size=3`) and, while one is on, who is in it: a
 //! line for each member's name. Its version decides between members that want to change it at the same time.
 
-/// What the barrier's znode says.
+/// The contents of the barrier's znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub size: u32,

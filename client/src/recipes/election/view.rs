@@ -12,7 +12,7 @@ use crate::znode::Znode;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// What it said of itself: [`super::Election::campaign`], [`super::Leadership::set_value`].
+    /// The leader's value: [`super::Election::campaign`], [`super::Leadership::set_value`].
     pub value: String,
     /// Its fencing token: what it writes as the leader carries this one.
     pub token: FencingToken,

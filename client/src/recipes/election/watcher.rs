@@ -26,7 +26,7 @@ use crate::znode::Watched;
 #[derive(Debug)]
 pub struct LeaderWatcher {
     election: Election,
-    /// What was told last.
+    /// The leader that was reported last.
     told: Option<Option<Leader>>,
 }
 
@@ -37,11 +37,11 @@ pub struct LeaderStream {
 
 type Next = Pin<Box<dyn Future<Output = (LeaderWatcher, Result<Option<Leader>, Error>)> + Send>>;
 
-/// What may tell of a change.
+/// Watches that may report a change.
 struct Watches {
-    /// Of the election's znode.
+    /// Watch of the election's znode.
     election: OneshotWatch,
-    /// Of the leader's znode, or of the list of the candidates if there are none.
+    /// Watch of the leader's znode, or of the list of candidates if there are none.
     queue: Option<OneshotWatch>,
 }
 

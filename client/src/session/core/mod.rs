@@ -42,14 +42,14 @@ pub(crate) struct Core {
 struct Inside {
     machine: Machine,
     write: Option<WriteHalf>,
-    /// What `shared` was told last.
+    /// The vitals that were published last.
     published: Option<Vitals>,
     /// Handles have left work for the task.
     pending_work: bool,
     task: Option<Waker>,
 }
 
-/// What comes after a turn.
+/// The follow-up of a turn.
 pub(crate) struct Turn {
     /// The session is over.
     pub has_ended: bool,

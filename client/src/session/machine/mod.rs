@@ -81,7 +81,7 @@ pub(crate) enum Done {
     Call(ReplySender, Result<Reply, Error>),
     Signal(Signal, Result<(), Error>),
     Event(WatchSender, WatchedEvent),
-    /// What became of a place in a queue.
+    /// A change of a place in a queue.
     LockState(StateChange),
     /// Dropping them tells their waiters that they will never fire.
     Watches(Watches),
@@ -101,7 +101,7 @@ impl Done {
     }
 }
 
-/// What the machine wants done.
+/// Effects that the machine requests.
 #[derive(Default)]
 pub(crate) struct Effects {
     /// Bytes for the server.
@@ -110,7 +110,7 @@ pub(crate) struct Effects {
     pub done: Vec<Done>,
 }
 
-/// What a server has opened for us.
+/// A session that a server has opened.
 struct OpenSession {
     id: SessionId,
     password: Bytes,
@@ -148,9 +148,9 @@ pub(crate) struct Machine {
     leader: Option<String>,
     /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Outgoing>,
-    /// What a server refused for the moment, before everything in `waiting`.
+    /// Requests that a server refused for the moment; they go before `waiting`.
     refused: VecDeque<Outgoing>,
-    /// Nothing is sent before: a server asked for patience.
+    /// No request is sent before this time: a server was throttling.
     paused_until: Option<Instant>,
     tags: Tags,
     lock_states: LockStates,

@@ -20,7 +20,7 @@ use crate::limits::REQUEST_BYTES;
 /// The number of an attachment's first request; calls have positive ones.
 const PROBE: Xid = Xid(0);
 
-/// What to do with a call that is next.
+/// The next step for a call.
 enum Step {
     /// Send it, with its number if it has one.
     Send(Asked),
@@ -158,7 +158,7 @@ fn bounded(out: &mut BytesMut, begin: usize, max: usize) -> Result<(), Error> {
     Err(Error::TooLarge { bytes, max })
 }
 
-/// What becomes of a call on a connection of this kind.
+/// Decides the step for a call on a connection of this kind.
 fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // No caller waits for it: it need not happen, or its outcome does not matter.
     if asked.call.reply.is_closed() {

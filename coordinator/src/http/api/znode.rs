@@ -33,10 +33,10 @@ const PAGE: usize = 1_000;
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// A lock and the token that must hold it.
 const FENCE: &str = "rowlock-fence";
-/// What one write to a socket is given of an answer.
+/// Bytes of an answer per write to the socket.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What is asked about a znode.
+/// A question about a znode.
 enum ZnodeQuery {
     Data,
     Stat,
@@ -208,7 +208,7 @@ fn mode(query: &mut Query, is_sequential: bool) -> Result<(CreateMode, Option<i6
     Ok((mode, ttl_ms))
 }
 
-/// What `?version=` and `If-Match` ask for; without them any version.
+/// Parses `?version=` and `If-Match`; without them any version.
 fn version(query: &mut Query, headers: &HeaderMap) -> Result<Version, Refusal> {
     let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
     let bounds = (i64::from(i32::MIN), i64::from(i32::MAX));
@@ -285,7 +285,7 @@ fn piecewise(bytes: Bytes, room: OwnedSemaphorePermit) -> Response {
     ([(header::CONTENT_LENGTH, length)], Body::from_stream(pieces)).into_response()
 }
 
-/// What identifies the state of a znode.
+/// Returns the headers that identify the state of a znode.
 fn head(stat: &Stat) -> [(HeaderName, HeaderValue); 3] {
     let value = |text: &str| HeaderValue::from_str(text).expect("Invariant: digits and quotes are ASCII");
     [

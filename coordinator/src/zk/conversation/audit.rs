@@ -10,7 +10,7 @@ use crate::audit::{AuditRecord, Client, Event, Note, OK};
 use crate::delivery::registry::ClientConnection;
 
 impl Conversation {
-    /// What is to be recorded of a request when its answer is there.
+    /// Returns the note to record when the request is answered.
     pub(super) fn note(&self, request: &Request) -> Option<Box<Note>> {
         let client = || self.client();
         Note::of(request, client, &self.shared.context.audit)

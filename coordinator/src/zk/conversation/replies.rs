@@ -93,7 +93,7 @@ impl Conversation {
     }
 }
 
-/// What the bytes of a reply cost: names are collected one by one, data is copied.
+/// Returns the cost of encoding a reply: names are collected one by one, data is copied.
 fn encoding(body: Option<&Response>) -> Work {
     match body {
         Some(Response::Children(_) | Response::Children2(..) | Response::Multi(_) | Response::Report(_)) => {
