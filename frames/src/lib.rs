@@ -42,7 +42,7 @@ pub struct Kind {
     pub prepare: fn(&str) -> Vec<Request>,
     /// The request with this many items, or bytes.
     pub request: fn(&At<'_>, usize) -> Request,
-    /// What its author has proven.
+    /// Proven identities of its author.
     pub identities: Identities,
     /// How one that fills a frame is refused before the log.
     pub refused: Option<ErrorCode>,

@@ -111,7 +111,7 @@ impl Cluster {
         &self.place(node).config.data_dir
     }
 
-    /// What the node last said of itself, while it runs.
+    /// Returns the latest status of the node, while it runs.
     pub fn status(&self, node: usize) -> Option<Status> {
         self.board.borrow()[self.place(node).at].clone()
     }

@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After an accept that failed: out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What comes through a door.
+/// Target of a proxied connection.
 #[derive(Clone, Debug)]
 pub(super) enum Behind {
     /// Other nodes come to this one.

@@ -12,7 +12,7 @@ pub(super) enum Link {
     Client(usize, SessionId),
 }
 
-/// What the switches are set to.
+/// Settings of the switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     /// Unordered pairs of nodes, the smaller first.

@@ -12,7 +12,7 @@ const SESSION_ASKED: usize = 4 + 4 + 8 + 4;
 /// Where it stands in a `ConnectResponse`: protocol, timeout, session.
 const SESSION_GIVEN: usize = 4 + 4 + 4;
 
-/// What the first bytes tell.
+/// Result of looking at the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<T> {
     /// More bytes are needed.

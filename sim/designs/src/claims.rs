@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 use crate::table::{Row, Summary, Table};
 use crate::zk::core::{Core, Reply, Request};
 
-/// What the runs say.
+/// Verdict of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
@@ -51,7 +51,7 @@ impl Shown {
 pub struct Judgement {
     pub id: &'static str,
     pub claim: &'static str,
-    /// What the runs say.
+    /// Verdict of the runs.
     pub verdict: Verdict,
     pub evidence: String,
     /// A run that shows it.

@@ -57,7 +57,7 @@ pub type LockerMaker = Box<dyn Fn(&Contender) -> Box<dyn Locker>>;
 
 /// A design in a world.
 pub struct Deployment {
-    /// What faults aim at.
+    /// Servers, the targets of faults.
     pub servers: Box<dyn Servers>,
     /// Called on the client's host.
     pub locker: LockerMaker,

@@ -36,5 +36,5 @@ pub mod zk;
 /// third) unchanged.
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// What the lock is called.
+/// Name of the lock.
 pub const LOCK: &str = "stock";

@@ -28,7 +28,7 @@ const PARTITION: Duration = Duration::from_secs(25);
 /// If no client was granted the lock in a last part of the run this long, it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// By the outside view.

@@ -55,7 +55,7 @@ pub struct Seen {
     fenced: Option<u64>,
 }
 
-/// What became of the writes.
+/// Fate of the writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Accepted writes of the trusting store that are not in its number.

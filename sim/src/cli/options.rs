@@ -12,7 +12,7 @@ use crate::exit::{Failure, UNAVAILABLE, USAGE};
 /// Simulated seconds of a run unless said otherwise.
 pub const SECONDS: u64 = 60;
 
-/// What runs have in common.
+/// Options that all runs share.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Common {
     /// Simulated seconds under load and faults; healing and the audit come on top

@@ -26,7 +26,7 @@ pub struct Run {
     output: Output,
 }
 
-/// What is to be shown of a run.
+/// Output options of a run.
 #[derive(clap::Args)]
 pub struct Output {
     /// Write a space-time diagram of the run to this file

@@ -166,7 +166,7 @@ impl Swarm {
     }
 }
 
-/// What is shown while it goes on.
+/// Progress display of a swarm.
 struct Show<'a> {
     swarm: &'a Swarm,
     paint: Paint,

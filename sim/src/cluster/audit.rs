@@ -15,7 +15,7 @@ const STOP: Duration = Duration::from_secs(30);
 const LAST_SEGMENTS: Duration = Duration::from_secs(70);
 
 impl Run {
-    /// What must be true when all clients and nodes are at rest.
+    /// Checks what must be true when all clients and nodes are at rest.
     pub(super) fn audit(&self) {
         for (place, host) in self.clients.iter().enumerate() {
             let left = self.sim.tasks_of(*host);
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Nothing of a node is left when it has stopped.
+    /// Stops the nodes, and checks that no task and no connection is left.
     pub(super) fn stop_in_order(&self) -> Result<(), Stop> {
         for place in 0..self.nodes.len() {
             self.statuses.order(place, Order::Stop);

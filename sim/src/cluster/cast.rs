@@ -37,7 +37,7 @@ mod tests {
     use super::super::Scenario;
     use super::*;
 
-    /// Of a cluster of three.
+    /// Returns the refusal of a script for a cluster of three.
     fn refusal(script: &str) -> Option<String> {
         let shape = |seed: &u64| Shape::of_run(*seed, Scenario::Calm);
         let three = |seed: &u64| (shape(seed).voters, shape(seed).learners) == (3, 0);

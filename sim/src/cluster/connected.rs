@@ -25,7 +25,7 @@ type Pairs = BTreeSet<(usize, usize)>;
 pub(super) struct Ground {
     /// Nodes whose processes run.
     up: BTreeSet<usize>,
-    /// Those of them whose disks work and have all that they ever had.
+    /// Nodes among them whose disks work and have lost nothing.
     sound: BTreeSet<usize>,
     /// Clients whose processes run.
     clients: BTreeSet<usize>,

@@ -33,7 +33,7 @@ use super::schedule::Schedule;
 use crate::fault::{CrashPoint, Down, Fault, Script, Target};
 use crate::history::node::NodeFact;
 
-/// What faults can act on.
+/// Processes and hosts that faults act on.
 pub struct Patients {
     /// The nodes' hosts, by place.
     pub nodes: Vec<HostId>,

@@ -15,7 +15,7 @@ use super::shape::Shape;
 /// The use of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Machine {
-    /// Nothing has run there yet.
+    /// No node has run there yet.
     Spare,
     /// A node, also while its process is down for a while.
     InUse,

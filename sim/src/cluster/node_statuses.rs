@@ -26,7 +26,7 @@ pub enum Process {
     Restarting,
 }
 
-/// What an operator asks of a running node.
+/// An operator's request to a running node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Stop,

@@ -29,7 +29,7 @@ use super::membership::{Membership, Part};
 use super::node::address;
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 
-/// What nodes are told about the superuser: the digest of `super:test`.
+/// Digest of the superuser `super:test` for the nodes.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 pub const SECRET: &[u8] = b"super:test";
 const CONFIG: &str = "/zookeeper/config";
@@ -129,7 +129,7 @@ pub struct Operator {
     /// The world, for the record.
     pub sim: Simulation,
     pub host: HostId,
-    /// What is known about the nodes.
+    /// Knowledge about the nodes.
     pub membership: Membership,
     /// Processes are stopped here.
     pub statuses: NodeStatuses,

@@ -89,7 +89,7 @@ async fn ask(client: &Client, question: &str) -> Result<serde_json::Value, Strin
     serde_json::from_str(&text).map_err(|e| e.to_string())
 }
 
-/// What a new cluster is made of.
+/// Source of a new cluster.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A backup, for all voters.

@@ -39,7 +39,7 @@ struct Inner {
     quiet: (BTreeMap<ClientId, Nanos>, Duration),
     /// The largest zxid that a client was answered.
     answered: Zxid,
-    /// What nodes have applied: the digest behind each entry.
+    /// Digests of the nodes' states behind each entry.
     applied: BTreeMap<Position, u64>,
     /// How far each has told a leader to have its log on disk.
     told: BTreeMap<NodeId, Index>,

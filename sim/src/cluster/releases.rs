@@ -13,12 +13,12 @@ use rowlock_types::versions::Versions;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::Nanos;
 
-/// Of a hundred runs.
+/// Percentage of runs with two releases.
 const MIXED_PERCENT: usize = 30;
 /// The health that the leader wants to see. Faults leave not much more at a time.
 const HEALTH_MS: u64 = 2_000;
 
-/// What the nodes of a run get when they start.
+/// Releases of the nodes of a run.
 pub(super) struct Releases {
     rng: Rng,
     /// From then on all are of the new release. `None`: there is no new one.

@@ -36,7 +36,7 @@ use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
 use crate::invariants::Violation;
 
-/// What is to be run.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed, which determines everything.

@@ -27,7 +27,7 @@ impl<T> Schedule<T> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What is due by `now`.
+    /// Takes the next item that is due by `now`.
     pub fn take_due(&mut self, now: Nanos) -> Option<T> {
         let entry = self.entries.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())

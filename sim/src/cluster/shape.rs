@@ -4,7 +4,7 @@ use rowlock_world::rng::Rng;
 
 use super::scenario::Scenario;
 
-/// What all nodes of a run have in common.
+/// Settings that all nodes of a run share.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub voters: usize,

@@ -16,7 +16,7 @@ const MILLION: i128 = 1_000_000;
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What the checkers may demand under this script.
+/// Returns the demands that checkers may make under this script.
 pub(super) fn terms(script: &Script) -> Terms {
     let mut terms = Terms {
         has_bounded_clocks: has_bounded_clocks(script.steps()),

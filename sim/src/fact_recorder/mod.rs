@@ -70,7 +70,7 @@ pub enum Recorded {
     },
 }
 
-/// What one command did, in order.
+/// Facts about one command, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(pub Vec<Recorded>);
 
@@ -147,7 +147,7 @@ pub struct FactRecorder {
     members: BTreeMap<String, (Lock, FencingToken)>,
     /// By the path of the queue znode without its number.
     wishes: BTreeMap<String, Wish>,
-    /// What each member asked for.
+    /// Requests of the members.
     places: BTreeMap<(Lock, FencingToken), Wish>,
     /// Until when locks are kept for holders that have gone.
     delays: BTreeMap<Lock, Millis>,

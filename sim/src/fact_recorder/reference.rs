@@ -14,7 +14,7 @@ use crate::history::{Fact, Index, Locks, Millis, NewLife, Origin};
 /// The node's number under which the reference tells its digests: no real node's.
 pub const REFERENCE_NODE: NodeId = NodeId(0);
 
-/// What the log says, apart from all nodes.
+/// State by the log, independent of all nodes.
 pub struct Reference {
     machine: Machine,
     fact_recorder: FactRecorder,

@@ -58,7 +58,7 @@ impl Budget {
         }
     }
 
-    /// Who votes if all changes so far have gone through.
+    /// Returns the voters if all changes so far have succeeded.
     pub(super) fn voters(&self) -> Vec<usize> {
         self.memberships.last().into_iter().flatten().copied().collect()
     }

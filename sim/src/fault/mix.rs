@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 
-/// What the generator may choose from.
+/// Choices of the generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix {
     pub(super) kinds: Vec<Kind>,

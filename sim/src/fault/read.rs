@@ -18,7 +18,7 @@ const PPM_MAX: i64 = 100_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     pub line: usize,
-    /// What is wrong with it and what to write instead.
+    /// Description of the mistake, and the right form.
     pub message: String,
 }
 

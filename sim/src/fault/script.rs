@@ -78,15 +78,15 @@ impl Moment {
 /// One thing that goes wrong, or that an operator does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Nothing gets from one group to another. A host in no group talks with all.
+    /// Cuts all links between groups. A host in no group talks with all.
     Partition { groups: Vec<Vec<Target>>, lasts: Duration },
-    /// Nothing gets from `from` to `to`; the other way round all is well.
+    /// Cuts the direction from `from` to `to`; the other direction works.
     OneWay { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
     /// Two sides that do not see each other, and one in the middle that sees both.
     Bridge { left: Vec<Target>, middle: Target, right: Vec<Target>, lasts: Duration },
-    /// Nothing gets from the target to any other node, nor back. Clients still reach it.
+    /// Cuts the target off from all other nodes. Clients still reach it.
     Isolate { target: Target, lasts: Duration },
-    /// What is sent from `from` to `to` arrives later, each segment by something between `least` and `most`.
+    /// Delays segments from `from` to `to`, each by a time between `least` and `most`.
     Clog { from: Vec<Target>, to: Vec<Target>, least: Duration, most: Duration, lasts: Duration },
     /// This percentage of segments from `from` to `to` is lost: they come late, as the sender's kernel
     /// repeats them.
@@ -176,7 +176,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What kind of fault this is.
+    /// Returns the kind of the fault.
     pub fn kind(&self) -> Kind {
         match self {
             Fault::Partition { .. } => Kind::Partition,

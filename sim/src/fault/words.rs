@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::script::{Down, Target};
 use super::span;
 
-/// What is left of a line.
+/// The rest of a line.
 pub(super) struct Words<'a> {
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
 }

@@ -34,7 +34,7 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
-/// What a read is about.
+/// Kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadKind {
     Data,
@@ -92,7 +92,7 @@ pub enum Op {
     },
 }
 
-/// What was answered, when it was not refused.
+/// The answer to a call that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// `path`: with the number of a sequential znode.
@@ -140,7 +140,7 @@ pub enum Store {
     Fenced { accepted: bool },
 }
 
-/// What a client tells.
+/// A fact that a client reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientFact {
     /// It has opened a session. `grace_ms`: its disconnect grace, if it asked for one.
@@ -330,9 +330,9 @@ pub struct Logged {
 pub struct Znode {
     pub zxid: Zxid,
     pub path: String,
-    /// What happened to it.
+    /// The change of the znode.
     pub change: ZnodeChange,
-    /// What is there now: data and Stat.
+    /// Current data and Stat.
     pub now: Option<(Option<Bytes>, Stat)>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -55,7 +55,7 @@ pub enum Owner {
 /// simulation's does.
 pub const CLOCK_SPREAD_MS: i64 = 50;
 
-/// What the log answered to a tagged write.
+/// The log's answer to a tagged write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Of an acquire: the locks, and the place in each of them.

@@ -23,11 +23,11 @@ pub enum Down {
     Stopped,
     /// Like kill -9: what was written is kept by the operating system.
     Killed,
-    /// What was not flushed may be lost.
+    /// The power failed: unflushed writes may be lost.
     PowerLost,
 }
 
-/// What was seen of a node.
+/// A fact about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
     Started,

@@ -9,7 +9,7 @@ use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use super::Invariant;
 use crate::history::{Fact, Lock, Reply};
 
-/// What each write was answered the first time, and which places are gone.
+/// First answer to each write, and places that are gone.
 #[derive(Default)]
 pub struct ExactlyOnce {
     first: BTreeMap<(SessionId, u64), Reply>,

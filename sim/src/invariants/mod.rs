@@ -42,13 +42,13 @@ impl fmt::Display for Violation {
 }
 
 pub struct Invariants {
-    /// Those of what goes on from one life of a cluster to the next.
+    /// Checkers that continue from one life of a cluster to the next.
     lifelong: Vec<Box<dyn Invariant>>,
-    /// Those that judge each life by itself.
+    /// Checkers that judge each life by itself.
     lives: Lives,
 }
 
-/// What a cluster's run may demand of time.
+/// Demands on time in a cluster's run.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe

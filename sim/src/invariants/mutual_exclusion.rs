@@ -17,7 +17,7 @@ struct Holder {
     mode: Mode,
 }
 
-/// Who holds each lock, and which locks are delayed.
+/// Holders of each lock, and delayed locks.
 #[derive(Default)]
 pub struct MutualExclusion {
     modes: BTreeMap<(Lock, FencingToken), Mode>,

@@ -13,7 +13,7 @@ mod sample;
 pub mod scene;
 pub mod story;
 
-/// What stands above a report.
+/// Heading of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading {
     /// Names the run: `Seed 4711`.

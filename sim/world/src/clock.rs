@@ -14,7 +14,7 @@ pub struct Clock {
     /// The clock showed `local` at the true time `since`, and has run at its rate from then on.
     since: Nanos,
     local: u64,
-    /// What the wall clock is ahead of the monotonic one, milliseconds.
+    /// Lead of the wall clock over the monotonic one, milliseconds.
     wall_ahead_ms: i64,
 }
 

@@ -59,7 +59,7 @@ pub enum What {
         text: String,
         hosts: Vec<HostId>,
     },
-    /// Nothing gets from one host to the other any more.
+    /// The link from one host to the other is cut.
     Cut {
         from: HostId,
         to: HostId,
@@ -165,7 +165,7 @@ impl Trace {
         }
     }
 
-    /// Of everything that has happened so far.
+    /// Returns the fingerprint of all events so far.
     pub fn fingerprint(&self) -> u64 {
         self.inner.lock().fingerprint
     }

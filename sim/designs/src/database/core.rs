@@ -22,7 +22,7 @@ pub enum Transaction {
     },
 }
 
-/// What it came to.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Rows(u64),

@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// What was measured in one run.
+/// Measurements of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     pub grants: u64,

@@ -15,7 +15,7 @@ pub enum Data {
     Hash(BTreeMap<String, i64>),
 }
 
-/// What a key holds and until when.
+/// Value and expiry of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub data: Data,
@@ -86,11 +86,11 @@ pub enum Command {
     },
 }
 
-/// What a command answers.
+/// Answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Ok,
-    /// Nothing there, or not done.
+    /// The key is missing, or the command was not carried out.
     Nil,
     Number(i64),
     Text(String),

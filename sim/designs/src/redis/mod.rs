@@ -18,7 +18,7 @@ use crate::wire::Protocol;
 /// The port of every server and monitor.
 pub const PORT: u16 = 6379;
 
-/// What a server or monitor is asked.
+/// A request to a server or monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// A command on keys.
@@ -56,7 +56,7 @@ pub enum Reply {
     Address(String),
 }
 
-/// What a server says unasked.
+/// An unsolicited message of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Push {
     /// To a subscriber: something was published on the channel.

@@ -41,7 +41,7 @@ pub(super) struct Rebirth {
 
 /// A folder that is made.
 struct Folder {
-    /// What each attempt begins with.
+    /// Disk contents at the start of each attempt.
     begins_with: DiskCopy,
     outcome: Outcome,
     attempts: u32,

@@ -21,7 +21,7 @@ pub(super) struct Rest {
     place: usize,
     links: Vec<Link>,
     down: Duration,
-    /// What its disk had done at the last check.
+    /// Operations of its disk at the last check.
     done: u64,
     still: u32,
     looks: u32,

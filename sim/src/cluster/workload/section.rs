@@ -56,7 +56,7 @@ impl HeldLock {
     }
 }
 
-/// What is held of one lock.
+/// A held part of one lock.
 #[derive(Clone, Copy)]
 struct Stake {
     lock: Lock,

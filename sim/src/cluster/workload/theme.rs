@@ -119,7 +119,7 @@ pub(super) struct Sides {
     pub(super) rest: bool,
 }
 
-/// What the clients of a run have in common.
+/// Settings that the clients of a run share.
 #[derive(Clone, Debug)]
 pub struct Theme {
     membership: Membership,
@@ -140,7 +140,7 @@ pub struct Theme {
     sides: Sides,
 }
 
-/// What one client of a run is like. A life after a crash begins with it again.
+/// Settings of one client of a run. A life after a crash begins with them again.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The nodes: a new session is opened with those of its time.

@@ -32,7 +32,7 @@ struct Newest {
     beside_others: Option<(FencingToken, Belief)>,
 }
 
-/// Who believes what, and what the log says.
+/// Beliefs of clients, and holders by the log.
 #[derive(Default)]
 pub struct Beliefs {
     moments: u64,
@@ -50,7 +50,7 @@ pub struct Beliefs {
     has_wrong_clocks: bool,
     /// No client can know of these in time.
     excused: BTreeSet<(Lock, FencingToken)>,
-    /// What each session has lost by force.
+    /// Forced releases by session.
     forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
     /// Calls after such losses, and the losses that the answer reveals.
     telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,

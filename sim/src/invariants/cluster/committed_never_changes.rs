@@ -12,7 +12,7 @@ use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index};
 
-/// What was applied where.
+/// Applied entries by position.
 #[derive(Default)]
 pub struct CommittedNeverChanges {
     /// The first entry that was applied at each index, its hash, and who applied it.

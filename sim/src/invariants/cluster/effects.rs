@@ -7,7 +7,7 @@ use super::matching::{Matched, Matching};
 use crate::history::Fact;
 use crate::history::client::Failure;
 
-/// What is on its way.
+/// The writes under way.
 #[derive(Default)]
 pub struct Effects(Matching);
 

@@ -11,7 +11,7 @@ use super::disturbances::Disturbances;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 
-/// What quiet clients wait for, and since when.
+/// Waiting calls of quiet clients, and their beginnings.
 pub struct FairService {
     bound: Duration,
     disturbances: Disturbances,

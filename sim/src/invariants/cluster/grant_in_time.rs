@@ -46,7 +46,7 @@ struct Rounds {
     current: Option<CallId>,
 }
 
-/// Who waits, and who was granted what.
+/// Waiting clients, and grants.
 pub struct GrantInTime {
     bound: Duration,
     now: Nanos,

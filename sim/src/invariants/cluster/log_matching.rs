@@ -11,7 +11,7 @@ use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index};
 
-/// What was first told of an entry.
+/// The first report of an entry.
 struct Entry {
     by: NodeId,
     hash: u64,

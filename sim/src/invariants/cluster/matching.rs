@@ -21,14 +21,14 @@ pub(super) struct Sent {
     pub(super) client: ClientId,
     pub(super) session: SessionId,
     pub(super) op: Arc<Op>,
-    /// What the log made of it, so far.
+    /// Its outcome in the log so far.
     pub(super) logged: Option<Arc<Logged>>,
     /// Counts the writes of the run in the order of sending.
     order: u64,
     is_over: bool,
 }
 
-/// What a fact means to the writes of the clients.
+/// Meaning of a fact for the writes of the clients.
 pub(super) enum Matched {
     Nothing,
     /// The log ran a call. `overtaken_by`: which has been run already although it was sent later.

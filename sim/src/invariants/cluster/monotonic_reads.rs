@@ -10,7 +10,7 @@ use super::reads::Reads;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Op, WatchId};
 
-/// What each session has seen.
+/// Newest zxid seen by each session.
 #[derive(Default)]
 pub struct MonotonicReads {
     reads: Reads,

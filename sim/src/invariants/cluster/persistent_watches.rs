@@ -45,7 +45,7 @@ impl Follower {
     }
 }
 
-/// Who follows what, and all that has happened.
+/// Watches of the sessions, and all changes.
 #[derive(Default)]
 pub struct PersistentWatches {
     changes: Vec<Change>,

@@ -23,7 +23,7 @@ impl Open {
     }
 }
 
-/// What is on its way.
+/// The calls under way.
 pub struct Progress {
     bound: Duration,
     healed: Option<Nanos>,

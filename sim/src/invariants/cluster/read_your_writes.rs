@@ -10,7 +10,7 @@ use super::reads::Reads;
 use crate::history::Fact;
 use crate::history::client::ClientFact;
 
-/// What each session has written.
+/// Latest write of each session.
 #[derive(Default)]
 pub struct ReadYourWrites {
     reads: Reads,

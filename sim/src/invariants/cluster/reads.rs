@@ -16,7 +16,7 @@ pub(super) struct Asked {
     pub(super) client: ClientId,
     pub(super) session: SessionId,
     pub(super) op: Arc<Op>,
-    /// What its answer may not be older than.
+    /// Least zxid of its answer.
     pub(super) floor: Zxid,
     /// Counts the calls of the run.
     order: u64,

@@ -10,7 +10,7 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// Who asks, and what the log says was given back.
+/// Pending releases, and releases in the log.
 #[derive(Default)]
 pub struct Releases {
     asked: BTreeMap<CallId, (Lock, FencingToken)>,

@@ -5,7 +5,7 @@ use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::Fact;
 
-/// What is on its way.
+/// The requests under way.
 #[derive(Default)]
 pub struct SentOrder(Matching);
 

@@ -10,7 +10,7 @@ use super::znodes::Read;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Op};
 
-/// What has been answered.
+/// The answers given so far.
 #[derive(Default)]
 pub struct SyncedReads {
     reads: Reads,

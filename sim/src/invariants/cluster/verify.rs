@@ -15,7 +15,7 @@ struct Asked {
     was_not_held: bool,
 }
 
-/// What is held in the log, and who asks about it.
+/// Holds in the log, and pending questions about them.
 #[derive(Default)]
 pub struct LinearizableVerify {
     held: BTreeSet<(Lock, FencingToken)>,

@@ -128,7 +128,7 @@ impl Znodes {
     }
 }
 
-/// What a read has shown.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Absent,

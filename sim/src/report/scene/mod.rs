@@ -15,11 +15,11 @@ pub use message::Message;
 pub struct Scene {
     /// One per host that ever ran: those that serve, then clients, then operators.
     pub lanes: Vec<Lane>,
-    /// What the hosts sent to each other, in the order of sending.
+    /// Messages between hosts, in the order of sending.
     pub messages: Vec<Message>,
     /// Who could not reach whom, one region per spell in which that stayed as it was.
     pub regions: Vec<Region>,
-    /// What was broken on purpose.
+    /// The faults that were injected.
     pub faults: Vec<FaultSpell>,
     /// Promises that were broken.
     pub violations: Vec<(Nanos, String)>,
@@ -46,7 +46,7 @@ pub struct Spell {
     pub until: Nanos,
 }
 
-/// What a host can be.
+/// State of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Being {
     /// Its process is not there: `how` says why (`killed`, `power lost`, `stopped`).

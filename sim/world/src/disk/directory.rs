@@ -10,7 +10,7 @@ use crate::rng::Rng;
 pub(super) struct Directory {
     names: BTreeMap<String, Ino>,
     durable: BTreeMap<String, Ino>,
-    /// What happened since the names were flushed, oldest first.
+    /// Changes since the names were flushed, oldest first.
     pending: Vec<Change>,
 }
 
@@ -23,7 +23,7 @@ enum Change {
 }
 
 impl Directory {
-    /// What a name stands for.
+    /// Looks up a name.
     pub fn get(&self, name: &str) -> Option<Ino> {
         self.names.get(name).copied()
     }
@@ -67,7 +67,7 @@ impl Directory {
         orphans
     }
 
-    /// Of the unflushed changes, the first ones are on the medium: a journal keeps their order.
+    /// Keeps a prefix of the unflushed changes: a journal keeps their order.
     pub fn power_loss(&mut self, rng: &mut Rng, losses: &mut Losses) {
         if self.pending.is_empty() {
             return;

@@ -4,19 +4,19 @@ use super::image::{Image, Span};
 use super::stats::Losses;
 use crate::rng::Rng;
 
-/// What a disk writes as a whole or not at all.
+/// Unit that a disk writes as a whole or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
-/// What space is given out in.
+/// Unit in which space is allocated.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 /// A file that has a name, had one, or is open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
-    /// What every process sees: the page cache.
+    /// Contents that every process sees: the page cache.
     cached: Image,
-    /// What is on the medium.
+    /// Contents on the medium.
     durable: Image,
-    /// What happened to the file since it was flushed, oldest first.
+    /// Changes of the file since it was flushed, oldest first.
     pending: Vec<Change>,
     /// Cache and medium differ by more than `pending`: a flush has failed.
     diverged: bool,

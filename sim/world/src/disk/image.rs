@@ -32,7 +32,7 @@ impl<'a> Span<'a> {
         self.at + self.len
     }
 
-    /// What of it lies between two offsets of the file, both within it.
+    /// Cuts out the part between two offsets of the file, both within it.
     pub fn cut(&self, from: u64, to: u64) -> Span<'a> {
         assert!(self.at <= from && from <= to && to <= self.end(), "within the span");
         let stored = self.data.len();

@@ -164,7 +164,7 @@ impl HostDisk {
         self.state.lock().faults.pace
     }
 
-    /// Nothing fails, it is as fast as usual, and has more space than a run fills.
+    /// Whether the disk has no fault, its usual speed, and more space than a run fills.
     pub fn is_sound(&self) -> bool {
         let state = self.state.lock();
         let faults = &state.faults;
@@ -246,7 +246,7 @@ impl HostDisk {
         self.put_back(DiskCopy(tree::Tree::new()));
     }
 
-    /// What happened since the disk was made.
+    /// Returns the counts since the disk was made.
     pub fn stats(&self) -> DiskStats {
         self.state.lock().stats
     }

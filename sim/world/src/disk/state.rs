@@ -11,7 +11,7 @@ use super::stats::{DiskStats, Op};
 use super::tree::{Ino, Tree};
 use crate::rng::Rng;
 
-/// What is to be done when the power has gone at a certain operation.
+/// Callback for a power failure at a certain operation.
 pub(super) type OnCut = Box<dyn FnOnce() + Send>;
 
 /// Space on a disk, but where it is told otherwise.
@@ -30,7 +30,7 @@ pub(super) enum Power {
     Off,
 }
 
-/// What is wrong with the disk.
+/// Faults of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     /// How many flushes fail.

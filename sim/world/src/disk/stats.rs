@@ -37,7 +37,7 @@ impl Op {
     ];
 }
 
-/// What losses of power did.
+/// Effects of power failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Unflushed writes that were on the medium all the same.
@@ -85,7 +85,7 @@ impl AddAssign for Losses {
     }
 }
 
-/// What happened on a disk since it was made. Those of several disks can be added.
+/// Counts of a disk since it was made. Counts of several disks can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
     operations: [u64; Op::ALL.len()],
@@ -104,9 +104,9 @@ pub struct DiskStats {
     pub deaths: u64,
     /// Times that the power went.
     pub power_losses: u64,
-    /// Those that were due at a certain operation.
+    /// Power failures that were due at a certain operation.
     pub cuts: u64,
-    /// What the power took with it.
+    /// Writes lost with the power.
     pub losses: Losses,
 }
 

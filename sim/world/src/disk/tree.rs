@@ -41,7 +41,7 @@ impl Tree {
         Tree { inodes: BTreeMap::from([(ROOT, Inode::Dir(Directory::default()))]), made: 1 }
     }
 
-    /// What a path stands for.
+    /// Looks up a path.
     pub fn find(&self, path: &Path) -> io::Result<Ino> {
         let mut at = ROOT;
         for component in path.components() {
@@ -65,7 +65,7 @@ impl Tree {
         Ok(Place { dir, name: name.to_owned() })
     }
 
-    /// What is at a place.
+    /// Looks up a place.
     pub fn at(&self, place: &Place) -> Option<Ino> {
         self.dir(place.dir).ok().and_then(|dir| dir.get(&place.name))
     }

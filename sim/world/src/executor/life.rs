@@ -202,7 +202,7 @@ impl Simulation {
         self.core.mark(7, host);
     }
 
-    /// What the host's wall clock shows, milliseconds since 1970.
+    /// Returns the host's wall clock, milliseconds since 1970.
     pub fn wall_ms(&self, host: HostId) -> i64 {
         self.core.state.lock().hosts[host.0].clock.wall_ms(self.now())
     }

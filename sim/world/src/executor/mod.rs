@@ -143,7 +143,7 @@ impl Simulation {
         self.core.tasks_of(host)
     }
 
-    /// What a host's monotonic clock shows, nanoseconds.
+    /// Returns a host's monotonic clock in nanoseconds.
     pub fn local(&self, host: HostId) -> u64 {
         self.core.local(host)
     }

@@ -24,7 +24,7 @@ pub(super) struct ConnId {
     pub serial: u64,
 }
 
-/// Who connected, and who accepted. Also a direction: that of what this side writes.
+/// The connecting or the accepting side. Also a direction: that of this side's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,

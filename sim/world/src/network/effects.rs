@@ -16,7 +16,7 @@ use crate::trace::Trace;
 pub(super) enum Deed {
     /// Something gets to the end of a flow; `Side` is the sender's.
     Arrive(ConnId, Side),
-    /// What a side sent was not acknowledged since then.
+    /// The bytes of a side have not been acknowledged since then.
     GiveUp(ConnId, Side, Nanos),
     /// A request to connect leaves.
     Knock(u64),

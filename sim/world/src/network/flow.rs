@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use crate::time::Nanos;
 
-/// What a segment carries.
+/// Content of a segment.
 #[derive(Debug)]
 pub(super) enum Load {
     /// The connecting side's last word of the handshake.
@@ -29,7 +29,7 @@ pub(super) struct Segment {
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub flight: VecDeque<Segment>,
-    /// What is sent next arrives no earlier.
+    /// Earliest arrival of the next segment.
     pub not_before: Nanos,
     /// A reset is under way. It is not part of the stream: it is never sent again.
     pub reset_due: Option<Nanos>,
@@ -40,7 +40,7 @@ pub(super) struct Flow {
     eaten: usize,
     /// Bytes that were sent and, as far as the sender knows, not read.
     pub outstanding: usize,
-    /// Of these, bytes that were read, but the sender could not be told.
+    /// Bytes among these that were read without an acknowledgement to the sender.
     pub untold: usize,
     /// The end of the stream was read or can be.
     pub ended: bool,

@@ -253,7 +253,7 @@ impl Network {
         self.shared.state.lock().wire.windows.insert(host, bytes);
     }
 
-    /// Who names messages in the record.
+    /// Sets the labeler of messages in the record.
     pub fn set_labeler(&self, labeler: Labeler) {
         self.shared.state.lock().wire.labeler = Some(labeler);
     }

@@ -136,7 +136,7 @@ impl Ports {
         Ok((self.serial, addr))
     }
 
-    /// Who answers on `addr`.
+    /// Finds the listener on `addr`.
     pub fn find(&self, host: HostId, addr: SocketAddrV4) -> Option<u64> {
         let answers = |listener: &Listener| {
             let ip = listener.addr.ip();

@@ -31,9 +31,9 @@ pub(super) struct Wire {
     pub window: usize,
     /// The same for hosts of their own kind, in both directions.
     pub windows: BTreeMap<HostId, usize>,
-    /// What to do after this many more messages of a host.
+    /// Calls that are due after this many more messages of a host.
     pub planned: BTreeMap<HostId, (u64, Call)>,
-    /// What is to be done now, as soon as the lock is free.
+    /// Calls that are due as soon as the lock is free.
     pub due_calls: Vec<Call>,
     messages: u64,
 }

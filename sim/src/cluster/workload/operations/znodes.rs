@@ -27,7 +27,7 @@ fn set(path: &str, version: Version) -> impl FnOnce(CallId) -> Op {
     move |call| Op::Set { path, data: data(call, 0), version }
 }
 
-/// What a read asks.
+/// Builds the request of a read.
 pub(super) fn read(kind: ReadKind, path: &str, synced: bool) -> impl FnOnce(CallId) -> Op {
     let path = path.to_owned();
     move |_| Op::Read { kind, path, watch: None, synced }

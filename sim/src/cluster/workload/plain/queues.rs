@@ -42,7 +42,7 @@ struct Place {
     is_first: bool,
 }
 
-/// What it does next.
+/// Next step of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
     Queue,

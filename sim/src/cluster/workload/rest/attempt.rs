@@ -86,7 +86,7 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
     }
 }
 
-/// What has come of an acquire.
+/// Result of an acquire.
 enum Got {
     Held(FencingToken),
     Busy,

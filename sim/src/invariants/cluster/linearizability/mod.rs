@@ -33,7 +33,7 @@ struct Sent {
 /// All znodes that calls are about.
 #[derive(Default)]
 pub struct Linearizability {
-    /// What the log has at each path.
+    /// Znodes by path, as in the log.
     nodes: BTreeMap<String, Node>,
     of_path: BTreeMap<Path, Number>,
     components: BTreeMap<Number, Component>,

@@ -22,7 +22,7 @@ pub(super) struct Node {
 
 pub(super) type Nodes = BTreeMap<Path, Node>;
 
-/// What comes of a call.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     /// It was done: the version after each operation.
@@ -103,7 +103,7 @@ pub(super) fn may_be_refused_otherwise(op: &Op) -> bool {
     }
 }
 
-/// What a read of this path shows.
+/// Reads the znode at this path.
 pub(super) fn read(nodes: &Nodes, path: &str) -> Outcome {
     Outcome::Seen(nodes.get(path).map(|node| (node.version, node.data.clone())))
 }
