@@ -12,7 +12,7 @@ use rowlock_env::time::{self, Instant};
 use rustix::process::Signal;
 
 use super::held::{Held, tell_asked};
-use super::job::{Change, Ended, Job};
+use super::job::{Ended, Job, JobEvent};
 use super::passed::Passed;
 use super::terminal::Terminal;
 use super::warden::Warden;

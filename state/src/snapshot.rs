@@ -86,7 +86,7 @@ impl Frozen {
 
     fn put(&self, mut blocks: BlockWriter<'_>) -> io::Result<()> {
         let machine = &self.machine;
-        blocks.put(&Record::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
+        blocks.put(&Row::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
         if machine.last_entry != Ordinal::default() {
             blocks.put(&Row::LastEntry(machine.last_entry))?;
         }
@@ -159,14 +159,9 @@ fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> 
         for (Key { czxid, path: queue_znode }, contender) in lock.contenders() {
             let name = rowlock_proto::path::name(queue_znode);
             let (contender, asked) = (contender.clone(), contender.asked.as_deref());
-            blocks.put(&Record::Contender {
-                lock: path.into(),
-                czxid: *czxid,
-                name: name.into(),
-                contender,
-            })?;
+            blocks.put(&Row::Contender { lock: path.into(), czxid: *czxid, name: name.into(), contender })?;
             if let Some(question) = asked {
-                blocks.put(&Record::Asked(Cow::Borrowed(question)))?;
+                blocks.put(&Row::Asked(Cow::Borrowed(question)))?;
             }
         }
         if lock.delayed_until_ms() != 0 {

@@ -34,7 +34,7 @@ pub use access::Viewer;
 pub use backup::Backups;
 pub(crate) use history::reason;
 pub(crate) use locks::asked;
-pub use places::Party;
+pub use places::Requester;
 use places::{Permit, ReportSlots};
 use question::{HistoryQuestion, Question};
 pub(crate) use since::{Past, Span, shown};

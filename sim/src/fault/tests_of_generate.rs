@@ -70,7 +70,11 @@ fn every_kind_appears_and_each_seed_has_some_of_them_only() {
         kinds.iter().for_each(|kind| *seen.entry(*kind).or_default() += 1);
         distinct.insert(kinds);
     }
-    assert_eq!(seen.len(), Kind::ALL.len() - 4, "all but new choices, what is put back, and new clusters: {seen:?}");
+    assert_eq!(
+        seen.len(),
+        Kind::ALL.len() - 4,
+        "all but new choices, what is put back, and new clusters: {seen:?}"
+    );
     assert!(seen.values().all(|n| *n > 20), "{seen:?}");
     assert!(distinct.len() > 300);
 }

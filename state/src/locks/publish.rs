@@ -319,7 +319,7 @@ impl Machine {
         let label = znode.data().map(|data| &data[..]);
         let lock_acl = self.tree.get(lock).map_or(&[][..], |lock| lock.acl.entries());
         let acls = (znode.acl.entries(), lock_acl);
-        let place = Place { lock, path: key.path, czxid: key.czxid, label, acls };
+        let place = EventPlace { lock, path: key.path, czxid: key.czxid, label, acls };
         tell(&place.event(zxid, self.time_ms, holder, kind), holder);
     }
 }

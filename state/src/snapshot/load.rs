@@ -24,7 +24,7 @@ use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
 /// A place in the queue of the lock at this path.
-type Place = (String, Key, Contender);
+type QueuedPlace = (String, Key, Contender);
 
 pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
@@ -58,8 +58,8 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
                 let path = queue_path(&lock, &name).into();
                 queues.push((lock.into_owned(), Key { czxid, path }, contender));
             }
-            Record::Asked(question) => restore_question(&mut queues, question.into_owned(), time_ms)?,
-            Record::LastEntry(_) if last_entry != Ordinal::default() => {
+            Row::Asked(question) => restore_question(&mut queues, question.into_owned(), time_ms)?,
+            Row::LastEntry(_) if last_entry != Ordinal::default() => {
                 return damaged("the last entry comes twice");
             }
             Row::Cluster(_) if cluster.is_some() => return damaged("the cluster's id comes twice"),
@@ -157,7 +157,11 @@ fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotE
 }
 
 /// The question to the place that came last.
-fn restore_question(queues: &mut [Place], question: Question, time_ms: i64) -> Result<(), SnapshotError> {
+fn restore_question(
+    queues: &mut [QueuedPlace],
+    question: Question,
+    time_ms: i64,
+) -> Result<(), SnapshotError> {
     match queues.last_mut() {
         Some((_, _, holder)) if holder.asked.is_none() && question.is_good(time_ms) => {
             holder.asked = Some(question.into());
@@ -169,7 +173,7 @@ fn restore_question(queues: &mut [Place], question: Question, time_ms: i64) -> R
 
 fn restore_locks(
     machine: &mut Machine,
-    queues: Vec<Place>,
+    queues: Vec<QueuedPlace>,
     delays: Vec<(String, i64)>,
 ) -> Result<(), SnapshotError> {
     for (lock, key, mut contender) in queues {

@@ -21,7 +21,8 @@ pub(super) struct LeaseOpened {
 }
 
 /// Another client asks for a lock that the lease holds.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedDocument {
     pub(super) asked_ms_ago: i64,
     /// Who asks for the lock.
@@ -38,7 +39,8 @@ pub(super) struct AskedDocument {
 }
 
 /// What a question has reached.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedOf {
     /// How many holders; 0: the lock is free.
     pub(super) asked: u32,

@@ -94,18 +94,19 @@ pub(super) struct Acquire {
 }
 
 /// A question to the holders of a lock.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskHolders {
     /// For people: up to 256 bytes.
-    #[schema(min_length = 1, max_length = 256, example = "hotfix 42 waits for this")]
+    #[cfg_attr(test, schema(min_length = 1, max_length = 256, example = "hotfix 42 waits for this"))]
     reason: String,
     /// Who you are, behind what the node knows of you: up to 100 bytes.
     #[serde(default)]
-    #[schema(max_length = 100)]
+    #[cfg_attr(test, schema(max_length = 100))]
     label: String,
     /// The holders lose the lock after this time: for operators. Left out: they are only told.
-    #[schema(minimum = 1000, maximum = 3600000)]
+    #[cfg_attr(test, schema(minimum = 1000, maximum = 3600000))]
     within_ms: Option<u32>,
 }
 

@@ -5,7 +5,9 @@ use super::super::super::documents::{
     AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
     StandingsDocument, StateHeld, ZnodeDocument,
 };
-use super::super::super::request::{Acquire, AcquireAll, AskHolders, Campaign, NewLease, Release, Shown, Verify};
+use super::super::super::request::{
+    Acquire, AcquireAll, AskHolders, Campaign, NewLease, Release, Shown, Verify,
+};
 use super::kinds::{
     ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
     OfZnode, StateName, View, ZnodePath,
