@@ -47,8 +47,8 @@ pub struct Swarm {
     /// Continue after a broken promise
     #[arg(long)]
     keep_going: bool,
-    /// Go on in other ways from runs in which something rare happened. Which runs that are depends on the order in
-    /// which threads end theirs
+    /// Go on in other ways from runs in which something rare happened. Which runs that are depends on the
+    /// order in which threads end theirs
     #[arg(long)]
     guided: bool,
     /// Folder for the runs that a guided search goes on from; those that lie there are run first

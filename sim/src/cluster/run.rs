@@ -229,7 +229,7 @@ impl Run {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
         };
-        let (clients_live, jobs) = (vec![false; clients.len()], Some(jobs));
+        let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,
             script,
@@ -251,7 +251,7 @@ impl Run {
             probes,
             closing: watch::channel(false).0,
             load_ends,
-            rare_since: Vec::new(),
+            rare_since,
         }
     }
 

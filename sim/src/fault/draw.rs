@@ -92,10 +92,8 @@ impl Draw {
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
-            // Drawn apart from the others: there is one of them in a run.
-            Kind::RestoreBackup | Kind::Recover => None,
-            // A guided search puts it in.
-            Kind::NewChoices => None,
+            // Drawn apart from the others: there is one of them in a run. A guided search puts in the last.
+            Kind::RestoreBackup | Kind::Recover | Kind::NewChoices => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })

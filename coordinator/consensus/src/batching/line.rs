@@ -36,6 +36,7 @@ impl ProposalLine {
 
     /// How many commands, and how many bytes of them, an entry takes beside those in line. Zero: it is full.
     pub fn room(&self) -> (usize, usize) {
+        assert!(!self.is_empty() || self.bytes == 0, "an empty line takes no room");
         let (commands, bytes) = (BATCH_MAX_COMMANDS, BATCH_MAX_BYTES);
         (commands.saturating_sub(self.len()), bytes.saturating_sub(self.bytes))
     }
@@ -78,7 +79,8 @@ impl ProposalLine {
             self.bytes -= weight;
             proposal
         });
-        let taken = taken.collect();
+        let taken: Vec<Proposal> = taken.collect();
+        assert!(!taken.is_empty() || self.waiting.is_empty(), "the first goes whatever its size");
         assert!(!self.waiting.is_empty() || self.bytes == 0, "an empty line has no bytes");
         taken
     }
@@ -94,8 +96,10 @@ impl ProposalLine {
 
     /// Drops those that are not to be kept.
     pub fn retain(&mut self, keep: impl Fn(&Proposal) -> bool) {
+        let before = self.bytes;
         self.waiting.retain(|(_, proposal)| keep(proposal));
         self.bytes = self.waiting.iter().map(|(weight, _)| weight).sum();
+        assert!(self.bytes <= before, "what is dropped takes its bytes with it");
     }
 }
 

@@ -27,7 +27,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
-use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
+use rowlock_types::limits::{BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::pacing::{COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX};
 use std::sync::Arc;
@@ -145,6 +145,8 @@ impl Entries {
             self.again_at = time::now() + REFUSED_PAUSE;
             let twin = self.undone.insert(entry.ordinal, entry);
             assert!(twin.is_none(), "two entries have one number");
+            let under_way = self.in_flight.len() + self.undone.len();
+            assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "an entry that comes back is counted once");
         }
     }
 
@@ -172,6 +174,8 @@ impl Entries {
         assert!(self.in_flight.is_empty(), "no entry overtakes those that are proposed again");
         let undone = std::mem::take(&mut self.undone);
         assert!(undone.keys().is_sorted(), "they are proposed in their order");
+        let is_of_term = undone.keys().all(|ordinal| ordinal.term == self.term);
+        assert!(is_of_term, "nothing is proposed again in another term");
         for entry in undone.into_values() {
             rare::taken(Rare::EntryProposedAgain);
             self.hand_over(entry).await;
@@ -309,6 +313,7 @@ impl Entries {
     }
 
     fn fly(&mut self, commands: usize, ended: impl Future<Output = Option<MadeEntry>> + Send + 'static) {
+        assert!(commands <= BATCH_MAX_COMMANDS, "an entry has no more commands than one may have");
         self.commands += commands;
         self.in_flight.push(ended.map(move |undone| (commands, undone)).boxed());
     }

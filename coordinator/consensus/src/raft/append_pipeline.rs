@@ -145,6 +145,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
 
     fn send(&mut self, request: AppendRequest) {
         debug_assert!(continues(&request), "entries follow each other and the one before them");
+        assert!(self.has_room(), "requests are sent within the window");
         let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let has_entries = !request.entries.is_empty();
@@ -163,6 +164,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
     /// The oldest request's answer.
     fn answered(&mut self, request: &InFlight, answer: &[u8]) -> Item {
         let InFlight { leader, prev, last, has_entries, is_lazy, since } = *request;
+        assert!(prev <= last, "a request ends behind the entry before it, or there");
         self.moved = time::now();
         let item = self.faults.check(pool::decode(self.node, answer)).and_then(|response| {
             let (response, clients) = response.into_append().map_err(|other| unexpected(&other))?;

@@ -185,8 +185,8 @@ impl Simulation {
         core.trace().note(core.now(), || What::Resumed { host });
     }
 
-    /// From now on what is left to chance is drawn from this seed: order and time of tasks and messages, and what
-    /// hosts draw themselves.
+    /// From now on what is left to chance is drawn from this seed: order and time of tasks and messages, and
+    /// what hosts draw themselves.
     pub fn choose_anew(&self, seed: u64) {
         let mut seeds = Rng::new(seed);
         self.core.network().choose_anew(Rng::new(seeds.u64()));
