@@ -121,8 +121,6 @@ pub enum LockEventKind {
     },
     /// It goes on holding in another mode ([`LockEvent::mode`]).
     Converted,
-    /// It goes on holding, and is asked to give the lock back. [`LockEvent::label`] says by whom and why.
-    Asked,
     Gone {
         /// How long it held the lock, milliseconds; `None`: it never did.
         held_ms: Option<i64>,
@@ -130,6 +128,8 @@ pub enum LockEventKind {
         waited_ms: i64,
         why: Why,
     },
+    /// It goes on holding, and is asked to give the lock back. [`LockEvent::label`] says by whom and why.
+    Asked,
 }
 
 /// Why a place in a queue is gone.

@@ -4,7 +4,7 @@
 //! Must never reach the comparison with ZooKeeper, which closes the connection on such opcodes.
 
 use bytes::Bytes;
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner, SessionOptions};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, SessionOptions};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{Acl, FencingToken, Op, Request, Version};
 
@@ -58,11 +58,12 @@ pub fn request(rng: &mut Rng) -> Request {
         let request = if rng.chance(30) { write(rng) } else { lock_write(rng) };
         return Request::Tagged { id, acked, request: Box::new(request) };
     }
-    match rng.below(11) {
+    match rng.below(12) {
         0 => Request::Verify(some(rng, claim).into()),
         1 => Request::SessionOptions(SessionOptions { disconnect_grace_ms: rng.pick(NUMBERS) }),
         2 => Request::Report(rng.pick(REPORTS).to_owned()),
         3 => Request::Operate(rng.pick(REPORTS).to_owned()),
+        4 => Request::Ask(ask(rng)),
         _ => lock_write(rng),
     }
 }
@@ -120,6 +121,11 @@ fn acquire(rng: &mut Rng) -> Acquire {
         min_hold_ms: rng.pick(&[0, 0, 0, 1, 100]),
         min_hold_lapses: rng.chance(30),
     }
+}
+
+fn ask(rng: &mut Rng) -> Ask {
+    let text = |rng: &mut Rng| "\u{e9}".repeat(rng.pick(&[0, 1, 20, 64, 128, 129, 5_000]));
+    Ask { lock: lock(rng), reason: text(rng), by: text(rng), within_ms: rng.pick(NUMBERS) }
 }
 
 fn mode(rng: &mut Rng) -> Mode {

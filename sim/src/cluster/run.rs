@@ -88,8 +88,8 @@ const FLOODERS: u8 = 3;
 const BYSTANDERS: usize = 3;
 
 /// The host of quiet clients, and those of floods, of a run that has any.
-fn beside_floods(sim: &Simulation, has_floods: bool) -> (Option<HostId>, Vec<HostId>) {
-    if !has_floods {
+fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<HostId>) {
+    if !script.steps().iter().any(|step| step.fault.kind() == Kind::Flood) {
         return (None, Vec::new());
     }
     let bystander = sim.add_host("bystander", "client", Ipv4Addr::new(10, 0, 4, 1));
@@ -198,14 +198,13 @@ impl Run {
             .map(|n| sim.add_host(&format!("client{n}"), "client", Ipv4Addr::new(10, 0, 1, n)))
             .collect();
         let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
+        let statuses = NodeStatuses::new(nodes.len());
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
-        let statuses = NodeStatuses::new(nodes.len());
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
-        let has_floods = script.steps().iter().any(|step| step.fault.kind() == Kind::Flood);
-        let (bystander, flooders) = beside_floods(&sim, has_floods);
+        let (bystander, flooders) = beside_floods(&sim, &script);
         let (desk, jobs) = Desk::new();
         let patients = Patients {
             nodes: nodes.clone(),

@@ -31,7 +31,7 @@ fn routed() -> BTreeSet<String> {
     for route in routes {
         match route {
             "/v1/locks/{*rest}" => {
-                for verb in ["", "/acquire", "/release", "/verify", "/holders/{token}"] {
+                for verb in ["", "/acquire", "/release", "/verify", "/ask", "/holders/{token}"] {
                     paths.insert(format!("/v1/locks/{{name}}{verb}"));
                 }
             }
