@@ -27,7 +27,7 @@ const HOSTS: usize = 20;
 const INTERVAL_MS: i64 = 5_000;
 /// From one run to the next: what is left of the interval, the death of the holder's session, an election.
 /// More would leave an interval without a run.
-const GAP_MAX_MS: i64 = 2 * INTERVAL_MS;
+const GAP_MAX_MS: i64 = 3 * INTERVAL_MS;
 /// Of a hundred attempts, those whose host dies soon.
 const DEATHS: usize = 70;
 
