@@ -144,13 +144,14 @@ class Mysql(Resource):
 
     @classmethod
     def start(cls, folder, mode, lock, api):
-        name = pwd.getpwuid(os.geteuid()).pw_name
-        run([find("mariadb-install-db"), "--no-defaults", f"--datadir={folder}/data", f"--user={name}",
-             "--auth-root-authentication-method=normal", "--skip-test-db"])
+        # A server that starts deletes the temporary tables of others in its folder for them.
+        (Path(folder) / "tmp").mkdir()
+        common = ["--no-defaults", f"--datadir={folder}/data", f"--tmpdir={folder}/tmp",
+                  f"--user={pwd.getpwuid(os.geteuid()).pw_name}"]
+        run([find("mariadb-install-db"), *common, "--auth-root-authentication-method=normal", "--skip-test-db"])
         server = subprocess.Popen(
-            [find("mariadbd", "/usr/sbin/mariadbd"), "--no-defaults", f"--datadir={folder}/data", f"--user={name}",
-             f"--socket={folder}/socket", f"--pid-file={folder}/pid", "--skip-networking",
-             "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"],
+            [find("mariadbd", "/usr/sbin/mariadbd"), *common, f"--socket={folder}/socket", f"--pid-file={folder}/pid",
+             "--skip-networking", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         one = cls(str(folder))
         until_answers(lambda: one.sql("CREATE DATABASE IF NOT EXISTS drill", database="mysql"))

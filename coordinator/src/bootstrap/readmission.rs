@@ -89,12 +89,14 @@ impl Bootstrap {
     /// Ends when this node votes, as far as it has applied the log.
     pub(super) async fn vote_again(&self) -> Result<(), BootstrapError> {
         let mut caught_up_at = None;
+        // The leader may let it vote before it has asked.
+        let mut is_outside = false;
         loop {
             let us = self.us().await?;
             let me = us.node;
             let votes_here = facts::has_joined(&self.raft, me) && facts::voters(&self.raft).contains(&me);
             if !us.comes_again || self.peers.folder().state() == FolderState::Member || votes_here {
-                if caught_up_at.is_some() && votes_here {
+                if is_outside && votes_here {
                     rare::taken(Rare::WipedVotesAgain);
                     tracing::info!("this node votes again");
                 }
@@ -102,6 +104,7 @@ impl Bootstrap {
             }
             let answers = self.everybody().await;
             if let Some(known) = judge::newest(&answers) {
+                is_outside |= !known.voters.contains(&me);
                 if !known.voters.contains(&me) && !known.learners.contains(&me) {
                     self.join().await?;
                 } else if known.learners.contains(&me) {
