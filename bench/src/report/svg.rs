@@ -34,17 +34,17 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 520.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 170.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 62.0;
 /// Between the names of two lines.
 const NAMES_APART: f64 = 17.0;
 
 /// For light and dark pages. Color-blind readers can tell them apart (after Okabe and Ito).
-const COLOURS: [(&str, &str); 7] = [
+const COLOURS: [(&str, &str); 8] = [
     ("#d03b00", "#ff7a45"),
     ("#e08e00", "#ffbe4d"),
     ("#0067b0", "#58b4f5"),
@@ -52,6 +52,7 @@ const COLOURS: [(&str, &str); 7] = [
     ("#b0509a", "#e89ad2"),
     ("#6a3fb5", "#b59af0"),
     ("#5c6670", "#aab4be"),
+    ("#7a4a21", "#c99a6b"),
 ];
 
 struct Axis {
