@@ -11,7 +11,8 @@ use crate::fake::world::World;
 use crate::fake::{Fake, Fault};
 use crate::mutex::{LOCK, is_queue_create};
 
-/// Polls a future `times` times and then drops it, unless it is done before.
+/// Polls a future `times` times and then drops it, unless it is done before. The runtime does its other work
+/// between two polls.
 pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;

@@ -11,9 +11,9 @@ use rowlock_client::{Client, Error, Guard, Instant, LostReason, SessionState};
 use rowlock_env::{task, time};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cancel::poll_at_most;
 use crate::fake::{Fake, SHORT};
 use crate::served::LOCK;
-use crate::served_cancel::poll_at_most;
 
 /// Nothing here takes so long.
 const SOON: Duration = Duration::from_secs(15);

@@ -1,35 +1,13 @@
 //! Dropping futures at each of their steps where the server keeps the queue, with cuts in between: nothing
 //! stays in a queue, and the next waiter is granted.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
-
 use rowlock_client::Client;
 use rowlock_env::task;
 
+use crate::cancel::poll_at_most;
 use crate::fake::Fake;
 use crate::fake::keeper::{Cut, Keeper};
 use crate::served::LOCK;
-
-/// Polls a future `times` times and then drops it, unless it is done before. The runtime does its other work
-/// between two polls.
-pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polls = 0;
-    poll_fn(|cx| {
-        if polls == times {
-            return Poll::Ready(None);
-        }
-        polls += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polls == times => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 /// Drops the future of `attempt` after 0, 1, 2... polls, until one gets as far as it can: to the lock or,
 /// when another client holds it, to a place in the queue. Each time nothing of it is left, and the next one
