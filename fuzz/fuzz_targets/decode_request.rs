@@ -4,10 +4,10 @@
 //! need not guess one. Nothing may panic or allocate beyond the frame. What was read survives a round trip
 //! through the encoder.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use bytes::{BufMut, Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
+use rowlock_fuzz::fuzz_target;
 use rowlock_proto::{OpCode, decode, encode, frame};
 
 /// Below what libFuzzer makes at most (4096), so that both sides of the limit are seen.

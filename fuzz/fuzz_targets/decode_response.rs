@@ -3,10 +3,10 @@
 //! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame. What
 //! was read survives a round trip through the encoder.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use bytes::{Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
+use rowlock_fuzz::fuzz_target;
 use rowlock_proto::{OpCode, ReplyHeader, Xid, Zxid, decode, encode, frame};
 
 fuzz_target!(|input: &[u8]| {

@@ -5,11 +5,10 @@
 //! also those that no node of this version makes. None may stop a node; the same bytes give the same state;
 //! and that state stays consistent.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use bytes::Bytes;
-use libfuzzer_sys::fuzz_target;
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
 

@@ -3,13 +3,12 @@
 //!
 //! Nothing may panic or take more memory than the file's size justifies, whatever its lengths and counts say.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use libfuzzer_sys::fuzz_target;
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 
 /// The readers belong to the command, which is no library.
 #[allow(dead_code, reason = "a command's, of which some is read here")]

@@ -4,12 +4,11 @@
 //! The first byte of the input chooses the case, so that no checksum has to be guessed. Nothing may panic or
 //! take more memory than the input's size justifies. What was read survives a round trip through the encoder.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use bytes::{Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
 use rowlock_consensus::peer::{Request, Response};
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::NodeId;
 use rowlock_transport::frame::{self, FrameReader, RequestId};
 use rowlock_transport::{Identity, Lane, handshake};

@@ -2,11 +2,10 @@
 //!
 //! Nothing may panic, and a valid request stays within the bounds of a report.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use rowlock_coordinator::report::question::{HistoryQuestion, LocksQuestion, Question};
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::path;
 use rowlock_types::limits::REPORT_MAX_ITEMS;
 

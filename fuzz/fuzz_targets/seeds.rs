@@ -3,13 +3,12 @@
 //!
 //! It is itself a target, run for zero time, so that one build makes all of them.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::fs;
 use std::path::Path;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
 use openraft::Membership;
 use rowlock_consensus::peer::{Refusal, Request, Response};
 use rowlock_consensus::raft::stored;
@@ -17,15 +16,16 @@ use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, Snapsh
 use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
+use rowlock_fuzz::fuzz_target;
 use rowlock_proto::{ClusterId, NodeId, OpCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::handshake::{self, Hello, Welcome};
-use rowlock_types::versions::Versions;
 use rowlock_transport::{Identity, Lane};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::member::Member;
+use rowlock_types::versions::Versions;
 use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::snapshot::format::SnapshotHeader;
 
@@ -137,10 +137,8 @@ fn membership() -> Membership<u64, Member> {
 }
 
 fn entries() -> Vec<Entry> {
-    let normal = Entry {
-        log_id: log_id(7),
-        payload: EntryPayload::Normal(Payload(Bytes::from(sample::lock_batch().encode()))),
-    };
+    let normal =
+        Entry { log_id: log_id(7), payload: EntryPayload::Normal(Payload(sample::lock_batch().encode())) };
     let change = Entry { log_id: log_id(8), payload: EntryPayload::Membership(membership()) };
     vec![normal, change, Entry { log_id: log_id(9), payload: EntryPayload::Blank }]
 }

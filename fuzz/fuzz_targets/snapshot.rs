@@ -5,10 +5,9 @@
 //! written again. Whether its numbers are right is the digest's business, which only damage or a liar
 //! changes.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::{Machine, SnapshotError};
 use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 

@@ -4,14 +4,13 @@
 //! Nothing may panic or take more memory than the file's size justifies. What was read can be queried and
 //! written again.
 
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use libfuzzer_sys::fuzz_target;
 use rowlock_env::disk::Dir;
-use rowlock_fuzz::within_worth;
+use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::NodeId;
 use rowlock_wal::log::frame::{self, FrameContext};
 use rowlock_wal::log::record::Record;

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: a meter of the memory that an input makes a reader take.
+//! What the fuzz targets share: their entry, and a meter of the memory that an input makes a reader take.
 //!
 //! libFuzzer's own limit sees only the whole process. A reader must not take more than its input's size
 //! justifies, however small that is: each target says how much.
@@ -6,6 +6,22 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+#[cfg(feature = "libfuzzer")]
+pub use libfuzzer_sys::fuzz_target;
+
+/// The target without libFuzzer: a program that reads the files it is given.
+#[cfg(not(feature = "libfuzzer"))]
+#[macro_export]
+macro_rules! fuzz_target {
+    ($(init: $init:expr,)? |$input:tt $(: $type:ty)?| $body:block) => {
+        fn main() -> std::io::Result<()> {
+            $($init;)?
+            let target: fn(&[u8]) = |$input $(: $type)?| $body;
+            std::env::args_os().skip(1).try_for_each(|file| Ok(target(&std::fs::read(file)?)))
+        }
+    };
+}
 
 /// Counts the bytes that are allocated. The targets are one thread.
 struct Meter;

@@ -27,6 +27,23 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
         }
     }
     found.extend(other_releases(tree, version.trim_matches('"')));
+    found.extend(untested_examples(tree));
+    found
+}
+
+/// Examples in doc comments of crates whose doc tests are left out.
+fn untested_examples(tree: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for (manifest, _) in tree.of_kind("toml").filter(|(_, text)| text.contains("\ndoctest = false\n")) {
+        let sources = manifest.replace("Cargo.toml", "src/");
+        for (path, text) in tree.sources().filter(|(path, _)| path.starts_with(&sources)) {
+            let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
+            let fences = comments.filter(|line| line.trim_start_matches(['/', '!', ' ']).starts_with("```"));
+            if fences.step_by(2).any(|fence| !fence.ends_with("text")) {
+                found.push(format!("{path}: an example that is not tested: {manifest} leaves doc tests out"));
+            }
+        }
+    }
     found
 }
 
@@ -57,6 +74,15 @@ fn other_releases(tree: &Tree, version: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn examples_stand_where_they_are_tested() {
+        let text = "//! ```text\n//! a\n//! ```\n/// ```\n/// let a = 1;\n/// ```\n";
+        let files = |manifest| Tree::with(&[("a/Cargo.toml", manifest), ("a/src/lib.rs", text)]);
+        let found = untested_examples(&files("[lib]\ndoctest = false\n"));
+        assert_eq!(found, ["a/src/lib.rs: an example that is not tested: a/Cargo.toml leaves doc tests out"]);
+        assert!(untested_examples(&files("[lib]\n")).is_empty());
+    }
 
     #[test]
     fn a_published_crate_without_the_version_and_a_private_one_with_it_are_found() {
