@@ -136,7 +136,6 @@ fn moment(form: Form, value: &Value) -> String {
     }
 }
 
-/// The items of a list in a document.
 fn items<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     document[list].as_array().into_iter().flatten()
 }

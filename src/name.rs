@@ -23,7 +23,6 @@ impl Name {
         &self.name
     }
 
-    /// NAME is a path.
     fn is_path(&self) -> bool {
         is_path(&self.name, self.path)
     }

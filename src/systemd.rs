@@ -22,7 +22,6 @@ pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// `WatchdogSec`, if it is meant for this process.
     watchdog: Option<Watchdog>,
-    /// What was said last.
     said: String,
 }
 

@@ -20,7 +20,6 @@ use crate::cluster::failed;
 use crate::exit::{Failure, IO, USAGE};
 use crate::print::{print, safe_json};
 
-/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// Plain text, for people and shells.

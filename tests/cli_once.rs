@@ -123,7 +123,6 @@ async fn a_run_whose_host_dies_counts_unless_failed_runs_are_to_be_retried() {
     }
 }
 
-/// One of the hosts.
 #[derive(Clone)]
 struct Host {
     folder: PathBuf,

@@ -280,7 +280,6 @@ async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
     }
 }
 
-/// A step of one attempt.
 async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
     match verb {
         "acquire" | "finish" => assert_eq!(one.finish().await, step["expect"], "{say}"),

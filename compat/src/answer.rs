@@ -16,7 +16,6 @@ pub struct Asked {
     pub restrictive: bool,
 }
 
-/// What a frame is.
 #[derive(Debug)]
 pub enum Frame {
     Event(Line),

@@ -23,7 +23,6 @@ pub struct Connection(Wire);
 #[derive(Debug)]
 pub enum Incoming {
     Frame(Bytes),
-    /// The server has closed.
     Closed,
     Silence,
 }

@@ -22,7 +22,6 @@ pub struct Line {
 }
 
 impl Line {
-    /// Begins with a text.
     pub fn new(text: impl Into<String>) -> Self {
         let mut line = Line::default();
         line.text(text);
@@ -67,7 +66,6 @@ impl Line {
     }
 }
 
-/// Where a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The answer to this step.

@@ -168,7 +168,6 @@ fn history() -> u64 {
     cycles
 }
 
-/// Connections that have joined.
 fn table(connections: u64) -> (WatchTable, Vec<Inbox>) {
     let mut table = WatchTable::new();
     let identities: Arc<[Id]> = [Id { scheme: "ip".to_owned(), id: "127.0.0.1".to_owned() }].into();

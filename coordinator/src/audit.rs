@@ -34,7 +34,6 @@ pub use writer::{AuditWriter, Settings};
 pub enum Event {
     /// A client proves who it is, or fails to.
     Auth,
-    /// An ACL is changed.
     Acl,
     /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
     Admin,
@@ -49,7 +48,6 @@ pub enum Event {
 /// One line of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditRecord<'a> {
-    /// Kind of the record.
     pub event: Event,
     /// Name of the request.
     pub op: &'a str,

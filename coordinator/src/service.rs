@@ -56,7 +56,6 @@ pub struct Service {
     pub reconfigurer: Arc<Reconfigurer>,
     /// Operators' requests to this node.
     pub operator: Arc<Operator>,
-    /// Status of this node.
     pub status: watch::Receiver<Status>,
     /// How far the others have stored the log, while this node leads.
     pub quorum: QuorumContact,

@@ -25,7 +25,6 @@ pub struct SlowRequests {
     metrics: Arc<Metrics>,
 }
 
-/// A request that has been answered.
 #[derive(Debug)]
 pub(crate) struct Answered<'a> {
     pub op: &'static str,

@@ -132,7 +132,6 @@ impl FromStr for Role {
 }
 
 impl Hash {
-    /// Hashes the text of a token.
     pub fn of(text: &str) -> Hash {
         busy::spend(Work::Hash, 1);
         Hash(Sha256::digest(text.as_bytes()).into())
@@ -177,7 +176,6 @@ impl Token {
         (Token { name, hash: Hash::of(&text), roles, expires_ms }, text)
     }
 
-    /// Whether it may be the name of a token.
     pub fn is_name(text: &str) -> bool {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
         (1..=NAME_MAX).contains(&text.len()) && text.chars().all(fits)

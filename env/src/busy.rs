@@ -72,7 +72,6 @@ impl Work {
         }
     }
 
-    /// The cost of this many units.
     pub const fn cost(self, units: u64) -> Duration {
         Duration::from_nanos(units.saturating_mul(self.picoseconds()) / 1_000)
     }

@@ -323,7 +323,6 @@ fn create_in(disk: &dyn Disk, path: &Path) -> io::Result<()> {
 }
 
 impl File {
-    /// Bytes in the file.
     pub fn len(&self) -> io::Result<u64> {
         match &self.inner {
             FileIn::Reality(file) => Ok(file.metadata()?.len()),

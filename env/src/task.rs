@@ -229,7 +229,6 @@ impl Shutdown {
         self.sender.send_if_modified(|said| !std::mem::replace(said, true));
     }
 
-    /// Whether it was triggered.
     pub fn is_triggered(&self) -> bool {
         *self.sender.borrow()
     }

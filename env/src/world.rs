@@ -22,11 +22,9 @@ use std::time::Duration;
 /// A future of any kind.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A task of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
 
-/// A timer of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerId {
     /// On the clock of the host that set it, nanoseconds.
@@ -116,7 +114,6 @@ pub trait Disk: Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Bytes that are free.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Takes a file as a lock, created if absent, until the returned value is dropped; `WouldBlock` if it is
     /// taken.

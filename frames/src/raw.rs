@@ -227,7 +227,6 @@ impl RawClient {
         }
     }
 
-    /// Waits for a notice.
     pub async fn notice(&mut self) -> (Zxid, Notice) {
         loop {
             if let Some(notice) = self.notices.pop_front() {
@@ -329,7 +328,6 @@ pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
     Acquire::exclusive(lock, prefix)
 }
 
-/// The claim of a place that is held.
 #[track_caller]
 pub fn held(place_state: PlaceState) -> Claim {
     match place_state {

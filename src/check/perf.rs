@@ -48,7 +48,6 @@ impl Times {
         (!all.is_empty()).then_some(Times(all))
     }
 
-    /// Percentile that is reported.
     fn percentile(&self, percent: usize) -> Duration {
         self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
     }

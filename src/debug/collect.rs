@@ -67,7 +67,6 @@ impl Collector {
         }
     }
 
-    /// Metrics of all nodes.
     pub(super) async fn metrics(&mut self, addresses: &Addresses, file: &str) -> io::Result<()> {
         for (nth, addr) in addresses.all.iter().enumerate() {
             let name = format!("nodes/{}/{file}", nth + 1);

@@ -27,7 +27,6 @@ pub struct Job {
 pub struct Ended {
     /// The exit code as a shell reports it: its own, or 128 and the number of the signal.
     pub code: u8,
-    /// The signal that ended it.
     pub signal: Option<Signal>,
 }
 

@@ -140,7 +140,6 @@ pub struct NotedRun {
 }
 
 impl RunNotes {
-    /// Notes that a run begins.
     pub async fn begin<H: Held>(&self, client: &Client, held: &H) -> NotedRun {
         let key = held.key();
         let lock = key.rsplit_once('/').map_or("/", |(lock, _)| lock).to_owned();

@@ -31,7 +31,6 @@ pub fn runs_any(group: Pid) -> bool {
     ids.filter_map(|id| entry(Pid::from_raw(id)?)).any(|entry| entry.group == Some(group) && !entry.ended)
 }
 
-/// The parent of a process.
 pub fn parent_of(pid: Pid) -> Option<Pid> {
     entry(pid)?.parent
 }

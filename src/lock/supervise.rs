@@ -44,7 +44,6 @@ pub struct Supervised<'a, H: Held> {
     pub job: Job,
     /// Kills it if we cannot.
     pub warden: Warden,
-    /// The terminal, if there is one.
     pub terminal: Option<Terminal>,
     pub client: &'a Client,
 }

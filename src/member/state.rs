@@ -84,7 +84,6 @@ impl MemberState {
         }
     }
 
-    /// What it says, if it leads.
     pub fn leader(&self) -> Option<&Serving> {
         match self {
             MemberState::Serves(serving) if matches!(&*serving.role, "leader" | "standalone") => {

@@ -60,7 +60,6 @@ impl Folder {
         self.dir.path().join(format!("{stem}{CERT}"))
     }
 
-    /// Where its key is.
     pub fn key(&self, stem: &str) -> PathBuf {
         self.dir.path().join(format!("{stem}{KEY}"))
     }

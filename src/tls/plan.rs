@@ -61,7 +61,6 @@ fn nodes(wishes: &Wishes<'_>, file: Option<&ClusterConfig>) -> Result<Vec<Node>,
     Ok((1..=count).map(|id| Node { id, hosts: THIS_MACHINE.map(str::to_owned).to_vec() }).collect())
 }
 
-/// The hosts of one node.
 pub fn split(hosts: &str) -> Result<Vec<String>, Failure> {
     let hosts: Vec<String> = hosts.split('+').map(|host| bare(host).to_owned()).collect();
     if hosts.iter().any(String::is_empty) {

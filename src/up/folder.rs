@@ -112,7 +112,6 @@ impl Folder {
         self.dir.path().join(CONFIG)
     }
 
-    /// The log of one node.
     pub fn log(&self, node: u64) -> PathBuf {
         self.dir.path().join(log_name(node))
     }

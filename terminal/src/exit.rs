@@ -38,7 +38,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this code.
     pub fn new(code: u8, message: impl fmt::Display) -> Self {
         Failure { code, message: message.to_string() }
     }

@@ -53,7 +53,6 @@ pub fn hear_unless_ignored(kind: SignalKind) -> Result<Option<Signal>, Failure> 
     if is_ignored(kind) { Ok(None) } else { hear(kind).map(Some) }
 }
 
-/// Hears one kind of signal.
 pub fn hear(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|e| Failure::new(SOFTWARE, format!("cannot listen for signals: {e}")))
 }

@@ -27,7 +27,6 @@ const CLUSTER: &str = "test";
 /// What counts is not about to expire.
 pub const MONTH: i64 = 30 * 86_400;
 
-/// An authority of nodes.
 pub fn authority(name: &str) -> Authority {
     Authority::new(name, MONTH).unwrap()
 }
@@ -40,7 +39,6 @@ pub fn write(path: &Path, text: &str) {
     fs::rename(beside, path).unwrap();
 }
 
-/// Gives each node a certificate of the authority.
 pub fn give_certificates(folder: &Path, authority: &Authority, nodes: u64) -> Vec<Issued> {
     (1..=nodes)
         .map(|node| {

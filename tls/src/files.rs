@@ -112,7 +112,6 @@ pub(crate) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer
     all(path, pem, "certificate")
 }
 
-/// The key of a PEM file.
 pub(crate) fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(pem)
         .map_err(|error| TlsError::file(path, format!("has no key that can be read: {error}")))

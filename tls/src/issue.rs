@@ -93,7 +93,6 @@ impl Authority {
         &self.cert_pem
     }
 
-    /// Its key, in PEM.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }

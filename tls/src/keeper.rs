@@ -37,7 +37,6 @@ impl Keeper {
         Ok(Keeper { files: Reloadable::open(move || files.read(), build)?, watched })
     }
 
-    /// The material of now.
     pub fn material(&self) -> Arc<Material> {
         self.files.current()
     }

@@ -12,7 +12,6 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// Bytes in each znode.
 const DATA_BYTES: usize = 100;
 /// 800 cycles per second: half of what would be noticed by the machine even while it writes a snapshot.
 const BEAT: pulse::Beat = pulse::Beat { clients: 16, every: Duration::from_millis(20) };

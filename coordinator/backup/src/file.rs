@@ -29,7 +29,6 @@ const SUM_BYTES: usize = 32;
 pub struct Header {
     /// The release of the node that made it.
     pub release: String,
-    /// Name of the cluster.
     pub cluster: String,
     /// Id of the cluster, in hexadecimal digits. `None`: it had none yet.
     pub cluster_id: Option<String>,
@@ -49,7 +48,6 @@ pub struct Header {
     pub digest: String,
     /// Data of `/zookeeper/config`: the members and their addresses.
     pub members: String,
-    /// Bytes of the state.
     pub state_bytes: u64,
 }
 
@@ -68,7 +66,6 @@ pub enum BackupError {
     /// The bytes are others than those that were written.
     #[error("is damaged: {0}")]
     Damaged(String),
-    /// The state in it.
     #[error("is damaged: {0}")]
     State(SnapshotError),
 }
@@ -121,7 +118,6 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins with the header.
     pub fn begin(out: W, header: &Header) -> io::Result<Writer<W>> {
         let text = serde_json::to_vec_pretty(header).map_err(io::Error::other)?;
         let length = u32::try_from(text.len()).ok().filter(|length| *length <= HEADER_MAX_BYTES);

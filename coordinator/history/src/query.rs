@@ -18,7 +18,6 @@ const EXAMINED_MAX: usize = 1_000_000;
 pub struct Filter {
     /// Only of this lock (path of its znode).
     pub lock: Option<String>,
-    /// Only of this session.
     pub session: Option<SessionId>,
     /// Nothing older, milliseconds since 1970.
     pub since_ms: i64,
@@ -63,7 +62,6 @@ impl Range {
 pub struct Page {
     /// The entries: what was asked for, and all gaps of that time.
     pub entries: Vec<(Key, Entry<'static>)>,
-    /// There may be more before this key.
     pub more_before: Option<Key>,
     /// All that was recorded from here on is kept, of whatever lock. `None`: that is not known.
     pub kept_from: Option<Key>,

@@ -118,9 +118,7 @@ struct Shared {
 enum Told {
     #[default]
     Nothing,
-    /// That there is something in it.
     Something,
-    /// That there is much.
     Much,
 }
 

@@ -157,7 +157,6 @@ pub(super) fn number_of(folder: &str) -> Option<u64> {
     folder.strip_prefix("segment-")?.parse().ok()
 }
 
-/// A segment to be read.
 pub(super) struct Reader<'a> {
     table: &'a Table,
     /// Of the blocks in the table.

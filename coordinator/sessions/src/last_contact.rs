@@ -28,7 +28,6 @@ impl LastContact {
         self.last.lock().map(|at| time::now().saturating_since(at))
     }
 
-    /// There was contact within `age`.
     pub fn within(&self, age: Duration) -> bool {
         let age = if mutant::is(Mutant::ServeWithoutQuorum) { Duration::MAX } else { age };
         self.last.lock().is_some_and(|at| time::now().saturating_since(at) <= age)

@@ -82,7 +82,6 @@ impl Tracker {
         }
     }
 
-    /// A session is gone.
     pub fn ended(&mut self, session: SessionId) {
         if let Some(entry) = self.sessions.remove(&session) {
             self.agenda.remove(&(entry.look_at, session));
@@ -180,7 +179,6 @@ impl Tracker {
         self.sessions.len()
     }
 
-    /// No session is tracked.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }

@@ -19,7 +19,6 @@ use crate::report;
 /// A question to the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Questioned {
-    /// Path of the lock.
     pub lock: String,
     /// By which it is held.
     pub token: FencingToken,

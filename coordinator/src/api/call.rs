@@ -46,7 +46,6 @@ pub(super) struct Call<'a> {
 enum Sign {
     /// The leader is to be asked.
     Open,
-    /// It has been asked.
     Asked,
     /// It has restarted the timer of the session.
     Noted,

@@ -113,7 +113,6 @@ impl Api {
         self.open_as(caller, ttl_ms, if is_super { Opener::Operator } else { Opener::Client }).await
     }
 
-    /// Opens a lease for this opener.
     pub(super) async fn open_as(
         &self,
         caller: &Caller,

@@ -26,7 +26,6 @@ use super::{Api, Caller, LockName, Refusal, Secret};
 use crate::moment;
 use crate::zk::Opener;
 
-/// Where the locks of states are.
 const FOLDER: &str = "/locks/@terraform";
 /// The lease of an attempt until it holds the lock, milliseconds.
 const TTL_MS: u32 = 10_000;

@@ -24,7 +24,6 @@ use super::{Api, Caller, LockName, Refusal, Secret};
 /// The lease of a write that has none, milliseconds: it is clamped to the shortest one.
 const TTL_MS: u32 = 1_000;
 
-/// The path of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZnodePath(String);
 
@@ -55,7 +54,6 @@ pub struct Children {
     pub stat: Stat,
 }
 
-/// A change of a znode.
 #[derive(Clone, Debug)]
 pub enum Change {
     Create {

@@ -137,7 +137,6 @@ impl LockFeed {
         self.end.send_if_modified(|seen| std::mem::replace(seen, end) != end);
     }
 
-    /// How many read it.
     pub(crate) fn readers(&self) -> usize {
         self.readers.load(SeqCst)
     }

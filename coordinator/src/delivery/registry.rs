@@ -105,7 +105,6 @@ impl Registry {
         Self::default()
     }
 
-    /// A connection was accepted.
     pub(crate) fn accepted(
         &self,
         addr: SocketAddr,
@@ -273,7 +272,6 @@ impl Registry {
 }
 
 impl RegistryState {
-    /// The connections of the session.
     fn attached(&self, session: SessionId) -> impl Iterator<Item = (ConnectionId, Attachment)> {
         let (first, last) = (ConnectionId(0), ConnectionId(u64::MAX));
         let attached = self.sessions.range((session, first)..=(session, last));

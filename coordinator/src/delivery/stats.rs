@@ -79,7 +79,6 @@ impl ListenerStats {
     }
 }
 
-/// Figures of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionStats {
     pub(crate) received: AtomicU64,

@@ -231,7 +231,6 @@ impl Asker {
         &self.who
     }
 
-    /// Its token, by name.
     pub(super) fn named(&self) -> Option<Id> {
         self.token.as_ref().map(|name| Id { scheme: "token".to_owned(), id: name.clone() })
     }

@@ -56,7 +56,6 @@ pub(super) async fn health(State(context): State<HttpContext>) -> Response {
     .into_response()
 }
 
-/// Version of the binary.
 pub(super) async fn version() -> Json<Value> {
     Json(json!({ "name": "rowlock", "version": env!("CARGO_PKG_VERSION") }))
 }

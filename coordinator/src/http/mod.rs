@@ -53,7 +53,6 @@ pub use elections::Elections;
 pub use leader_view::LeaderView;
 pub use status::{HttpAddresses, StateView, StatusSource};
 
-/// Context of the handlers.
 #[derive(Clone)]
 pub struct HttpContext {
     pub metrics: Arc<Metrics>,

@@ -34,7 +34,6 @@ const SUFFIX: &str = ".backup";
 /// Dependencies of the task.
 pub struct Backups {
     pub me: NodeId,
-    /// Name of the cluster.
     pub cluster: String,
     pub folder: PathBuf,
     pub every: Duration,

@@ -23,7 +23,6 @@ use crate::upgrade::Upgrades;
 pub(super) struct Signals {
     /// The node is about to stop.
     pub(super) leaving: watch::Receiver<bool>,
-    /// An operator has drained it.
     pub(super) drained: watch::Receiver<bool>,
 }
 

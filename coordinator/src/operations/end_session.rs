@@ -12,7 +12,6 @@ use crate::delivery::outbox::{self, Inbox, Message};
 use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
 
-/// The session was not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpired {
     /// There is no such session (any more).
@@ -24,7 +23,6 @@ pub enum NotExpired {
 }
 
 pub struct EndSession {
-    /// Which sessions there are.
     pub replica: Arc<Replica>,
     /// The door for writes.
     pub proposer: Proposer,

@@ -29,7 +29,6 @@ impl Viewer {
         acl::is_super(&self.who)
     }
 
-    /// Whether it may see what this session has.
     pub(super) fn may_see_session(&self, session: SessionId) -> bool {
         session == self.session || self.is_super()
     }
@@ -48,7 +47,6 @@ pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Ref
     }
 }
 
-/// Whether `who` may see the lock.
 pub(super) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
     let mut path = lock;
     loop {

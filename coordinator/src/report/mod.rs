@@ -42,7 +42,6 @@ pub(crate) use since::{Past, Span, shown};
 /// Why there is no document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such report.
     #[error("{0}")]
     NoSuchReport(String),
     /// The question has a mistake.

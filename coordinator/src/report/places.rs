@@ -26,7 +26,6 @@ impl Requester {
     }
 }
 
-/// The places that are taken.
 #[derive(Debug, Default)]
 pub(super) struct ReportSlots(Mutex<Taken>);
 

@@ -17,7 +17,6 @@ const QUESTION_MAX_BYTES: usize = 16 << 10;
 pub enum Question {
     Locks(LocksQuestion),
     Queue {
-        /// Path of the lock.
         lock: String,
         /// Of the place that the question is about; otherwise all of them.
         token: Option<FencingToken>,
@@ -46,7 +45,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether it has this lock.
     pub fn has(&self, lock: &str) -> bool {
         match self {
             Scope::Lock(path) => path == lock,

@@ -143,7 +143,6 @@ enum Round {
     Full(Box<Submission>),
 }
 
-/// An event of a connection.
 enum Event {
     /// The time that it had set.
     Due,

@@ -104,7 +104,6 @@ enum Phase {
     Moved,
     /// No more requests are taken; those that wait are answered.
     Finishing,
-    /// The conversation is over.
     Over(EndReason),
 }
 

@@ -12,7 +12,6 @@ pub(super) enum EndReason {
     /// The last reply has been encoded (closeSession, or an error that is followed by a close).
     #[error("finished")]
     Finished,
-    /// The client hung up.
     #[error("client hung up")]
     HungUp,
     #[error("socket failed: {0}")]

@@ -41,7 +41,6 @@ const PATIENT_FOR_A: u32 = 10;
 pub(super) enum Greeting {
     /// A four-letter word: to be answered, then the connection is closed.
     Word(FourLetterWord),
-    /// A session is open.
     Session(OpenedSession),
 }
 

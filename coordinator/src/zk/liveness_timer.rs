@@ -51,7 +51,6 @@ pub(super) struct LivenessTimer {
     owed: bool,
 }
 
-/// An order of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Rest,

@@ -22,7 +22,6 @@ const RESERVE_PART: u64 = 16;
 /// Sessions of that reserve at least.
 const RESERVE_MIN: u64 = 16;
 
-/// The opener of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
     Client,

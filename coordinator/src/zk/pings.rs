@@ -17,7 +17,6 @@ pub(super) struct Pings {
 pub(super) struct AskConfirmation;
 
 impl Pings {
-    /// A ping came in.
     pub(super) fn received(&mut self) -> Option<AskConfirmation> {
         if self.covered > 0 {
             self.later += 1;

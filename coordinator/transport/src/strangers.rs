@@ -34,7 +34,6 @@ struct Counts {
 /// Why a connection is not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAdmitted {
-    /// There are too many now.
     #[error("too many connections are in their handshake")]
     TooMany,
     /// Its address has failed too often.

@@ -44,7 +44,6 @@ pub enum Part {
     Connections,
     /// Unprocessed requests from other nodes, and unwritten frames to them.
     Peers,
-    /// The part of the log in memory.
     Log,
 }
 
@@ -126,7 +125,6 @@ impl Memory {
         self.limit.load(Relaxed)
     }
 
-    /// Sets the bytes of the part.
     pub fn set(&self, part: Part, bytes: u64) {
         self.parts[part as usize].store(bytes, Relaxed);
     }

@@ -100,7 +100,6 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = term;
     }
 
-    /// This node does not lead `term`.
     fn follows(&self, term: u64, leader: Option<NodeId>) {
         let _ = (term, leader);
     }
@@ -117,7 +116,6 @@ pub trait NodeHook: Send + Sync + 'static {
     }
 }
 
-/// A hook, or none.
 #[derive(Clone, Default)]
 pub struct Hook(Option<Arc<dyn NodeHook>>);
 
@@ -126,7 +124,6 @@ impl Hook {
         Hook(Some(hook))
     }
 
-    /// Tells the hook, if there is one.
     #[inline]
     pub fn tell(&self, what: impl FnOnce(&dyn NodeHook)) {
         if let Some(hook) = &self.0 {

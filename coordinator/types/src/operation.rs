@@ -49,7 +49,6 @@ pub enum LogWish {
 
 /// The longest time for which a filter can be set: a week.
 pub const LOG_LEVEL_MAX_MS: u64 = 7 * 86_400_000;
-/// Bytes of a filter.
 pub const LOG_FILTER_MAX_BYTES: usize = 1_024;
 
 /// A step of the cluster's upgrade.

@@ -30,7 +30,6 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub nodes: BTreeMap<NodeId, Member>,
-    /// The voters: each is in `nodes`.
     pub voters: BTreeSet<NodeId>,
 }
 

@@ -70,7 +70,6 @@ pub struct Status {
     pub node: NodeId,
     pub role: Role,
     pub term: u64,
-    /// The leader, if known.
     pub leader: Option<NodeId>,
     /// Since when no leader with a quorum is known, ms since 1970 by this node's clock; `None` while one is.
     pub leaderless_since_ms: Option<i64>,

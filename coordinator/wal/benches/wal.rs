@@ -14,7 +14,6 @@ use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage};
 use tokio::sync::oneshot;
 
-/// Bytes of one command.
 const COMMAND_BYTES: usize = 100;
 /// Commands in a folded entry.
 const FOLDED: usize = 512;

@@ -105,7 +105,6 @@ fn unmark(path: &Path) -> Result<(), StorageError> {
     removed.map_err(StorageError::io("removing the mark of a restore from", path))
 }
 
-/// Refuses a folder with a mark.
 pub(super) fn refuse_marked(dir: &Dir) -> Result<(), StorageError> {
     if dir.exists(MARK) { Err(StorageError::HalfRestored(dir.path().to_owned())) } else { Ok(()) }
 }

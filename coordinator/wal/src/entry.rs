@@ -58,7 +58,6 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Bytes of the commands.
     pub fn bytes(&self) -> usize {
         match self {
             Payload::Normal(commands) => commands.len(),

@@ -98,7 +98,6 @@ impl Folder {
         Folder { inner: Arc::new(inner) }
     }
 
-    /// Which folder this is.
     pub fn incarnation(&self) -> Incarnation {
         self.inner.incarnation
     }

@@ -26,7 +26,6 @@ const UNRELEASED: &[u8] = b"rowlock data folder ";
 /// The owner of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Name of the cluster.
     pub cluster: String,
     pub node: NodeId,
 }
@@ -176,7 +175,6 @@ fn one_line(name: &str) -> String {
 /// Why the file does not say whose folder it is.
 #[derive(Debug, PartialEq, Eq)]
 enum Unread {
-    /// Description of the damage.
     Damaged(String),
     /// The file has another layout.
     Version(u32),

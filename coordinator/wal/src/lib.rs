@@ -72,5 +72,4 @@ pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 
 /// Folder of the log's segments.
 const WAL_DIR: &str = "wal";
-/// Folder of the snapshots.
 const SNAPSHOT_DIR: &str = "snapshots";

@@ -52,7 +52,6 @@ pub struct Opened {
 /// The contents of a data folder at its opening.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// Segments of the log.
     pub segments: usize,
     pub records: u64,
     /// Remains of an unfinished write were cut off the log.
@@ -71,7 +70,6 @@ pub struct RecoveryReport {
     pub damaged_snapshots: Vec<String>,
     /// The end of the log conflicted with a newer snapshot, and was cut off behind this.
     pub cut_behind: Option<Option<LogId>>,
-    /// How long it took.
     pub took: Duration,
 }
 

@@ -12,7 +12,6 @@ pub fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
 
-/// An entry with commands.
 pub fn entry(term: u64, index: u64, commands: &[u8]) -> Entry {
     Entry { log_id: log_id(term, index), payload: Payload::Normal(Bytes::copy_from_slice(commands)) }
 }
@@ -32,7 +31,6 @@ pub fn vote(term: u64, node: u64) -> Vote {
     Vote { leader_id: LeaderId { term, node_id: node }, committed: true }
 }
 
-/// What a snapshot covers.
 pub fn snapshot_meta(term: u64, index: u64) -> SnapshotMeta {
     let last_membership = StoredMembership { log_id: Some(log_id(term, 0)), membership: membership() };
     SnapshotMeta { last_log_id: Some(log_id(term, index)), last_membership }

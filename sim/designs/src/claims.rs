@@ -10,7 +10,6 @@ use crate::scenario::Scenario;
 use crate::table::{Row, Summary, Table};
 use crate::zk::core::{Core, Reply, Request};
 
-/// Verdict of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
@@ -51,7 +50,6 @@ impl Shown {
 pub struct Judgement {
     pub id: &'static str,
     pub claim: &'static str,
-    /// Verdict of the runs.
     pub verdict: Verdict,
     pub evidence: String,
     /// A run that shows it.
@@ -86,7 +84,6 @@ fn two(m: &Summary) -> String {
     format!("{} times two holders, {} ms, in {} runs", m.windows, m.overlap.as_millis(), m.runs)
 }
 
-/// The claim says that there are two holders there.
 fn two_holders(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> {
     let m = t.summary(design, s)?;
     Some(Finding(holds_if(m.windows > 0), two(m), shown(design, s, m.overlap_seed)))

@@ -36,5 +36,4 @@ pub mod zk;
 /// third) unchanged.
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// Name of the lock.
 pub const LOCK: &str = "stock";

@@ -118,7 +118,6 @@ impl Scenario {
         Scenario::ALL.into_iter().find(|scenario| scenario.id() == id)
     }
 
-    /// How many clients there are.
     pub fn clients(self) -> usize {
         match self {
             Scenario::TwoClients => 2,

@@ -38,7 +38,6 @@ pub struct Outcome {
     pub had_fault: bool,
     /// A fingerprint of everything.
     pub fingerprint: u64,
-    /// What happened, if it was to be recorded.
     pub record: Vec<Happening>,
 }
 

@@ -24,7 +24,6 @@ pub struct Summary {
     pub lost_plain: u64,
     /// Updates lost on the store that looks at tokens.
     pub lost_fenced: u64,
-    /// What that one refused.
     pub refused: u64,
     /// Runs that ended stuck.
     pub stuck: u64,
@@ -132,7 +131,6 @@ pub struct Row {
     /// Its name for people.
     pub name: &'static str,
     pub source: &'static str,
-    /// The claims about it.
     pub claims: &'static [&'static str],
     /// Its grants have tokens.
     pub has_tokens: bool,
@@ -183,7 +181,6 @@ impl Table {
 pub struct Progress {
     pub done: u64,
     pub all: u64,
-    /// The design that runs.
     pub design: &'static str,
     pub scenario: Scenario,
 }

@@ -78,7 +78,6 @@ fn set(case: &mut Case, name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The case in a file.
 pub fn load(path: &Path) -> Result<Case, Failure> {
     let text = text_of(path)?;
     read(&text).map_err(|e| Failure::new(USAGE, format!("{}: {e}", path.display())))

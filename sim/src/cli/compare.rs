@@ -66,7 +66,6 @@ fn all() -> Vec<Box<dyn Design>> {
 }
 
 impl Compare {
-    /// Compares, or tells the one run.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let designs = self.designs()?;
         let scenarios = self.scenarios()?;

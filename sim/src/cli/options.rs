@@ -29,7 +29,6 @@ pub struct Common {
 }
 
 impl Common {
-    /// The case of a seed.
     pub fn case(&self, seed: u64) -> Result<Case, Failure> {
         let (seconds, scenario) = (self.seconds, self.scenario.unwrap_or_default());
         Ok(Case { seed, seconds, scenario, script: None, mistake: self.mistake()? })

@@ -26,7 +26,6 @@ enum Machine {
 /// A node's role in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A member that votes.
     Voter,
     /// A member that does not.
     Learner,

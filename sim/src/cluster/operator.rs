@@ -124,7 +124,6 @@ impl Desk {
     }
 }
 
-/// The operator at work.
 pub struct Operator {
     /// The world, for the record.
     pub sim: Simulation,

@@ -36,7 +36,6 @@ use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
 use crate::invariants::Violation;
 
-/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed, which determines everything.
@@ -62,9 +61,7 @@ pub struct Outcome {
     pub fingerprint: u64,
     /// Which rare branches it took, and when it was first seen that it had, to a second.
     pub rare_since: Vec<(Rare, Nanos)>,
-    /// The script of the run.
     pub script: Script,
-    /// The record, on request.
     pub record: Vec<Happening>,
     pub end: Nanos,
 }
@@ -77,7 +74,6 @@ const CLOSING: Duration = Duration::from_secs(30);
 const AUDIT: Duration = Duration::from_secs(5);
 /// Machines for new members.
 const SPARES: usize = 3;
-/// Clients of a run.
 pub(crate) const CLIENTS: usize = 4;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);

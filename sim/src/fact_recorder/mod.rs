@@ -35,7 +35,6 @@ pub enum Recorded {
         path: String,
         kind: ChangeKind,
     },
-    /// A session was opened.
     Opened(SessionId, Attachment, u32),
     /// A session moved to another connection.
     Attached(SessionId, Attachment, u32),

@@ -1,6 +1,5 @@
 //! The kinds of faults: their names in scripts and figures, and which ones the generator may choose.
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Partition,
@@ -130,7 +129,6 @@ impl Kind {
         }
     }
 
-    /// The kind of this name.
     pub fn named(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }

@@ -81,7 +81,6 @@ impl Odds {
 pub enum Pace {
     /// Each seed has its own: few, many, or a great many.
     BySeed,
-    /// How many per minute.
     PerMinute(usize),
 }
 

@@ -51,7 +51,6 @@ pub enum CrashPoint {
 /// What a program does that must not be taken apart by a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
-    /// Any operation on the disk.
     DiskOperation,
     /// A flush, of a file or of names.
     Flush,
@@ -176,7 +175,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the kind of the fault.
     pub fn kind(&self) -> Kind {
         match self {
             Fault::Partition { .. } => Kind::Partition,

@@ -47,7 +47,6 @@ impl Torrent {
         }
     }
 
-    /// The one of this word.
     pub fn named(word: &str) -> Option<Torrent> {
         Torrent::ALL.into_iter().find(|torrent| torrent.word() == word)
     }

@@ -221,7 +221,6 @@ impl Locks {
         self.0.iter().enumerate().map(|(number, path)| (Lock(number), path.as_str()))
     }
 
-    /// The one at this path.
     pub fn find(&self, path: &str) -> Option<Lock> {
         self.0.iter().position(|known| known == path).map(Lock)
     }

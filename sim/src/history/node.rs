@@ -77,7 +77,6 @@ pub enum NodeFact {
         term: u64,
         candidate: NodeId,
     },
-    /// It leads from now.
     Leads {
         term: u64,
     },

@@ -13,7 +13,6 @@ mod sample;
 pub mod scene;
 pub mod story;
 
-/// Heading of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading {
     /// Names the run: `Seed 4711`.

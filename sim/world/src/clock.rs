@@ -51,7 +51,6 @@ impl Clock {
         (self.local, self.since, self.rate) = (self.local(now), now, rate);
     }
 
-    /// The wall clock jumps.
     pub fn jump(&mut self, by_ms: i64) {
         self.wall_ahead_ms += by_ms;
     }

@@ -17,7 +17,6 @@ pub struct Introduction {
     pub last_index: Option<u64>,
     /// This node takes part in votes and acknowledgements.
     pub is_admitted: bool,
-    /// Term of its vote.
     pub term: u64,
     /// The leader that it knows.
     pub leader: Option<NodeId>,

@@ -93,7 +93,6 @@ pub enum Response {
     Status(Status),
     /// The membership change is committed.
     MembershipChanged {
-        /// At this log index.
         index: u64,
     },
     /// Nothing was done, for the reason given.

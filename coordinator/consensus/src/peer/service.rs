@@ -84,7 +84,6 @@ pub trait PeerService: Send + Sync + 'static {
 
 /// Handler for Raft requests of other nodes. Implemented in `raft/rpc.rs`.
 pub trait RaftService: Send + Sync + 'static {
-    /// A node has connected, for this lane.
     fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection>;
 }
 

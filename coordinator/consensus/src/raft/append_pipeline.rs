@@ -54,7 +54,6 @@ pub struct InFlight {
     leader: LeaderId,
     /// The entry before the first one sent.
     prev: Option<LogId>,
-    /// The last one sent.
     last: Option<LogId>,
     has_entries: bool,
     /// The follower was told that it may flush later.

@@ -24,7 +24,6 @@ use crate::raft_types::{LogId, StoredMembership, TypeConfig, position};
 pub struct Facts {
     pub role: Role,
     pub term: u64,
-    /// The leader, if known.
     pub leader: Option<NodeId>,
     /// End of the log.
     pub last_index: Option<u64>,
@@ -101,7 +100,6 @@ pub struct Recovered {
     pub members_at: Option<u64>,
     /// End of the log.
     pub last_index: Option<u64>,
-    /// Term of the vote.
     pub term: u64,
 }
 
@@ -222,7 +220,6 @@ pub enum NotDone {
     NotLeader,
     /// The leader has no contact to a quorum.
     NoQuorum,
-    /// It cannot be done.
     Invalid(String),
     Stopped,
 }

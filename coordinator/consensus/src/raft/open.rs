@@ -73,7 +73,6 @@ fn raft_config(settings: &Settings) -> Config {
 /// How this node's Raft is set.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the cluster.
     pub cluster: String,
     pub node: NodeId,
     /// Its timers, and when a snapshot is taken.

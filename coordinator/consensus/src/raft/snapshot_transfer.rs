@@ -24,7 +24,6 @@ const _: () = assert!(2 * PEER_SNAPSHOT_CHUNK_BYTES <= PEER_FRAME_MAX_BYTES);
 
 /// A complete snapshot that can be read piece by piece.
 pub trait SnapshotSource: Send + Sync + 'static {
-    /// Its length in bytes.
     fn total_bytes(&self) -> io::Result<u64>;
 
     /// Fills `buf` from `offset` on. Called on a thread that may block.

@@ -84,7 +84,6 @@ pub fn ballot(vote: wal::Vote) -> Ballot {
     Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
 }
 
-/// The commands of an entry.
 pub fn commands(entry: &wal::Entry) -> Option<&[u8]> {
     match &entry.payload {
         wal::Payload::Normal(commands) => Some(commands),

@@ -31,7 +31,6 @@ pub fn vote(term: u64, node: u64) -> Vote {
     Vote { leader_id: LeaderId { term, node_id: node }, committed: true }
 }
 
-/// What a snapshot covers.
 pub fn snapshot_meta(term: u64, index: u64) -> SnapshotMeta {
     let EntryPayload::Membership(membership) = membership_entry(term, 0).payload else {
         unreachable!("it is a membership entry");

@@ -71,7 +71,6 @@ pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<Typ
 pub type EntryPayload = openraft::type_config::alias::PayloadOf<TypeConfig>;
 /// A term and who led or wants to lead in it.
 pub type LeaderId = openraft::type_config::alias::LeaderIdOf<TypeConfig>;
-/// What a snapshot covers.
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 
 /// As a hook is told of it.

@@ -155,7 +155,6 @@ impl WatchTable {
         gone
     }
 
-    /// The kinds of watches that the connection has on the path.
     pub fn kinds(&self, connection: ConnectionId, path: &str) -> Kinds {
         self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default()
     }
@@ -186,7 +185,6 @@ impl WatchTable {
         metrics.watch_bytes.set(self.bytes() as u64);
     }
 
-    /// There is no watch.
     pub fn is_empty(&self) -> bool {
         self.watches == 0
     }

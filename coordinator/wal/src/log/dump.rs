@@ -20,7 +20,6 @@ use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_
 pub enum Seen<'a> {
     Segment {
         file: &'a str,
-        /// Bytes of the file.
         bytes: u64,
         /// The node of the segment, or why it is unknown; then no record can be read.
         node: Result<u64, String>,

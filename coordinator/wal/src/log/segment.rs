@@ -58,7 +58,6 @@ pub enum FileKind {
     Other,
 }
 
-/// Tells from its name what a file is.
 pub fn file_kind(name: &str) -> FileKind {
     if name.starts_with(SPARE_PREFIX) {
         return FileKind::Spare;

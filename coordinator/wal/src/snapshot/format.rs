@@ -34,7 +34,6 @@ pub struct SnapshotHeader {
     /// The node that built it.
     pub node: u64,
     pub meta: SnapshotMeta,
-    /// Bytes of the body.
     pub body_len: u64,
     /// CRC-32 of the body.
     pub body_crc: u32,

@@ -277,7 +277,6 @@ pub fn request_frame() -> impl Strategy<Value = RequestFrame> {
     (any::<i32>(), request).prop_map(|(xid, request)| RequestFrame { xid: Xid(xid), request })
 }
 
-/// Any header of a reply.
 pub fn reply_header() -> impl Strategy<Value = ReplyHeader> {
     (any::<i32>(), zxid(), error()).prop_map(|(xid, zxid, err)| ReplyHeader { xid: Xid(xid), zxid, err })
 }

@@ -22,7 +22,6 @@ pub enum Transaction {
     },
 }
 
-/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Rows(u64),

@@ -66,7 +66,6 @@ pub enum Remark {
     Denied,
     /// Its renewal was refused: from here on it could know that the lock is lost.
     RenewalRefused,
-    /// It renewed a lock.
     Renewed,
     /// It was told of the loss of its lock while it held it.
     ToldOfLoss,
@@ -103,7 +102,6 @@ impl Client {
     }
 }
 
-/// Measurements of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     pub grants: u64,
@@ -294,7 +292,6 @@ impl OutsideView {
         self.inner.lock().next_job = Some(job);
     }
 
-    /// The fault begins now.
     pub fn fault_begins(&self) {
         self.change(|inner, now| inner.fault_at = Some(now));
     }
@@ -304,7 +301,6 @@ impl OutsideView {
         self.inner.lock().victim
     }
 
-    /// Where a client is.
     pub fn phase(&self, client: ClientId) -> Phase {
         self.inner.lock().clients.get(&client).map_or(Phase::Idle, |c| c.phase)
     }

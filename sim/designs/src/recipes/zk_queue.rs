@@ -75,7 +75,6 @@ impl Design for Queue {
     }
 }
 
-/// A place in the queue.
 #[derive(Debug)]
 struct Place {
     /// By which it is found again if the reply to its creation is lost.

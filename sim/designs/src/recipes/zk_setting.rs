@@ -57,7 +57,6 @@ impl Servers for ZkSetting {
 
 pub struct ZkClient {
     pub me: Contender,
-    /// Its session, if it has one.
     pub session: Option<Session>,
 }
 

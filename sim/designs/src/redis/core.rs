@@ -23,7 +23,6 @@ pub struct Entry {
     pub expires_at_ms: Option<i64>,
 }
 
-/// A command on keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// `SET key value NX PX ttl`.
@@ -86,7 +85,6 @@ pub enum Command {
     },
 }
 
-/// Answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Ok,

@@ -21,7 +21,6 @@ pub const PORT: u16 = 6379;
 /// A request to a server or monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// A command on keys.
     Run(Command),
     Subscribe(String),
     /// `WAIT replicas timeout`: how many replicas have this connection's writes.

@@ -152,7 +152,6 @@ impl GrantInTime {
         self.granted_to_nobody(|_, since| is_late(since.at))
     }
 
-    /// This moment, for the session.
     fn moment(&self, session: SessionId) -> Moment {
         let rounds = self.rounds.get(&session).map_or(0, |rounds| rounds.done);
         Moment { at: self.now, rounds }

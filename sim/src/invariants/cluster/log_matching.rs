@@ -15,7 +15,6 @@ use crate::history::{Fact, Index};
 struct Entry {
     by: NodeId,
     hash: u64,
-    /// The entry before it.
     before: Option<Position>,
 }
 

@@ -81,7 +81,6 @@ impl Questions {
         }
     }
 
-    /// A holder has looked, and holds.
     fn looked(&mut self, client: ClientId, hold: (Lock, FencingToken)) -> Result<(), String> {
         let served = self.served_since(client);
         let (now, Some(known)) = (self.now, self.holds.get_mut(&hold)) else { return Ok(()) };

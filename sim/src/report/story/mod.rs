@@ -17,7 +17,6 @@ use super::Verdict;
 pub struct Line {
     /// When; a line that sums up a spell has its beginning.
     pub at: Nanos,
-    /// Topic of the line.
     pub tone: Tone,
     pub text: String,
 }

@@ -23,7 +23,6 @@ pub(super) struct FileNode {
     /// Bytes of space that it takes up. Simplified: a hole takes up as much as what is around it, but what
     /// `set_len` adds at the end takes up nothing.
     reserved: u64,
-    /// It has a name.
     pub named: bool,
     /// How often it is open.
     pub handles: u32,

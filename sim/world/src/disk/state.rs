@@ -30,7 +30,6 @@ pub(super) enum Power {
     Off,
 }
 
-/// Faults of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     /// How many flushes fail.

@@ -91,7 +91,6 @@ pub struct DiskStats {
     operations: [u64; Op::ALL.len()],
     /// Bytes that programs wrote.
     pub bytes_written: u64,
-    /// Bytes that programs read.
     pub bytes_read: u64,
     /// Flushes, of files or names, that failed because a fault said so.
     pub failed_syncs: u64,

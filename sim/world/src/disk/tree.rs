@@ -178,7 +178,6 @@ impl Tree {
         files.sum()
     }
 
-    /// The process is gone.
     pub fn process_died(&mut self, rng: &mut Rng) {
         for file in self.files_mut() {
             file.process_died(rng);

@@ -94,7 +94,6 @@ impl Processor {
         }
     }
 
-    /// Its process is gone.
     pub(super) fn clear(&mut self) {
         self.ready.clear();
         (self.free_at, self.is_busy, self.is_contended) = (Nanos(0), false, false);

@@ -206,7 +206,6 @@ impl Conn {
         self.set_alarm(way, fx);
     }
 
-    /// The next load that has arrived.
     pub fn next_arrived(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) -> Option<Load> {
         let (from, to) = self.hosts(way);
         let flow = self.flow(way);

@@ -16,7 +16,6 @@ use crate::time::{HostId, Nanos};
 /// The pause before the first request is repeated; it doubles (Linux: 1, 2, 4, ... seconds).
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
-/// An attempt to connect.
 pub(super) struct Attempt {
     from: HostId,
     /// `None`: there is no machine of this address.

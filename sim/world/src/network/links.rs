@@ -104,7 +104,6 @@ impl Links {
         changes
     }
 
-    /// The links that are cut.
     pub fn cuts(&self) -> Vec<(HostId, HostId)> {
         let hosts = 0..self.table.len();
         let pairs = hosts.clone().flat_map(|from| hosts.clone().map(move |to| (HostId(from), HostId(to))));

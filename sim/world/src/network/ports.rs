@@ -23,7 +23,6 @@ struct Host {
     taken: BTreeSet<u16>,
 }
 
-/// A socket that listens.
 struct Listener {
     host: HostId,
     addr: SocketAddrV4,

@@ -135,7 +135,6 @@ fn fill<T>(of: impl Fn(Vec<T>) -> Request, item: impl Fn(usize) -> T, sample: us
     of((0..(frame::DEFAULT_MAX_BYTES - base) / each).map(item).collect())
 }
 
-/// The largest request of this kind.
 fn largest(kind: Large, path: &str, session: SessionId) -> Request {
     match kind {
         Large::Data => {

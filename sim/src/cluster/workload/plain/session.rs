@@ -34,7 +34,6 @@ const IMPATIENT_PERCENT: u64 = 40;
 pub(super) enum Fate {
     /// The connection is gone: it may have happened.
     Lost,
-    /// The session has ended.
     Over,
 }
 
@@ -116,7 +115,6 @@ impl Session {
         &self.journal
     }
 
-    /// Its session has ended.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -94,7 +94,6 @@ enum Got {
     Gone,
     /// It does not want to wait any longer.
     Impatient,
-    /// The lease is over.
     Over,
 }
 

@@ -72,7 +72,6 @@ impl Component {
         self.explanations = all;
     }
 
-    /// A call is sent.
     pub(super) fn begin(&mut self, call: CallId, pending: Pending) {
         if let Op::Read { path, .. } = &*pending.op {
             let begun = |mut one: Explanation| {
