@@ -69,7 +69,6 @@ mod bits {
 
     /// The time to live of a create follows.
     pub(super) const TTL: u8 = 8;
-    /// All that a create may have.
     pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN | TTL;
 }
 

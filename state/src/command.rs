@@ -85,7 +85,6 @@ pub enum Command {
         ttl_ms: Option<i64>,
     },
     Delete {
-        /// Path of the znode.
         path: String,
         version: Version,
     },
@@ -95,7 +94,6 @@ pub enum Command {
     Multi(Vec<Op>),
     /// The leader's sweep: deletes the container or TTL znode if it is still idle and childless.
     Reap {
-        /// Path of the znode.
         path: String,
     },
     /// Writes `/zookeeper/config`, after the membership has changed.

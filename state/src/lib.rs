@@ -38,7 +38,6 @@ mod shared_map;
 mod snapshot;
 mod steps;
 mod tree;
-mod uncounted;
 pub mod upgrade;
 mod znode;
 

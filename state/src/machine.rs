@@ -18,8 +18,7 @@ use crate::restore::NewCluster;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
-use crate::tree::{Count, Path, Tree, TreePosition};
-use crate::uncounted::{Lack, Note};
+use crate::tree::{Path, Tree, TreePosition};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
@@ -48,8 +47,6 @@ pub struct Machine {
     pub(crate) upgrade: Upgrade,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
-    /// Changes that the sums of the digest still lack.
-    pub(crate) uncounted: Vec<Note>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +90,7 @@ impl Machine {
             let parent = tree.find(path.parent()).expect("parents come first");
             let at = tree.node(parent).children.find(path.name().as_bytes()).expect_err("each comes once");
             let id = tree.add(znode, parent);
-            tree.link(path, path.name().into(), (id, TreePosition { parent, at }), [Count::Now; 2], |_| ());
+            tree.link(path, path.name().into(), (id, TreePosition { parent, at }), |_| ());
         }
         Machine {
             tree,
@@ -105,7 +102,6 @@ impl Machine {
             cluster: None,
             upgrade: Upgrade::default(),
             searched: 0,
-            uncounted: Vec::new(),
         }
     }
 
@@ -185,7 +181,6 @@ impl Machine {
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
         let Ordinal { term, number } = self.last_entry;
-        let Lack { znodes, places } = self.lack();
         let entry = if number == 0 { 0 } else { Hasher::new(6).word(term).word(number).finish() };
         let parts = [
             entry,
@@ -194,8 +189,6 @@ impl Machine {
             self.tree.totals().digest,
             self.sessions.digest(),
             self.locks.digest(),
-            znodes,
-            places,
         ];
         parts.into_iter().fold(counters, u64::wrapping_add)
     }
@@ -356,7 +349,6 @@ impl Machine {
     }
 }
 
-/// Whether a command may take a zxid.
 fn takes_zxid(command: &Command) -> bool {
     !matches!(
         command,

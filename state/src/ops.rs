@@ -16,12 +16,12 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
 use crate::command::Stamp;
-use crate::locks::{Contender, limit_in};
+use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
 use crate::sequence;
 use crate::shared_map::Slot;
-use crate::tree::{Count, ParentCounters, Path, TreePosition, Unlinked};
+use crate::tree::{ParentCounters, Path, TreePosition, Unlinked};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 pub(crate) use done::Done;
 use done::{BeforeData, Event, Undo};
@@ -109,7 +109,6 @@ impl Machine {
         }
         assert!(parent.meta.pzxid <= by.zxid, "a znode is created below what is newer than itself");
         let parent_acl = parent.acl.clone();
-        let limit = limit_in(parent.data()).filter(|_| new.mode == CreateMode::EphemeralSequential);
         let parent = ParentCounters::of(&parent.meta);
         let meta = Meta::new(by.zxid, self.time_ms, new.kind);
         let znode = Znode::new(meta, new.data, acl);
@@ -122,7 +121,7 @@ impl Machine {
         });
         let event = Some(Event { kind: ChangeKind::Created, acl: None, parent_acl });
         let undo = Undo::Create { id, parent };
-        Ok(Done { shared, name_at: new.name_at, limit, ..Done::new(path, stat, event, undo) })
+        Ok(Done { shared, name_at: new.name_at, ..Done::new(path, stat, event, undo) })
     }
 
     pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
@@ -219,7 +218,7 @@ impl Machine {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
             meta.pzxid = zxid;
         });
-        let Unlinked { id, parent_before: parent, parent_acl, .. } = unlinked;
+        let Unlinked { id, parent_before: parent, parent_acl } = unlinked;
         let name_at = path.name_at();
         let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
         let event = Event { kind: ChangeKind::Deleted, acl: None, parent_acl };
@@ -265,11 +264,9 @@ impl Machine {
             Undo::Delete { id, parent } => {
                 let place = self.place_of(id, at()).expect_err("it was deleted");
                 let znode = self.tree.node(id);
-                // One that was noted still is.
-                let count = if znode.counted_hash() == 0 { Count::Later } else { Count::Now };
                 let kind = znode.meta.kind;
                 let name = self.name_of(kind, (at(), done.shared.as_ref(), Slot::default()), id);
-                self.tree.link(at(), name, (id, place), [count, Count::Now], |meta| parent.restore(meta));
+                self.tree.link(at(), name, (id, place), |meta| parent.restore(meta));
             }
             Undo::SetData { id, data, before, bytes_diff } => {
                 self.tree.update(path, id, -bytes_diff, |znode| {
@@ -298,7 +295,7 @@ impl Machine {
     ) -> Number {
         let id = self.tree.add(znode, place.parent);
         let name = self.name_of(self.tree.node(id).meta.kind, (path, shared, owner), id);
-        self.tree.link(path, name, (id, place), [Count::Now; 2], parent_change);
+        self.tree.link(path, name, (id, place), parent_change);
         id
     }
 
@@ -322,7 +319,7 @@ impl Machine {
         place: TreePosition,
         parent_change: impl FnOnce(&mut Meta),
     ) -> (Unlinked, Option<Arc<str>>) {
-        let unlinked = self.tree.unlink(path, place, Count::Now, parent_change);
+        let unlinked = self.tree.unlink(path, place, parent_change);
         let shared = match self.tree.node(unlinked.id).meta.kind {
             Kind::Ephemeral(session) => {
                 let below = (place.parent, path.full);

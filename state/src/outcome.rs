@@ -37,7 +37,6 @@ pub enum Outcome {
         session: SessionId,
         /// The attachment for this connection's proposals.
         attachment: Attachment,
-        /// The timeout in force.
         timeout_ms: u32,
     },
     Created {
@@ -63,7 +62,6 @@ pub enum ChangeKind {
     Created,
     /// It is gone; its parent's children changed.
     Deleted,
-    /// It has new data.
     DataChanged,
 }
 
@@ -114,7 +112,6 @@ pub enum LockEventKind {
         /// How many are before it, holders and waiters.
         ahead: u32,
     },
-    /// It holds the lock.
     Granted {
         /// Since the request, milliseconds.
         waited_ms: i64,
@@ -137,7 +134,6 @@ pub enum LockEventKind {
 pub enum Why {
     /// The session released it or left the queue.
     Released,
-    /// The session was closed.
     SessionClosed,
     SessionExpired,
     /// Another session deleted its znode.
@@ -150,7 +146,6 @@ pub enum Why {
     SessionEnded,
 }
 
-/// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionEnd {
     /// The client closed the session.
@@ -163,7 +158,6 @@ pub enum SessionEnd {
 /// Receives what a command changes, in order, while it is applied. Defined here, implemented above.
 pub trait EventSink {
     fn changed(&mut self, change: &Change<'_>);
-    /// A session was opened.
     fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);
     /// A session moved to another connection, somewhere in the cluster.
     fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);

@@ -138,7 +138,6 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some(&self.chunks()[chunk][at].1)
     }
 
-    /// The entry of `key`.
     pub(crate) fn get_entry<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,

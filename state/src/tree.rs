@@ -36,13 +36,6 @@ pub(crate) struct Totals {
     pub bytes: u64,
 }
 
-/// When a hash is counted: at once, or by the caller that asks for that ([`crate::uncounted`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    Now,
-    Later,
-}
-
 impl Totals {
     /// A znode has come, or has its new form.
     pub(crate) fn add(&mut self, path: &str, znode: &mut Znode) {
@@ -68,18 +61,9 @@ impl Totals {
         self.bytes -= bytes;
     }
 
-    /// A znode's numbers have changed, and nothing else of it. Whether it is in no sum from now on.
-    fn renew(&mut self, path: &str, znode: &mut Znode, count: Count) -> bool {
-        // Else it is noted already.
-        let was_counted = znode.counted_hash() != 0;
-        if was_counted {
-            self.digest = self.digest.wrapping_sub(znode.counted_hash());
-            match count {
-                Count::Now => self.digest = self.digest.wrapping_add(znode.count_hash(path)),
-                Count::Later => znode.uncount(),
-            }
-        }
-        was_counted && count == Count::Later
+    /// A znode's numbers have changed, and nothing else of it.
+    fn renew(&mut self, path: &str, znode: &mut Znode) {
+        self.digest = self.digest.wrapping_sub(znode.counted_hash()).wrapping_add(znode.count_hash(path));
     }
 }
 
@@ -256,7 +240,6 @@ impl Tree {
         Some(id)
     }
 
-    /// The child of this name.
     pub(crate) fn child(&self, parent: Number, name: &str) -> Option<Number> {
         self.node(parent).children.get(name.as_bytes()).copied()
     }
@@ -307,12 +290,7 @@ impl Tree {
         assert_eq!(znode.data_len() as i64, bytes_before + bytes_diff, "the caller knows both lengths");
         debug_assert_eq!(znode.meta.kind, kind, "a znode stays of its kind");
         debug_assert_eq!(znode.children.len(), children, "a change of a znode spares its children");
-        if znode.counted_hash() == 0 {
-            // It is noted, and stays so: what is taken back leaves the sums as they were.
-            self.totals.add_hashed(path, znode, 0);
-        } else {
-            self.totals.add(path, znode);
-        }
+        self.totals.add(path, znode);
         (result, parent_acl)
     }
 
@@ -329,19 +307,15 @@ impl Tree {
         path: Path<'_>,
         name: ZnodeName,
         (id, place): (Number, TreePosition),
-        [count, count_parent]: [Count; 2],
         parent_change: impl FnOnce(&mut Meta),
-    ) -> bool {
+    ) {
         assert!(!path.name().is_empty(), "a new znode has a name");
         debug_assert_eq!(&*name, path.name(), "a znode is called as its path ends");
         let znode = self.nodes.at_mut(id);
         assert!(znode.is_childless(), "a znode comes without children");
         assert!(znode.parent == place.parent, "a znode comes back below its parent");
         self.acls.add(&mut znode.acl);
-        match count {
-            Count::Now => self.totals.add(path.full, znode),
-            Count::Later => self.totals.add_hashed(path.full, znode, 0),
-        }
+        self.totals.add(path.full, znode);
         if matches!(znode.meta.kind, Kind::Container | Kind::Ttl(_)) {
             let old = self.reapable.insert(path.full.into(), ());
             assert!(old.is_none(), "{} comes and is indexed already", path.full);
@@ -354,11 +328,10 @@ impl Tree {
         assert!(!matches!(parent.meta.kind, Kind::Ephemeral(_)), "an ephemeral znode has no children");
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         parent_change(&mut parent.meta);
-        let uncounted = self.totals.renew(path.parent(), parent, count_parent);
+        self.totals.renew(path.parent(), parent);
         parent.children.put(place.at, name, id);
         debug_assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
         assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
-        uncounted
     }
 
     /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the
@@ -367,7 +340,6 @@ impl Tree {
         &mut self,
         path: Path<'_>,
         place: TreePosition,
-        count: Count,
         parent_change: impl FnOnce(&mut Meta),
     ) -> Unlinked {
         let id = *self.node(place.parent).children.at(place.at).1;
@@ -391,38 +363,18 @@ impl Tree {
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         let (parent_before, parent_acl) = (ParentCounters::of(&parent.meta), parent.acl.clone());
         parent_change(&mut parent.meta);
-        let uncounted = self.totals.renew(path.parent(), parent, count);
+        self.totals.renew(path.parent(), parent);
         let (name, _) = parent.children.take(place.at);
         assert!(*name == *path.name(), "a place is good as long as its siblings stay");
         debug_assert_eq!(parent.children.is_empty(), parent.descendants == 0, "descendants are children's");
         assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
-        Unlinked { id, parent_before, parent_acl, uncounted }
+        Unlinked { id, parent_before, parent_acl }
     }
 
     /// Gives up the number of a znode that has been taken out.
     pub(crate) fn forget(&mut self, id: Number) {
         self.nodes.remove(id);
         debug_assert!(self.nodes.len() as u64 >= self.totals.znodes, "a znode of the tree is forgotten");
-    }
-
-    /// Whether a znode that came with this change has this number still.
-    #[inline]
-    pub(crate) fn is_node(&self, id: Number, czxid: Zxid) -> bool {
-        self.nodes.get(id).is_some_and(|znode| znode.meta.czxid == czxid)
-    }
-
-    /// Counts the hash of a znode at `path`, if it is in no sum.
-    pub(crate) fn count(&mut self, id: Number, path: &str) {
-        let znode = self.nodes.at_mut(id);
-        if znode.counted_hash() == 0 {
-            self.totals.digest = self.totals.digest.wrapping_add(znode.count_hash(path));
-        }
-    }
-
-    /// Returns the hash that [`Tree::count`] would count.
-    pub(crate) fn uncounted_hash(&self, id: Number, path: &str) -> u64 {
-        let znode = self.nodes.at(id);
-        if znode.counted_hash() == 0 { znode.hash(path) } else { 0 }
     }
 
     /// That the numbers are those of the znodes, for [`crate::Machine::check`].
@@ -467,8 +419,6 @@ pub(crate) struct Unlinked {
     pub id: Number,
     pub parent_before: ParentCounters,
     pub parent_acl: SharedAcl,
-    /// The parent is in no sum from now on.
-    pub uncounted: bool,
 }
 
 /// Changes all above a znode and then it, which it gives.

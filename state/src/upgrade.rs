@@ -39,10 +39,8 @@ impl Default for ClusterVersion {
     }
 }
 
-/// The state of upgrades.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Upgrade {
-    /// The version in force.
     pub(crate) version: ClusterVersion,
     /// The leader does not raise it by itself.
     pub(crate) held: bool,

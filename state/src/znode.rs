@@ -89,7 +89,6 @@ pub enum Kind {
 /// The numbers of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
-    /// Zxid of the creation.
     pub czxid: Zxid,
     /// Zxid of the last change of the data.
     pub mzxid: Zxid,
@@ -225,15 +224,10 @@ impl Znode {
 
     /// Whether its hash is still the one that was counted: for assertions.
     pub(crate) fn is_counted(&self, path: &str) -> bool {
-        self.counted_hash == 0 || crate::steps::uncounted(|| self.counted_hash == self.hash(path))
+        crate::steps::uncounted(|| self.counted_hash == self.hash(path))
     }
 
-    /// It is in no sum from now on.
-    pub(crate) fn uncount(&mut self) {
-        self.counted_hash = 0;
-    }
-
-    /// Its contribution to the digest as it was last counted; 0: it is in no sum.
+    /// Its contribution to the digest as it was last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }

@@ -139,7 +139,6 @@ impl World {
         )
     }
 
-    /// Who holds the lock.
     pub fn holder(&self, lock: &str) -> (Claim, SessionId) {
         let queue = self.machine.lock_queue(lock).expect("somebody holds it");
         let holder = queue.holders().next().expect("somebody holds it");

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Claim, Mode, PlaceState, limit_data};
+use rowlock_proto::lock::{Acquire, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
-use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Version, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
 use super::contender::{Contender, address_in, owner_of};
@@ -112,7 +112,10 @@ impl Machine {
         for (acquire, placed) in all.iter().zip(places) {
             let place_state = match placed {
                 Placed::Found(key) => self.place_state(&acquire.lock, key, &mut search.room),
-                Placed::New(at) => self.standing_of(&mut done[at], &mut search.room),
+                Placed::New(at) => {
+                    let key = done[at].key().expect("a place in a queue is an ephemeral znode");
+                    self.place_state(&acquire.lock, key, &mut search.room)
+                }
                 Placed::Refused(_) => unreachable!("then nothing is done"),
             };
             assert!(
@@ -124,22 +127,6 @@ impl Machine {
         }
         assert!(place_states.len() == all.len(), "as many places as were asked for");
         Ok(Outcome::PlaceStates(place_states.into()))
-    }
-
-    /// Where a place stands that has been made just now.
-    fn standing_of(&self, made: &mut Done, room: &mut Room<'_>) -> PlaceState {
-        let token = FencingToken(made.stat.czxid.0);
-        debug_assert!(
-            !made.holds
-                || steps::uncounted(|| self.holder_of(&Claim { path: made.path.clone(), token })).is_some(),
-            "{} holds and the queue does not know",
-            made.path
-        );
-        if made.holds {
-            // The path is not used any more.
-            return PlaceState::Held(Claim { path: std::mem::take(&mut made.path), token });
-        }
-        self.place_state(made.parent(), made.key().expect("a place in a queue is an ephemeral znode"), room)
     }
 
     /// Where those attempts of the session stand now that were asked for before.
@@ -234,7 +221,6 @@ impl Machine {
         let at = done.len() - 1;
         let address = address.unwrap_or_else(|| self.sessions.note_address(near, address_in(by.who)));
         done[at].contender = Some(Contender::acquired(acquire, by, address, self.time_ms));
-        done[at].queue = Some(found);
         Ok(Placed::New(at))
     }
 

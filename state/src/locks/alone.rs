@@ -27,8 +27,7 @@ use crate::ops::{Author, permit, resolved};
 use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
 use crate::sequence;
 use crate::steps;
-use crate::tree::{Count, Path, TreePosition};
-use crate::uncounted::Note;
+use crate::tree::{Path, TreePosition};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
 /// A place that is about to be created.
@@ -102,14 +101,11 @@ impl Machine {
         let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
         let id = self.tree.add(znode, place.parent);
         let name = ZnodeName::within(&shared, name_at);
-        // A holder mostly goes soon, a waiter stays.
-        let count = if holds { Count::Later } else { Count::Now };
-        let uncounted =
-            self.tree.link(Path::cut(&path, name_at), name, (id, place), [count, Count::Later], |meta| {
-                assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
-                meta.creates = sequence::next(meta.creates);
-                meta.pzxid = zxid;
-            });
+        self.tree.link(Path::cut(&path, name_at), name, (id, place), |meta| {
+            assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
+            meta.creates = sequence::next(meta.creates);
+            meta.pzxid = zxid;
+        });
         let levels = self.locks.at(lock).levels;
         let address = self.sessions.add_place(near, (place.parent, &shared, levels, id), address_in(by.who));
         let mut contender = Contender::acquired(acquire, by, address, time_ms);
@@ -127,15 +123,8 @@ impl Machine {
             sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
         let limit = self.locks.at(lock).limit;
-        let key = Key { czxid: zxid, path: shared.clone() };
-        self.locks.enter_at((lock, place.parent), key, contender, limit, count);
-        // Now that it is in the queue, it can be counted.
-        if count == Count::Later {
-            self.note(Note { node: id, czxid: zxid, path: shared, lock: Some(lock) });
-        }
-        if uncounted {
-            self.note_lock(lock);
-        }
+        let key = Key { czxid: zxid, path: shared };
+        self.locks.enter_at((lock, place.parent), key, contender, limit);
         let claim = Claim { path, token: FencingToken(zxid.0) };
         if holds {
             return PlaceState::Held(claim);
@@ -143,14 +132,6 @@ impl Machine {
         let (lock, mut room) = (self.locks.at(lock), Room::of(by));
         let ahead = self.ahead_shown(lock, ahead as usize, &room);
         PlaceState::Waiting { claim, ahead, holder: self.holder(lock, &mut room) }
-    }
-
-    /// The hash of the lock's znode is in no sum from now on.
-    fn note_lock(&mut self, lock: Number) {
-        let lock = self.locks.at(lock);
-        let (node, path) = (lock.node, lock.path.clone());
-        let czxid = self.tree.node(node).meta.czxid;
-        self.note(Note { node, czxid, path, lock: None });
     }
 
     pub(super) fn release_alone<S: EventSink + ?Sized>(
@@ -164,7 +145,7 @@ impl Machine {
         }
         let (lock, path, place) = self.find_held(by, claim)?;
         let (zxid, time_ms, czxid) = (by.zxid, self.time_ms, rowlock_proto::Zxid(claim.token.0));
-        let gone = self.tree.unlink(path, place, Count::Later, |meta| {
+        let gone = self.tree.unlink(path, place, |meta| {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
             meta.pzxid = zxid;
         });
@@ -186,11 +167,8 @@ impl Machine {
         if let Some(until_ms) = contender.delays_until_ms(Why::Released, time_ms) {
             self.locks.delay(path.parent(), until_ms);
         }
-        self.settle_at(zxid, lock, Count::Later, sink);
+        self.settle_at(zxid, lock, sink);
         self.tree.forget(gone.id);
-        if gone.uncounted {
-            self.note_lock(lock);
-        }
         debug_assert!(steps::uncounted(|| self.holder_of(claim)).is_none(), "what was given back is held");
         Some(Outcome::Held(smallvec![true]))
     }

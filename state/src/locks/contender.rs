@@ -141,16 +141,10 @@ impl Contender {
 
     /// Whether its hash is still the one that was counted: for assertions.
     pub(super) fn is_counted(&self, lock: &str, key: &Key) -> bool {
-        self.counted_hash == 0
-            || crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
+        crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
     }
 
-    /// It is in no sum from now on.
-    pub(crate) fn uncount(&mut self) {
-        self.counted_hash = 0;
-    }
-
-    /// Its contribution to the digest as it was last counted; 0: it is in no sum.
+    /// Its contribution to the digest as it was last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }
@@ -161,12 +155,7 @@ impl Contender {
         self.counted_hash
     }
 
-    /// This contribution has been counted.
-    pub(super) fn counted(&mut self, hash: u64) {
-        self.counted_hash = hash;
-    }
-
-    pub(super) fn hash(&self, lock: Hasher, path_len: usize, key: &Key) -> u64 {
+    fn hash(&self, lock: Hasher, path_len: usize, key: &Key) -> u64 {
         let (mode, permits) = match self.mode {
             Mode::Exclusive => (0, 0),
             Mode::Shared => (1, 0),

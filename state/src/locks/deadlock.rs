@@ -174,7 +174,6 @@ struct Count<'a> {
 }
 
 impl Count<'_> {
-    /// Whether there may be one more.
     fn one_more(&mut self) -> bool {
         steps::take(1);
         *self.steps += 1;

@@ -13,7 +13,6 @@ use crate::digest::Hasher;
 use crate::guesses::Guesses;
 use crate::shared_map::SharedMap;
 use crate::steps;
-use crate::tree::Count;
 
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +26,6 @@ pub(crate) struct Locks {
     guesses: Guesses,
     /// How many are not idle.
     pub(super) busy: u64,
-    /// How many have a delay.
     pub(super) delayed: u64,
     /// What the leader must propose something for: time, lock, and the holder ([`Key::before_all`] for the
     /// end of a delay).
@@ -64,7 +62,6 @@ impl Locks {
         Some(id)
     }
 
-    /// The lock with this number.
     pub(super) fn at(&self, id: Number) -> &Lock {
         self.all.at(id)
     }
@@ -131,7 +128,7 @@ impl Locks {
     ) {
         let lock = self.find(path);
         let lock = lock.unwrap_or_else(|| self.make(path, node, limit));
-        self.enter_at((lock, node), key, contender, limit, Count::Now);
+        self.enter_at((lock, node), key, contender, limit);
     }
 
     /// A lock that is not known yet.
@@ -151,9 +148,8 @@ impl Locks {
         key: Key,
         mut contender: Contender,
         limit: Option<u32>,
-        count: Count,
     ) {
-        self.add(lock, &key, &mut contender, count);
+        self.add(lock, &key, &mut contender);
         self.alter(lock, |lock| {
             (lock.limit, lock.node) = (limit, node);
             let waiting = contender.granted_ms.is_none();
@@ -196,9 +192,8 @@ impl Locks {
     pub(super) fn grant_next(
         &mut self,
         lock: Number,
-        count: Count,
         grant: impl FnOnce(&mut Contender),
-    ) -> Option<(&Lock, &Key, &Contender, bool)> {
+    ) -> Option<(&Lock, &Key, &Contender)> {
         let Locks { all, due, digest, holders, waiters, .. } = self;
         all.at(lock).next()?;
         let lock = all.at_mut(lock);
@@ -207,17 +202,10 @@ impl Locks {
         let last = lock.holders.last_key();
         assert!(last.is_none_or(|last| *last < key), "{path}: somebody waits before a holder");
         assert!(contender.granted_ms.is_none(), "{path}: a waiter has been granted the lock");
-        // Else it is noted already.
-        let was_counted = contender.counted_hash() != 0;
         *digest = digest.wrapping_sub(contender.counted_hash());
         grant(&mut contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
-        match count {
-            Count::Now if was_counted => {
-                *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), &key));
-            }
-            Count::Now | Count::Later => contender.uncount(),
-        }
+        *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), &key));
         assert!(*waiters > 0, "{path}: a waiter was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
@@ -228,8 +216,7 @@ impl Locks {
         let old = lock.holders.insert(key, contender);
         assert!(old.is_none(), "nobody waits and holds");
         assert!(lock.last_may_hold(), "{}: the lock was granted to too many", lock.path);
-        let uncounted = was_counted && count == Count::Later;
-        lock.holders.last().map(|(key, contender)| (&*lock, key, contender, uncounted))
+        lock.holders.last().map(|(key, contender)| (&*lock, key, contender))
     }
 
     /// Takes a place out of the queue of the lock that was found there, if it is in it.
@@ -256,34 +243,6 @@ impl Locks {
         Some(left)
     }
 
-    /// The place in the queue of the lock with this number, if the lock has it still.
-    fn place(&self, lock: Number, key: KeyRef<'_>) -> Option<(&Lock, &Key, &Contender)> {
-        let lock = self.all.get(lock)?;
-        let queues = [&lock.holders, &lock.waiters];
-        let (key, contender) =
-            queues.into_iter().find_map(|queue| find(queue, key).map(|at| queue.at(at)))?;
-        Some((lock, key, contender))
-    }
-
-    /// Counts the hash of a place, if it is there and in no sum.
-    pub(crate) fn count(&mut self, lock: Number, key: KeyRef<'_>) {
-        let hash = self.uncounted_hash(lock, key);
-        if hash == 0 {
-            return;
-        }
-        self.digest = self.digest.wrapping_add(hash);
-        let lock = self.all.at_mut(lock);
-        let queue = if find(&lock.holders, key).is_some() { &mut lock.holders } else { &mut lock.waiters };
-        let at = find(queue, key).expect("it was found");
-        queue.at_mut(at).counted(hash);
-    }
-
-    /// Returns the hash that [`Locks::count`] would count.
-    pub(crate) fn uncounted_hash(&self, lock: Number, key: KeyRef<'_>) -> u64 {
-        let Some((lock, key, contender)) = self.place(lock, key) else { return 0 };
-        if contender.counted_hash() == 0 { contender.hash(lock.hasher, lock.path.len(), key) } else { 0 }
-    }
-
     /// Changes a holder: its mode, its question, or when it will have held for too long.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.find(path).expect("the caller has found the place");
@@ -293,10 +252,9 @@ impl Locks {
         change(&mut contender);
         assert_eq!(contender.granted_ms, granted_ms, "{path}: {key:?} stays a holder since it became one");
         assert!(granted_ms.is_some(), "{path}: {key:?} is changed and only waits");
-        self.enter_at((lock, node), key, contender, limit, Count::Now);
+        self.enter_at((lock, node), key, contender, limit);
     }
 
-    /// Whether there is any lock-delay.
     pub(super) fn has_delays(&self) -> bool {
         self.delayed != 0
     }
@@ -350,15 +308,10 @@ impl Locks {
         }
     }
 
-    fn add(&mut self, lock: Number, key: &Key, contender: &mut Contender, count: Count) {
+    fn add(&mut self, lock: Number, key: &Key, contender: &mut Contender) {
         let lock = self.all.at(lock);
-        match count {
-            Count::Now => {
-                let hash = contender.count_hash((lock.hasher, lock.path.len()), key);
-                self.digest = self.digest.wrapping_add(hash);
-            }
-            Count::Later => contender.uncount(),
-        }
+        let hash = contender.count_hash((lock.hasher, lock.path.len()), key);
+        self.digest = self.digest.wrapping_add(hash);
         let path = &lock.path;
         *(if contender.granted_ms.is_some() { &mut self.holders } else { &mut self.waiters }) += 1;
         self.asked += u64::from(contender.asked.is_some());

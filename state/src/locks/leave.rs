@@ -43,10 +43,9 @@ impl Machine {
         for claim in claims {
             let found = self.find_held(by, claim);
             held.push(found.is_some());
-            if let Some((queue, path, place)) = found {
-                let mut gone = self.remove_at((by.zxid, by.place), path, place);
+            if let Some((_, path, place)) = found {
+                let gone = self.remove_at((by.zxid, by.place), path, place);
                 debug_assert!(gone.stat.czxid.0 == claim.token.0, "a claim gives back what it names");
-                gone.queue = Some(Some(queue));
                 done.push(gone);
             }
         }

@@ -29,7 +29,7 @@ pub use ask::{ASK_PAUSE_MS, ASKED_MAX, AskedHolder, Deadline, Question};
 pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
 pub(crate) use index::Locks;
-pub(crate) use key::{Key, KeyRef};
+pub(crate) use key::Key;
 pub(crate) use lock::Lock;
 pub(crate) use party::Room;
 pub(crate) use publish::Cause;

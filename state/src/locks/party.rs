@@ -52,7 +52,6 @@ impl<'a> Room<'a> {
         Some(())
     }
 
-    /// Whether the reader may READ the znode.
     fn may_read(&self, machine: &Machine, znode: Number) -> bool {
         may(machine.tree.node(znode).acl.entries(), perms::READ, self.who)
     }

@@ -1,11 +1,10 @@
 //! What a command that has been carried out means to those who watch: znode changes first, then what became
 //! of the locks' queues.
 
-use std::collections::BTreeSet;
-
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
+use smallvec::SmallVec;
 
 use super::contender::Contender;
 use super::key::KeyRef;
@@ -17,8 +16,7 @@ use crate::ops::Done;
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
 use crate::steps;
-use crate::tree::{Count, Path};
-use crate::uncounted::Note;
+use crate::tree::Path;
 
 /// Why znodes come and go.
 #[derive(Clone, Copy, Debug)]
@@ -51,30 +49,23 @@ impl Machine {
         for done in &*done {
             done.fire(&self.tree, cause.zxid, sink);
         }
-        if let [only] = done {
-            self.publish_one(cause, only, sink);
-            debug_assert!(self.is_settled_by(only), "{}: a waiter could hold", only.path());
-            self.forget_gone(only);
-            return;
-        }
-        let mut changed = BTreeSet::new();
+        let is_alone = done.len() == 1;
+        let mut changed = SmallVec::<[&str; 2]>::new();
         for done in &mut *done {
-            let lock = match (done.kind(), done.contender.take()) {
+            match (done.kind(), done.contender.take()) {
                 (Some(ChangeKind::Created), Some(contender)) => {
-                    let limit = self.limit_of(done.parent());
-                    let found = self.locks.find(done.parent());
-                    self.entered(cause.zxid, (done, found), contender, (limit, false), sink);
-                    Some(done.parent())
+                    self.entered(cause.zxid, (done, is_alone), contender, sink);
+                    changed.push(done.parent());
                 }
                 (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
-                    let found = self.locks.find(done.parent());
-                    found.and_then(|queue| self.left(cause, done, queue, sink))
+                    changed.extend(self.left(cause, done, sink));
                 }
-                _ => None,
-            };
-            changed.extend(lock);
+                _ => {}
+            }
             changed.extend(self.limit_changed(done));
         }
+        changed.sort_unstable();
+        changed.dedup();
         let mut granted = 0;
         for lock in changed {
             let grants = self.locks.get(lock).map_or(0, Lock::may_grant);
@@ -85,7 +76,6 @@ impl Machine {
                 self.settle(cause.zxid, lock, sink);
                 granted += grants;
             }
-            self.locks.forget_if_idle(lock);
         }
         for done in done.iter().filter(|done| done.was_parent(&self.tree)) {
             self.locks.forget_if_idle(done.path());
@@ -112,88 +102,44 @@ impl Machine {
         steps::uncounted(|| is_settled(done.path()) && (!has_parent || is_settled(done.parent())))
     }
 
-    /// The same for a command that did one thing, as nearly all do: what the state says now is what it said
-    /// when that was done.
-    fn publish_one<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut Done, sink: &mut S) {
-        // Nothing has come or gone in the index since its queue was looked for.
-        let known = done.queue;
-        match (done.kind(), done.contender.take()) {
-            (Some(ChangeKind::Created), Some(contender)) => {
-                let limit = done.limit;
-                let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
-                debug_assert_eq!(found, steps::uncounted(|| self.locks.find(done.parent())), "a queue moved");
-                debug_assert_eq!(limit, steps::uncounted(|| self.limit_of(done.parent())), "another limit");
-                // Every place that may hold does; and a newcomer changes nothing for the others.
-                done.holds = self.entered(cause.zxid, (done, found), contender, (limit, true), sink);
-            }
-            (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
-                let found = known.unwrap_or_else(|| self.locks.find(done.parent()));
-                if let Some(queue) = found
-                    && self.left(cause, done, queue, sink).is_some()
-                {
-                    self.settle_at(cause.zxid, queue, Count::Now, sink);
-                }
-            }
-            _ => {}
-        }
-        if let Some(lock) = self.limit_changed(done) {
-            self.settle(cause.zxid, lock, sink);
-        }
-        if done.was_parent(&self.tree) {
-            self.locks.forget_if_idle(done.path());
-        }
-    }
-
     /// Grants the lock to all waiters that may hold now.
     pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
         if let Some(lock) = self.locks.find(path) {
-            self.settle_at(zxid, lock, Count::Now, sink);
+            self.settle_at(zxid, lock, sink);
         }
     }
 
     /// As [`Machine::settle`], for a lock that has been looked up.
-    pub(super) fn settle_at<S: EventSink + ?Sized>(
-        &mut self,
-        zxid: Zxid,
-        number: Number,
-        mut count: Count,
-        sink: &mut S,
-    ) {
-        let Machine { tree, sessions, locks, time_ms, uncounted: notes, .. } = self;
-        while let Some((lock, key, holder, uncounted)) =
-            locks.grant_next(number, count, |waiter| grant(waiter, sessions, *time_ms))
+    pub(super) fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, number: Number, sink: &mut S) {
+        let Machine { tree, sessions, locks, time_ms, .. } = self;
+        while let Some((lock, key, holder)) =
+            locks.grant_next(number, |waiter| grant(waiter, sessions, *time_ms))
         {
             let waited_ms = *time_ms - holder.requested_ms;
             let (lock_znode, znode) = (tree.node(lock.node), tree.node(holder.node));
             debug_assert_eq!(znode.meta.czxid, key.czxid, "a contender is a znode");
-            if uncounted {
-                let (path, lock) = (key.path.clone(), Some(number));
-                notes.push(Note { node: holder.node, czxid: key.czxid, path, lock });
-            }
             let label = znode.data().map(|data| &data[..]);
             let acls = (znode.acl.entries(), lock_znode.acl.entries());
             let place = EventPlace { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
             sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
-            // A crowd that is granted the lock together is not to fill the notes.
-            count = Count::Now;
         }
     }
 
-    /// What was done, and its queue, if that is known; the limit of the lock's znode, and whether nothing
-    /// else was done. Whether it holds the lock at once.
+    /// A newcomer. One that comes alone holds the lock at once if it may; others wait until
+    /// [`Machine::settle`] comes behind all changes of the command.
     fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
-        (done, found): (&Done, Option<Number>),
+        (done, is_alone): (&Done, bool),
         mut contender: Contender,
-        (limit, is_alone): (Option<u32>, bool),
         sink: &mut S,
-    ) -> bool {
+    ) {
         let lock = done.parent();
         let key = done.key().expect("a place in a queue is an ephemeral znode");
         let time_ms = self.time_ms;
         assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
         debug_assert_eq!((contender.requested_ms, contender.granted_ms), (time_ms, None), "it asks now");
+        let found = self.locks.find(lock);
         let known = self.locks.busy(found);
         assert!(
             known.and_then(Lock::last_key).is_none_or(|last| last.czxid <= key.czxid),
@@ -204,26 +150,24 @@ impl Machine {
         let (label, acls) = (done.data(&self.tree), done.acls(&self.tree));
         let place = EventPlace { lock, path: &key.path, czxid: key.czxid, label, acls };
         sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
-        // Together with other changes it waits for `settle`, which comes behind all of them.
-        let holds = is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode));
-        if holds {
+        if is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode)) {
             grant(&mut contender, &self.sessions, time_ms);
             sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
         let node = self.tree.node(contender.node).parent;
-        let lock = found.unwrap_or_else(|| self.locks.make(lock, node, limit));
-        self.locks.enter_at((lock, node), key, contender, limit, Count::Now);
-        holds
+        let limit = limit_in(self.tree.node(node).data());
+        let number = found.unwrap_or_else(|| self.locks.make(lock, node, limit));
+        self.locks.enter_at((number, node), key, contender, limit);
     }
 
     fn left<'a, S: EventSink + ?Sized>(
         &mut self,
         cause: Cause,
         done: &'a Done,
-        queue: Number,
         sink: &mut S,
     ) -> Option<&'a str> {
         let lock = done.parent();
+        let queue = self.locks.find(lock)?;
         let czxid = done.stat.czxid;
         debug_assert!(czxid <= cause.zxid, "{} goes before it came", done.path());
         let (_, contender) = self.locks.leave(queue, KeyRef { czxid, path: done.path() })?;
@@ -355,7 +299,6 @@ pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i6
     longest.into_iter().chain(asked).map(end_ms).min().map(|at_ms| at_ms.max(granted_ms))
 }
 
-/// Where an event is.
 pub(super) struct EventPlace<'a> {
     pub lock: &'a str,
     /// Path of the queue znode.

@@ -116,7 +116,6 @@ impl<'a> LockView<'a> {
         self.lock.contenders()
     }
 
-    /// How many hold it.
     pub fn holder_count(&self) -> usize {
         self.lock.holders.len()
     }

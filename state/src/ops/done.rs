@@ -24,12 +24,6 @@ pub(crate) struct Done {
     pub stat: Stat,
     /// The place in its parent's queue that a created znode is.
     pub contender: Option<Contender>,
-    /// The limit of permits that its parent's data name, where there is a contender.
-    pub limit: Option<u32>,
-    /// Its queue, if it is a place and the queue has been looked up.
-    pub queue: Option<Option<Number>>,
-    /// It is a place in a queue that holds the lock since.
-    pub holds: bool,
     pub(super) event: Option<Event>,
     pub(super) undo: Undo,
 }
@@ -59,18 +53,7 @@ pub(super) struct BeforeData {
 impl Done {
     /// A change that makes no place in a queue.
     pub(super) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
-        Done {
-            path,
-            shared: None,
-            name_at: 0,
-            stat,
-            contender: None,
-            limit: None,
-            queue: None,
-            holds: false,
-            event,
-            undo,
-        }
+        Done { path, shared: None, name_at: 0, stat, contender: None, event, undo }
     }
 
     /// The change of the znode, if it is visible to clients.
@@ -101,7 +84,6 @@ impl Done {
         self.shared.as_deref().unwrap_or(&self.path)
     }
 
-    /// Path of the parent.
     pub(crate) fn parent(&self) -> &str {
         Path::cut(self.path(), self.name_at).parent()
     }

@@ -21,7 +21,6 @@ impl Host {
     /// The address is unknown. All such sessions count as those of one host.
     pub const UNKNOWN: Host = Host(0);
 
-    /// The host that has this address.
     pub fn of(address: IpAddr) -> Host {
         match address.to_canonical() {
             IpAddr::V4(v4) => Host(v4.to_ipv6_mapped().to_bits()),

@@ -12,7 +12,6 @@ use super::{CHUNK_MAX, Chunk, MERGE_MAX};
 /// Entries that the chunk before must have room for, or moving them would have to be done again too soon.
 const SHIFT_MIN: usize = CHUNK_MAX / 4;
 
-/// The chunk of a single entry.
 pub(super) fn single<K, V>(entry: (K, V)) -> Chunk<K, V> {
     Chunk::from_buf([entry])
 }

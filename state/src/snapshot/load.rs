@@ -70,19 +70,9 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
             Row::End { digest } => break digest,
         }
     };
-    let (tree, locks, searched, uncounted) = (builder.finish()?, Locks::default(), 0, Vec::new());
-    let mut machine = Machine {
-        tree,
-        sessions,
-        locks,
-        last_zxid,
-        time_ms,
-        last_entry,
-        cluster,
-        upgrade,
-        searched,
-        uncounted,
-    };
+    let (tree, locks, searched) = (builder.finish()?, Locks::default(), 0);
+    let mut machine =
+        Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, upgrade, searched };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
@@ -202,7 +192,7 @@ fn restore_locks(
         machine.locks.restore_delay((&lock, node), until_ms, limit);
     }
     // A queue that is wrong would be granted twice.
-    machine.locks.check(0).map_err(SnapshotError::Damaged)
+    machine.locks.check().map_err(SnapshotError::Damaged)
 }
 
 fn damaged<T>(what: &str) -> Result<T, SnapshotError> {

@@ -11,7 +11,7 @@ fn a_path_leads_to_its_znode_and_to_the_deepest_one_above_it() {
         let parent = tree.find(path.parent()).unwrap();
         let at = tree.node(parent).children.find(path.name().as_bytes()).unwrap_err();
         let id = tree.add(znode(), parent);
-        tree.link(path, path.name().into(), (id, TreePosition { parent, at }), [Count::Now; 2], |_| ());
+        tree.link(path, path.name().into(), (id, TreePosition { parent, at }), |_| ());
     }
     let pieces = ["", "/", "a", "b", "/a", "/b", "ab", "//"];
     for at in 0..pieces.len().pow(4) {

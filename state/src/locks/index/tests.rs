@@ -10,17 +10,17 @@ fn an_idle_lock_is_none_for_everybody_and_takes_the_limit_of_its_znode_anew() {
         let contender = Contender::plain("place-0000000000", SessionId(1), &[], 0);
         let key = Key { czxid: Zxid(czxid), path: path.clone() };
         locks.enter(("/sem", Number::default()), key.clone(), contender, limit);
-        locks.check(0).unwrap_err();
+        locks.check().unwrap_err();
         let found = locks.find("/sem").unwrap();
-        locks.grant_next(found, Count::Now, |waiter| waiter.granted_ms = Some(1)).unwrap();
-        locks.check(0).unwrap();
+        locks.grant_next(found, |waiter| waiter.granted_ms = Some(1)).unwrap();
+        locks.check().unwrap();
         assert_eq!(locks.get("/sem").unwrap().limit, limit);
         assert_eq!(locks.counts(), (1, 1, 0));
         locks.leave(found, key.as_ref()).unwrap();
         assert!(locks.get("/sem").is_none() && locks.iter().next().is_none());
         assert_eq!((locks.counts(), locks.digest()), ((0, 0, 0), 0));
         assert_eq!(locks.idle().collect::<Vec<_>>(), ["/sem"]);
-        locks.check(0).unwrap();
+        locks.check().unwrap();
     }
     locks.forget_if_idle("/sem");
     assert_eq!(locks.idle().count(), 0);

@@ -175,7 +175,6 @@ fn ask(lock: &str, within_ms: u32) -> Ask {
     Ask { lock: lock.to_owned(), reason: "deploy".to_owned(), by: "x509:CN=a (ci)".to_owned(), within_ms }
 }
 
-/// What the other batches do not have.
 pub fn other_batch() -> Batch {
     let mut batch = batch();
     let mut proposal = batch.proposals.swap_remove(0);

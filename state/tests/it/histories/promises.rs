@@ -23,7 +23,6 @@ pub struct Place {
 /// What a sink is told that promises are about.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// A session has this timeout from now on.
     Timeout(SessionId, u32),
     /// A place was made, in the order in which places were.
     Requested(Place),
