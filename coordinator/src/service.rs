@@ -104,6 +104,11 @@ impl Service {
     }
 }
 
+/// The term in which a node takes proposals that were forwarded to the leader of `term`.
+fn taken_in(leads_in: Option<u64>, term: u64) -> Option<u64> {
+    leads_in.filter(|leads_in| *leads_in == term || mutant::is(Mutant::ForwardOfAnyTerm))
+}
+
 impl PeerService for Service {
     /// Refused in another term than this one: a leader that has lost its leadership and regained it has
     /// dropped what it had taken before.
@@ -116,11 +121,10 @@ impl PeerService for Service {
         if leads_in.is_some_and(|leads_in| leads_in > term) {
             rare::taken(Rare::ForwardOfEarlierTerm);
         }
-        let term = leads_in.filter(|_| mutant::is(Mutant::ForwardOfAnyTerm)).unwrap_or(term);
-        if leads_in != Some(term) {
+        let Some(term) = taken_in(leads_in, term) else {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
-        }
+        };
         self.metrics.forwards_received_total.add(proposals.len() as u64);
         self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
@@ -213,5 +217,16 @@ impl PeerService for Service {
 
     async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
         self.operator.carry_out(&operation).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proposals_for_the_leader_of_another_term_are_refused() {
+        assert_eq!(taken_in(Some(3), 3), Some(3));
+        assert_eq!((taken_in(Some(3), 2), taken_in(Some(3), 4), taken_in(None, 3)), (None, None, None));
     }
 }

@@ -1,7 +1,7 @@
 //! Locks by requests of their own: how many frames and log entries each step takes, and who hears what.
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Claim, Notice, NoticeEvent, PlaceState, SessionOptions};
+use rowlock_proto::lock::{Acquire, Ask, Claim, Notice, NoticeEvent, PlaceState, SessionOptions};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, Request, Xid, Zxid};
@@ -70,6 +70,23 @@ async fn an_uncontended_acquire_and_release_is_two_commits_and_two_frames_each_w
     assert_eq!(since(&node, before), [2, 2, 0, 0]);
     assert_eq!(node.context.metrics.packets_received_total.get() - received, 2);
     assert_eq!(claim.token, FencingToken(before[1] as i64 + 1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_holder_that_was_asked_while_it_was_cut_off_is_told_when_it_comes_back() {
+    let node = Node::start().await;
+    let (mut holder, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
+    let held = hold(&mut holder, "a-lock-").await;
+    let opened = holder.opened.clone();
+    drop(holder);
+    let reason = "deploy".to_owned();
+    let ask = Ask { lock: LOCK.to_owned(), reason, by: String::new(), within_ms: 0 };
+    other.call(Request::Ask(ask)).await.unwrap();
+    let mut holder = Client::open(&node, connect_request(Some(&opened))).await.unwrap();
+    let (_, notice) = holder.notice().await;
+    assert_eq!(notice.claim, held);
+    assert!(matches!(notice.event, NoticeEvent::Asked(question) if question.reason == "deploy"));
     node.stop().await;
 }
 
