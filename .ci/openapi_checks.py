@@ -98,6 +98,19 @@ def an_error_of_the_server_says_when_to_ask_again(ctx, response, case):
     assert response.status_code < 500 or passing or response.status_code == 501, response.status_code
 
 
+@schemathesis.check
+def the_methods_that_a_path_takes_are_named(ctx, response, case):
+    if response.status_code != 405:
+        return
+    route = case.operation.path
+    said = {method.upper() for method in case.operation.schema[route]} & {"GET", "PUT", "POST", "DELETE"}
+    # What OpenAPI cannot say: methods of its own, and that a lock may be named like a verb, so that it is read there.
+    unsaid = {"LOCK", "UNLOCK"} if route.startswith("/v1/terraform/") else set()
+    unsaid |= {"GET"} if route.startswith("/v1/locks/{name}/") else set()
+    named = {method.strip() for line in response.headers["allow"] for method in line.split(",")} - {"HEAD"}
+    assert said <= named <= said | unsaid, f"Allow says {sorted(named)}, the document {sorted(said)}"
+
+
 @atexit.register
 def tell():
     """How often each request got each status, also in earlier runs."""

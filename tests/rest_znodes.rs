@@ -60,7 +60,7 @@ async fn znodes_by_http_are_those_of_zookeepers_protocol_at_whatever_node() {
         ("GET /v1/znodes/%ff", 400),
         ("GET /v1/znodes/a%20b?view=all", 400),
         ("PUT /v1/znodes/a%20b?version=x", 400),
-        ("DELETE /v1/znodes/", 400),
+        ("DELETE /v1/znodes/", 405),
         ("DELETE /v1/znodes/a%20b?version=5", 412),
         ("PATCH /v1/znodes/a%20b", 405),
     ] {
@@ -76,6 +76,33 @@ async fn znodes_by_http_are_those_of_zookeepers_protocol_at_whatever_node() {
     assert_eq!(request(three, "DELETE /v1/znodes/a%20b/c?version=0", "", "").await.unwrap().0, 204);
     let (_, acl) = request(three, "GET /v1/znodes/a%20b?view=acl", "", "").await.unwrap();
     assert_eq!(acl["acl"], json!(["world:anyone:cdrwa"]), "{acl}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_method_that_a_path_does_not_take_is_refused_with_those_that_it_does() {
+    let it = Cluster::start_with_api(1, FAST).await;
+    for (what, allow) in [
+        ("PATCH /v1/znodes/a", "GET,HEAD,PUT,POST,DELETE"),
+        ("PUT /v1/znodes/", "GET,HEAD"),
+        ("PUT /v1/leases", "POST"),
+        ("PATCH /v1/locks/a", "GET, HEAD"),
+        ("PUT /v1/locks/a/acquire", "GET, HEAD, POST"),
+        ("DELETE /v1/locks/a/verify", "GET, HEAD, POST"),
+        ("POST /v1/locks/a/holders/1", "GET, HEAD, DELETE"),
+        ("POST /v1/openapi.json", "GET,HEAD"),
+        ("POST /docs", "GET,HEAD"),
+        ("POST /ui/", "GET,HEAD"),
+        ("POST /", "GET,HEAD"),
+    ] {
+        let (code, head, body) = ask(it.api(1), what, "", b"").await;
+        assert_eq!(code, 405, "{what}: {head}");
+        assert!(head.contains(&format!("allow: {allow}\r\n")), "{what}: {head}");
+        assert!(head.contains("application/problem+json"), "{what}: {head}");
+        let detail = String::from_utf8(body).unwrap();
+        assert!(!detail.contains(" here: "), "no other listener takes it: {detail}");
+    }
+    let (code, document) = request(it.api(1), "PATCH /livez", "", "").await.unwrap();
+    assert!(code == 404 && document["detail"].as_str().unwrap().contains(" here: ask 127."), "{document}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

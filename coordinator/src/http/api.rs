@@ -51,7 +51,7 @@ use super::connection::Visitor;
 use super::listen::Bounds;
 use super::problem::Problem;
 use super::serve::{self, serve_connections};
-use super::{HttpContext, finish_kept, host, method_not_allowed, not_found, report};
+use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
 use crate::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
@@ -101,18 +101,19 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
     let check = axum::middleware::from_fn_with_state(http.clone(), access::check);
     let probes =
         if has_probes { super::probes().layer(check).with_state(http.clone()) } else { Router::default() };
+    let of_lock = get(report).post(lock).delete(forced::force).fallback(no_method_of_lock);
     Router::new()
         .route("/v1/leases", post(new_lease))
         .route("/v1/leases/{id}/keepalive", post(keep_alive))
         .route("/v1/leases/{id}", delete(end_lease))
-        .route("/v1/locks/{*rest}", get(report).post(lock).delete(forced::force))
+        .route("/v1/locks/{*rest}", of_lock)
         .route("/v1/locks/acquire", post(several::acquire))
         .route("/v1/elections/{name}/campaign", post(election::campaign))
         .route("/v1/elections/{name}/resign", post(election::resign))
         .route("/v1/elections/{name}/leader", get(election::leader))
         .route("/v1/terraform/{name}", any(state_lock::state_lock))
-        .route("/v1/znodes", any_of_znode())
-        .route("/v1/znodes/", any_of_znode())
+        .route("/v1/znodes", get(znode::znode))
+        .route("/v1/znodes/", get(znode::znode))
         .route("/v1/znodes/{*path}", any_of_znode())
         .route("/v1/locks", get(report))
         .route("/v1/watch", get(watch::watch))
@@ -127,6 +128,7 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
         .merge(probes)
         .merge(super::ui::routes())
         .merge(openapi::routes())
+        .method_not_allowed_fallback(no_method)
         .layer(axum::middleware::from_fn(refuse_pages))
         .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
         .layer(axum::middleware::from_fn_with_state(http, count))
@@ -138,11 +140,15 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
 }
 
 async fn nothing(State(context): State<ApiContext>, uri: Uri) -> Problem {
-    not_found(State(context.http), uri).await
+    not_here(&uri, &context.http.where_probes_are(uri.path()))
 }
 
-async fn no_method(State(context): State<ApiContext>, method: Method, uri: Uri) -> Problem {
-    method_not_allowed(State(context.http), method, uri).await
+async fn no_method(method: Method, uri: Uri) -> Problem {
+    not_taken(&method, &uri, "")
+}
+
+async fn no_method_of_lock(asked: Asked, PathText(rest): PathText) -> Denied {
+    asked.not_allowed(allowed(&rest))
 }
 
 fn any_of_znode() -> MethodRouter<ApiContext> {
@@ -311,17 +317,19 @@ async fn status(asked: Asked) -> Answer {
 /// What is done with a lock by POST.
 const VERBS: [&str; 4] = ["acquire", "release", "verify", "ask"];
 
-/// Whether this is the place of a holder, behind the name of its lock.
-fn is_holder(rest: &str) -> bool {
-    rest.rsplit_once('/').is_some_and(|(lock, _)| lock.ends_with("/holders"))
+/// What a path below `/v1/locks/` takes: reading is for each, since a lock may have such a name.
+fn allowed(rest: &str) -> &'static str {
+    match rest.rsplit_once('/') {
+        Some((lock, _)) if lock.ends_with("/holders") => "GET, HEAD, DELETE",
+        Some((_, verb)) if VERBS.contains(&verb) => "GET, HEAD, POST",
+        _ => "GET, HEAD",
+    }
 }
 
 /// What is done with a lock stands behind its name, which may have slashes.
 async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answer {
-    let (name, verb) = rest.rsplit_once('/').ok_or_else(|| asked.not_allowed("GET"))?;
-    if !VERBS.contains(&verb) {
-        return Err(asked.not_allowed(if is_holder(&rest) { "DELETE, GET" } else { "GET" }));
-    }
+    let verb = rest.rsplit_once('/').filter(|(_, verb)| VERBS.contains(verb));
+    let (name, verb) = verb.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
     let name: LockName = name.parse()?;
     asked.check_lock(&name)?;
     let (api, caller, headers) = (asked.api(), asked.caller(), request.headers().clone());

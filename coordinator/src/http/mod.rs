@@ -120,6 +120,7 @@ fn router(context: HttpContext) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(context.clone(), access::check))
         .merge(ui::routes())
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
         .layer(axum::middleware::map_response(finish))
         .layer(axum::middleware::from_fn(serve::end_turn))
@@ -149,12 +150,18 @@ async fn metrics(State(context): State<HttpContext>) -> Response {
 }
 
 async fn not_found(State(context): State<HttpContext>, uri: Uri) -> Problem {
-    let elsewhere = context.elsewhere(uri.path());
+    not_here(&uri, &context.where_locks_are(uri.path()))
+}
+
+fn not_here(uri: &Uri, elsewhere: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, format!("there is no {}{elsewhere}", uri.path()))
 }
 
 async fn method_not_allowed(State(context): State<HttpContext>, method: Method, uri: Uri) -> Problem {
-    let elsewhere = context.elsewhere(uri.path());
+    not_taken(&method, &uri, &context.where_locks_are(uri.path()))
+}
+
+fn not_taken(method: &Method, uri: &Uri, elsewhere: &str) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}{elsewhere}", uri.path()))
 }
 
@@ -173,21 +180,35 @@ const OF_LOCKS: [&str; 8] = [
 const OF_OPERATORS: [&str; 5] = ["/livez", "/readyz", "/health", "/metrics", "/version"];
 
 impl HttpContext {
-    /// Which other listener of this node has what a request asks for, as the end of a sentence.
-    fn elsewhere(&self, path: &str) -> String {
+    fn addresses(&self) -> Option<&HttpAddresses> {
         let me = self.status.borrow().node.0;
-        let Some(HttpAddresses { http, api, .. }) = self.nodes.iter().find(|node| node.node == me) else {
-            return String::new();
-        };
-        match api {
-            Some(api) if api == http => String::new(),
-            _ if OF_OPERATORS.contains(&path) => format!(" here: ask {http} (`http` in cluster.toml)"),
-            Some(api) if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
-                format!(" here: locks by HTTP are at {api} (`api` in cluster.toml)")
+        self.nodes.iter().find(|node| node.node == me)
+    }
+
+    /// What the listener for operators says of a path that it does not have or take: the end of a sentence.
+    fn where_locks_are(&self, path: &str) -> String {
+        match self.addresses() {
+            Some(HttpAddresses { http, api, .. }) if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
+                match api {
+                    Some(api) if api == http => String::new(),
+                    Some(api) => format!(" here: locks by HTTP are at {api} (`api` in cluster.toml)"),
+                    None => {
+                        " here: this node takes no locks by HTTP; add `api` to its [[node]] in cluster.toml"
+                            .to_owned()
+                    }
+                }
             }
-            None if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
-                " here: this node takes no locks by HTTP; add `api` to its [[node]] in cluster.toml"
-                    .to_owned()
+            _ => String::new(),
+        }
+    }
+
+    /// The same of the listener for locks, which has every path of the other one but these.
+    fn where_probes_are(&self, path: &str) -> String {
+        match self.addresses() {
+            Some(HttpAddresses { http, api, .. })
+                if api.as_ref() != Some(http) && OF_OPERATORS.contains(&path) =>
+            {
+                format!(" here: ask {http} (`http` in cluster.toml)")
             }
             _ => String::new(),
         }

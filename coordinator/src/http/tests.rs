@@ -255,7 +255,12 @@ async fn unknown_paths_and_methods_are_problems() {
     assert_eq!(code, 404);
     assert!(head.contains("application/problem+json"), "{head}");
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], "there is no /nothing");
-    assert_eq!(ask(&server.addr, "POST /livez").await.0, 405);
+    for path in ["/livez", "/ui/", "/"] {
+        let (code, head, body) = ask(&server.addr, &format!("POST {path}")).await;
+        assert!(code == 405 && head.contains("allow: get,head"), "{head}");
+        let problem: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(problem["detail"], format!("{path} does not take POST"));
+    }
 }
 
 #[tokio::test]

@@ -3,9 +3,10 @@
 //!
 //! Invariant: the page asks only this listener, and runs no script but its files: the browser
 //! enforces that by the policy in every answer. Invariant: all files together stay below 96 KiB, and below 40
-//! as they travel (gzip). They are as they were written, so that they can be read in a browser.
+//! as they travel (gzip), which is how the program has them (`build.rs`). In a browser they are as they were
+//! written, so that they can be read.
 
-use std::io::Write as _;
+use std::io::Read as _;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
@@ -13,32 +14,39 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::read::GzDecoder;
 
-/// A file of the console: its path, its kind, its bytes.
-pub(super) type File = (&'static str, &'static str, &'static str);
+/// A file of the console: its path, its kind, its bytes by gzip.
+pub(super) type File = (&'static str, &'static str, &'static [u8]);
+
+/// The bytes of a file by gzip.
+macro_rules! zipped {
+    ($name:literal) => {
+        include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".gz"))
+    };
+}
+pub(super) use zipped;
 
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 static FILES: [File; 16] = [
-    ("/ui/", "text/html; charset=utf-8", include_str!("ui/index.html")),
-    ("/ui/style.css", STYLE, include_str!("ui/style.css")),
-    ("/ui/icon.svg", "image/svg+xml", include_str!("ui/icon.svg")),
-    ("/ui/app.js", SCRIPT, include_str!("ui/app.js")),
-    ("/ui/dom.js", SCRIPT, include_str!("ui/dom.js")),
-    ("/ui/net.js", SCRIPT, include_str!("ui/net.js")),
-    ("/ui/health.js", SCRIPT, include_str!("ui/health.js")),
-    ("/ui/cluster.js", SCRIPT, include_str!("ui/cluster.js")),
-    ("/ui/locks.js", SCRIPT, include_str!("ui/locks.js")),
-    ("/ui/lock.js", SCRIPT, include_str!("ui/lock.js")),
-    ("/ui/lanes.js", SCRIPT, include_str!("ui/lanes.js")),
-    ("/ui/waits.js", SCRIPT, include_str!("ui/waits.js")),
-    ("/ui/tree.js", SCRIPT, include_str!("ui/tree.js")),
-    ("/ui/sim.js", SCRIPT, include_str!("ui/sim.js")),
-    ("/ui/sessions.js", SCRIPT, include_str!("ui/sessions.js")),
-    ("/ui/try.js", SCRIPT, include_str!("ui/try.js")),
+    ("/ui/", "text/html; charset=utf-8", zipped!("index.html")),
+    ("/ui/style.css", STYLE, zipped!("style.css")),
+    ("/ui/icon.svg", "image/svg+xml", zipped!("icon.svg")),
+    ("/ui/app.js", SCRIPT, zipped!("app.js")),
+    ("/ui/dom.js", SCRIPT, zipped!("dom.js")),
+    ("/ui/net.js", SCRIPT, zipped!("net.js")),
+    ("/ui/health.js", SCRIPT, zipped!("health.js")),
+    ("/ui/cluster.js", SCRIPT, zipped!("cluster.js")),
+    ("/ui/locks.js", SCRIPT, zipped!("locks.js")),
+    ("/ui/lock.js", SCRIPT, zipped!("lock.js")),
+    ("/ui/lanes.js", SCRIPT, zipped!("lanes.js")),
+    ("/ui/waits.js", SCRIPT, zipped!("waits.js")),
+    ("/ui/tree.js", SCRIPT, zipped!("tree.js")),
+    ("/ui/sim.js", SCRIPT, zipped!("sim.js")),
+    ("/ui/sessions.js", SCRIPT, zipped!("sessions.js")),
+    ("/ui/try.js", SCRIPT, zipped!("try.js")),
 ];
 
 /// What the browser lets the page do: load from and ask this listener. No page may show it in a frame.
@@ -51,18 +59,19 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     add(start, &FILES)
 }
 
-/// Adds files that everybody may have. They are compressed once, for clients that take that.
+/// Adds files that everybody may have. They are unpacked once, for clients that do not take them compressed.
 pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, files: &'static [File]) -> Router<S> {
     files.iter().fold(router, |router, file| {
-        let zipped = Arc::new(OnceLock::new());
-        router.route(file.0, get(move |headers: HeaderMap| async move { answer(file, &headers, &zipped) }))
+        let plain = Arc::new(OnceLock::new());
+        router.route(file.0, get(move |headers: HeaderMap| async move { answer(file, &headers, &plain) }))
     })
 }
 
-fn gzip(text: &str) -> Bytes {
-    let mut zipped = GzEncoder::new(Vec::new(), Compression::best());
-    let done = zipped.write_all(text.as_bytes()).and_then(|()| zipped.finish());
-    Bytes::from(done.expect("Invariant: memory takes all bytes"))
+/// What a file of the program is without gzip.
+pub(super) fn unzip(zipped: &[u8]) -> Bytes {
+    let mut plain = Vec::new();
+    GzDecoder::new(zipped).read_to_end(&mut plain).expect("Invariant: the build has compressed it");
+    Bytes::from(plain)
 }
 
 fn takes_gzip(headers: &HeaderMap) -> bool {
@@ -76,10 +85,10 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-fn answer(&(_, kind, text): &File, asked: &HeaderMap, zipped: &OnceLock<Bytes>) -> Response {
+fn answer(&(_, kind, zipped): &File, asked: &HeaderMap, plain: &OnceLock<Bytes>) -> Response {
     let is_zipped = takes_gzip(asked);
     let body =
-        if is_zipped { Body::from(zipped.get_or_init(|| gzip(text)).clone()) } else { Body::from(text) };
+        if is_zipped { Body::from(zipped) } else { Body::from(plain.get_or_init(|| unzip(zipped)).clone()) };
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -109,9 +118,11 @@ pub(super) fn is_own_page(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
     use super::*;
+
+    fn text(file: &File) -> String {
+        String::from_utf8(unzip(file.2).to_vec()).unwrap()
+    }
 
     const BYTES_MAX: usize = 96 << 10;
     const SENT_MAX: usize = 40 << 10;
@@ -125,25 +136,23 @@ mod tests {
         for text in ["identity", "", "br, gzip;q=0", "gzip; q=0.000", "xgzip"] {
             assert!(!takes(HeaderValue::from_static(text)), "{text}");
         }
-        let (_, _, text) = FILES[0];
-        let zipped = OnceLock::new();
+        let unpacked = OnceLock::new();
         let asked = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
-        assert_eq!(answer(&FILES[0], &asked, &zipped).headers()[header::CONTENT_ENCODING], "gzip");
-        let plain = answer(&FILES[0], &HeaderMap::new(), &zipped);
+        assert_eq!(answer(&FILES[0], &asked, &unpacked).headers()[header::CONTENT_ENCODING], "gzip");
+        assert!(unpacked.get().is_none(), "it is sent as it is");
+        let plain = answer(&FILES[0], &HeaderMap::new(), &unpacked);
         assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
-        let mut read = String::new();
-        flate2::read::GzDecoder::new(&zipped.get().unwrap()[..]).read_to_string(&mut read).unwrap();
-        assert_eq!(read, text);
+        assert_eq!(unpacked.get().unwrap(), include_str!("ui/index.html"));
     }
 
     #[test]
     fn the_console_stays_small_and_has_no_script_in_its_page() {
-        let bytes: usize = FILES.iter().map(|(_, _, text)| text.len()).sum();
+        let bytes: usize = FILES.iter().map(|file| text(file).len()).sum();
         assert!(bytes < BYTES_MAX, "{bytes} bytes");
-        let sent: usize = FILES.iter().map(|(_, _, text)| gzip(text).len()).sum();
+        let sent: usize = FILES.iter().map(|(_, _, zipped)| zipped.len()).sum();
         assert!(sent < SENT_MAX, "{sent} bytes");
         println!("{bytes} bytes, {sent} by gzip");
-        let (_, _, page) = FILES[0];
+        let page = text(&FILES[0]);
         assert_eq!(page.matches("<script").count(), 1, "one, from a file");
         assert!(page.contains("<script type=\"module\" src=\"app.js\"></script>"));
         assert!(!page.contains("style="), "the policy forbids it");
@@ -151,7 +160,8 @@ mod tests {
 
     #[test]
     fn no_file_writes_markup_from_text_or_names_another_site() {
-        for (path, _, text) in FILES {
+        for file in &FILES {
+            let (path, text) = (file.0, text(file));
             for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "cookie"]
             {
                 assert!(!text.contains(word), "{path} has {word}");

@@ -4,17 +4,14 @@ use rowlock_proto::FencingToken;
 
 use super::super::access::AdminRequest;
 use super::path_text::PathText;
-use super::{Answer, Asked, VERBS, answer};
+use super::{Answer, Asked, allowed, answer};
 use crate::api::{LockName, Refusal};
 use crate::tokens::Role;
 
 pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
     let holder =
         rest.rsplit_once('/').and_then(|(lock, token)| Some((lock.strip_suffix("/holders")?, token)));
-    let allowed = || {
-        if rest.rsplit('/').next().is_some_and(|verb| VERBS.contains(&verb)) { "GET, POST" } else { "GET" }
-    };
-    let (name, token) = holder.ok_or_else(|| asked.not_allowed(allowed()))?;
+    let (name, token) = holder.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
     asked.check(asked.asker.may(&Role::Operator))?;
     let name: LockName = name.parse()?;
     let wrong = || Refusal::Bad("the token is no number".to_owned());

@@ -23,7 +23,7 @@ use super::{kinds, paths};
         paths::force,
         paths::campaign, paths::resign, paths::leader,
         paths::get_root, paths::get_znode, paths::set_znode, paths::create_znode, paths::delete_znode,
-        paths::lock_state, paths::unlock_state,
+        paths::lock_state, paths::lock_state_by_put, paths::unlock_state,
         paths::locks, paths::queue, paths::history, paths::sessions, paths::end_session, paths::status, paths::watch,
         paths::openapi,
     ),
@@ -69,7 +69,7 @@ impl Modify for Everywhere {
 
 /// An empty body is a document without fields: where no field must be there, no body must.
 fn mark_optional_body(operation: &mut Operation) {
-    let needs_body = ["acquire_all", "verify", "ask", "lock_state", "unlock_state"];
+    let needs_body = ["acquire_all", "verify", "ask", "lock_state", "lock_state_by_put", "unlock_state"];
     let is_needed = operation.operation_id.as_deref().is_some_and(|id| needs_body.contains(&id));
     if let Some(RefOr::T(body)) = operation.request_body.as_mut().filter(|_| !is_needed) {
         body.required = Some(Required::False);
@@ -84,7 +84,13 @@ fn add_problems(operation: &mut Operation) {
     }
 }
 
-/// As text, with two spaces for each level.
+/// As text, with two spaces for each level. `u32` is a format of its own, which utoipa says to be `int32`: what
+/// has a minimum that is no less than 0 is one.
 pub(super) fn document() -> String {
-    Document::openapi().to_pretty_json().expect("Invariant: a document is maps, lists and text") + "\n"
+    let text = Document::openapi().to_pretty_json().expect("Invariant: a document is maps, lists and text");
+    let parts = text.split_inclusive('}').map(|part| {
+        let is_unsigned = part.contains("\"minimum\": ") && !part.contains("\"minimum\": -");
+        if is_unsigned { part.replace("\"int32\"", "\"uint32\"") } else { part.to_owned() }
+    });
+    parts.collect::<String>() + "\n"
 }

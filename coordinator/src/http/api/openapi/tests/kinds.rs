@@ -85,6 +85,14 @@ pub(super) struct StateName {
     name: String,
 }
 
+/// What Terraform and OpenTofu say of an attempt, with more fields than this one.
+#[derive(ToSchema)]
+pub(super) struct StateInfo {
+    /// Of the attempt: 1 to 64 visible ASCII characters
+    #[schema(rename = "ID", min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
+    id: String,
+}
+
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ZnodePath {
@@ -178,7 +186,7 @@ pub(super) struct ByLease {
     #[param(rename = "Idempotency-Key")]
     key: Option<String>,
     /// LOCK;TOKEN: takes effect only while the token holds the lock, else 412
-    #[param(rename = "Rowlock-Fence")]
+    #[param(rename = "Rowlock-Fence", pattern = "^.+;[0-9]+$")]
     fence: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::super::super::request::{
 };
 use super::kinds::{
     ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
-    OfZnode, StateName, View, ZnodePath,
+    OfZnode, StateInfo, StateName, View, ZnodePath,
 };
 
 /// Opens a new lease
@@ -162,7 +162,7 @@ fn delete_znode() {}
 
 /// Takes the lock of a state: Terraform's LOCK, or the method of lock_method (POST, PUT)
 #[utoipa::path(post, path = "/v1/terraform/{name}", tag = "terraform",
-    request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
+    request_body = StateInfo,
     params(StateName),
     responses(
         (status = 200, description = "The state is locked", body = StateHeld),
@@ -172,9 +172,21 @@ fn delete_znode() {}
             body = serde_json::Value)))]
 fn lock_state() {}
 
+/// The same by PUT
+#[utoipa::path(put, path = "/v1/terraform/{name}", tag = "terraform",
+    request_body = StateInfo,
+    params(StateName),
+    responses(
+        (status = 200, description = "The state is locked", body = StateHeld),
+        (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
+            content_type = "application/problem+json"),
+        (status = 423, description = "Another client has it; this is its lock info",
+            body = serde_json::Value)))]
+fn lock_state_by_put() {}
+
 /// Gives the lock of a state back: Terraform's UNLOCK, or the method of unlock_method (DELETE)
 #[utoipa::path(delete, path = "/v1/terraform/{name}", tag = "terraform",
-    request_body(content = serde_json::Value, description = "The program's lock info: an object with an ID"),
+    request_body = StateInfo,
     params(StateName),
     responses(
         (status = 200, description = "Whether there was anything to give back", body = Released),
@@ -185,7 +197,7 @@ fn unlock_state() {}
 /// Lists locks that are held or waited for, most contended first
 #[utoipa::path(get, path = "/v1/locks", tag = "reports",
     params(
-        ("prefix" = Option<String>, Query, description = "Only those whose path begins so"),
+        ("prefix" = Option<String>, Query, min_length = 1, description = "Only those whose path begins so"),
         ("contains" = Option<String>, Query, description = "Only those with this text in their path"),
         ("holders" = Option<bool>, Query, description = "With the first holder of each"),
         Limit),
@@ -195,7 +207,7 @@ fn locks() {}
 /// Shows who holds a lock, and who waits
 #[utoipa::path(get, path = "/v1/queue", tag = "reports",
     params(
-        ("lock" = String, Query, description = "Its path"),
+        ("lock" = String, Query, min_length = 1, description = "Its path"),
         ("token" = Option<i64>, Query, description = "Of the place that the question is about"),
         Limit),
     responses(
@@ -206,8 +218,8 @@ fn queue() {}
 /// Lists what happened to locks
 #[utoipa::path(get, path = "/v1/history", tag = "reports",
     params(
-        ("lock" = Option<String>, Query, description = "Its path"),
-        ("session" = Option<String>, Query, description = "Of this session alone"),
+        ("lock" = Option<String>, Query, min_length = 1, description = "Its path"),
+        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Of this session alone"),
         ("since_ms" = Option<i64>, Query, description = "Not older, milliseconds since 1970"),
         ("before" = Option<String>, Query, description = "What `before` of an answer says"),
         Limit),
@@ -221,7 +233,7 @@ fn history() {}
 /// Lists open sessions and leases, and what they hold
 #[utoipa::path(get, path = "/v1/sessions", tag = "reports",
     params(
-        ("session" = Option<String>, Query, description = "This one, with its znodes"),
+        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "This one, with its znodes"),
         Limit),
     responses(
         (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
@@ -230,7 +242,7 @@ fn sessions() {}
 
 /// Ends any session or lease: for operators
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
-    params(("session" = String, Path, description = "Its id, like 0x100000000000001")),
+    params(("session" = String, Path, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Its id, like 0x100000000000001")),
     responses((status = 200, description = "Whether there was such a session", body = Ended)))]
 fn end_session() {}
 
@@ -242,8 +254,8 @@ fn status() {}
 /// Streams what happens to locks, as server-sent events
 #[utoipa::path(get, path = "/v1/watch", tag = "reports",
     params(
-        ("lock" = Option<String>, Query, description = "Of this lock"),
-        ("prefix" = Option<String>, Query, description = "Of locks whose path begins so"),
+        ("lock" = Option<String>, Query, min_length = 1, description = "Of this lock"),
+        ("prefix" = Option<String>, Query, min_length = 1, description = "Of locks whose path begins so"),
         ("after" = Option<i64>, Query, description = "Also what has happened since this id"),
         ("Last-Event-ID" = Option<String>, Header, description = "The same, as browsers say it")),
     responses((status = 200, description = "See docs/rest.md", body = String, content_type = "text/event-stream")))]
