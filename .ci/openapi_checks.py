@@ -12,6 +12,7 @@ import os
 import pathlib
 import threading
 import time
+import urllib.error
 import urllib.request
 import zlib
 
@@ -36,8 +37,16 @@ def live_lease():
         if time.monotonic() > lease["made"] + LEASE_S:
             head = {"Authorization": f"Bearer {TOKEN}"}
             request = urllib.request.Request(API + "/v1/leases", b'{"ttl_ms": 20000}', head, method="POST")
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                lease.update(json.load(answer), made=time.monotonic())
+            # A busy machine may lose its leader for a moment.
+            for left in range(20, -1, -1):
+                try:
+                    with urllib.request.urlopen(request, timeout=10) as answer:
+                        lease.update(json.load(answer), made=time.monotonic())
+                    break
+                except urllib.error.HTTPError as refusal:
+                    if refusal.code != 503 or left == 0:
+                        raise
+                    time.sleep(0.5)
         return dict(lease)
 
 
