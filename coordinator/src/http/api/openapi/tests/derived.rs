@@ -84,8 +84,7 @@ fn add_problems(operation: &mut Operation) {
     }
 }
 
-/// As text, with two spaces for each level. `u32` is a format of its own, which utoipa says to be `int32`: what
-/// has a minimum that is no less than 0 is one.
+/// As text, with two spaces for each level. utoipa says `int32` of `u32`, which has a minimum of 0 or more.
 pub(super) fn document() -> String {
     let text = Document::openapi().to_pretty_json().expect("Invariant: a document is maps, lists and text");
     let parts = text.split_inclusive('}').map(|part| {
