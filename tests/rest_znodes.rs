@@ -107,6 +107,14 @@ async fn a_method_that_a_path_does_not_take_is_refused_with_those_that_it_does()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_not_taken_for_the_fields_of_a_document() {
+    let it = Cluster::start_with_api(1, FAST).await;
+    for (body, code) in [("[]", 400), ("[10000]", 400), (" {}", 201), ("", 201)] {
+        assert_eq!(request(it.api(1), "POST /v1/leases", "", body).await.unwrap().0, code, "{body:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_of_a_lease_take_effect_once_and_its_ephemeral_znodes_go_with_it() {
     let it = Cluster::start_with_api(3, FAST).await;
     let (_, lease) = post(it.api(1), "/v1/leases", &json!({ "ttl_ms": 40_000 })).await.unwrap();

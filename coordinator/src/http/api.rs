@@ -273,6 +273,10 @@ async fn read_body(body: Body, most: usize) -> Result<Bytes, Denied> {
 async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
     let bytes = read_body(body, API_BODY_MAX_BYTES).await?;
     let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
+    // A list would count as the fields one after another.
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        return Err(problem(StatusCode::BAD_REQUEST, "the body is no JSON object".to_owned()));
+    }
     serde_json::from_slice(text)
         .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
 }

@@ -147,6 +147,8 @@ fn set_znode() {}
         (status = 404, description = "There is no parent, or the lease is over", body = ProblemDocument,
             content_type = "application/problem+json"),
         (status = 409, description = "There is one, or its parent is ephemeral", body = ProblemDocument,
+            content_type = "application/problem+json"),
+        (status = 412, description = "The token of Rowlock-Fence does not hold the lock", body = ProblemDocument,
             content_type = "application/problem+json")))]
 fn create_znode() {}
 
