@@ -387,6 +387,7 @@ fn a_fence_lets_in_no_smaller_token_and_holds_later_ones_back_until_the_write_ha
     earlier.kill().unwrap();
     earlier.wait().unwrap();
     let later = rowlock(folder.path(), &["fence", "check", "data", "--token", "9007199254740996"]).spawn();
+    // That it does not end cannot be waited for.
     std::thread::sleep(secs(1));
     let mut later = later.unwrap();
     assert!(later.try_wait().unwrap().is_none(), "it waits for the write that is under way");

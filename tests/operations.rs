@@ -57,7 +57,10 @@ async fn leadership_goes_where_an_operator_wants_it_and_no_session_is_lost() {
     assert!(refused.code == 1 && refused.err.contains("node 9 is no voter"), "{}", refused.err);
     let other = (1..=3).find(|id| anybody["leader"] != *id && *id != first).unwrap_or(first);
     cluster.kill(other);
-    tokio::time::sleep(secs(2)).await;
+    let missed = || async {
+        operator(&cluster, &["member", "ls", "-o", "json"]).await.out.contains("down ").then_some(())
+    };
+    eventually("the leader misses the node", secs(30), missed).await;
     let refused = operator(&cluster, &["member", "transfer-leader", &other.to_string()]).await;
     assert!(refused.code == 1 && refused.err.contains("does not answer the leader"), "{}", refused.err);
 }

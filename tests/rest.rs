@@ -1,7 +1,6 @@
 //! Locks by HTTP, at nodes of their own processes.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -94,7 +93,10 @@ async fn a_lease_that_falls_silent_passes_its_lock_on_to_our_client_and_that_one
     let acquire = json!({ "secret": next["secret"], "request_id": "b", "wait_ms": 15_000 });
     let api = it.api(2).to_owned();
     let waits = tokio::spawn(async move { post(&api, &format!("{LOCK}/acquire"), &acquire).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let both = || async {
+        client.get_children("/locks/ci/deploy").await.ok().filter(|places| places.names.len() == 2)
+    };
+    eventually("the lease waits", secs(10), both).await;
     let second = guard.token().0;
     guard.release().await.unwrap();
     let (_, held) = waits.await.unwrap().unwrap();

@@ -71,6 +71,7 @@ async fn strangers_are_refused_at_the_nodes_port_with_one_line_and_the_nodes_go_
         (counted, told) = (counted + 1, told + 1);
         refused(&cluster, counted, told, reason).await;
     }
+    // A second reason within the same second would not be logged, either.
     tokio::time::sleep(secs(1)).await;
     without_certificate(&cluster).await;
     refused(&cluster, counted + 1, told + 1, "it presented no certificate").await;

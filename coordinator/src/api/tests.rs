@@ -193,7 +193,13 @@ async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
         matches!(waited, Ok(Place::Waiting { .. })),
         "it was answered within half of its lease: {waited:?}"
     );
-    time::sleep(Duration::from_millis(600)).await;
+    let waits = || {
+        let state = node.context.replica.state.read();
+        state.lock_queue("/locks/ci/deploy").is_some_and(|queue| queue.waiter_count() > 0)
+    };
+    while waits() {
+        time::sleep(Duration::from_millis(1)).await;
+    }
     assert_eq!(api.keep_alive(&caller(), &brief.secret).await, Err(Refusal::LeaseOver));
     assert_eq!(api.keep_alive(&caller(), &holder).await, Ok(10_000));
     drop(api);

@@ -70,6 +70,7 @@ async fn a_member_that_was_removed_does_not_come_again_by_itself() {
     let mut status = node.status();
     let known = status.wait_for(|status| !status.voters.is_empty());
     time::timeout(PATIENCE, known).await.expect("in time").expect("runs");
+    // That nothing is sent cannot be waited for.
     time::sleep(2 * LEADER_EVERY).await;
     assert_eq!(service.script.lock().taken_in, []);
     node.shutdown().await;
