@@ -82,8 +82,8 @@ pub fn suggest(error: &mut clap::Error) {
 
 pub const ASK: &str = "\
 Examples:
-  rowlock ask ci/deploy --reason 'hotfix 42 waits'                 The holder hears of it; the queue stays
-  rowlock ask ci/deploy --reason 'maintenance at 9' --within 10m   And loses the lock unless it gives it back
+  rowlock ask ci/deploy --reason 'hotfix 42 waits'                 Notify the holder only
+  rowlock ask ci/deploy --reason 'maintenance at 9' --within 10m   Also take it away after 10 min
 
 Exit codes: 0 asked, or no client holds it; 1 refused; 64 usage; 69 no server could be reached.";
 

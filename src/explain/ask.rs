@@ -17,7 +17,7 @@ use crate::print::outln;
 pub struct AskHolders {
     #[command(flatten)]
     name: Name,
-    /// Why, for the people there: up to 256 bytes
+    /// Reason shown to the holder (up to 256 bytes)
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Take the lock away unless it is given back in this time (1s to 1h); needs the right to force a release

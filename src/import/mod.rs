@@ -42,7 +42,7 @@ use self::show::Progress;
 use self::snapshot::Snapshot;
 use self::trouble::Trouble;
 
-/// Import the tree of a ZooKeeper, all or nothing
+/// Import a ZooKeeper's tree, all or nothing
 ///
 /// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them),
 /// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is

@@ -38,7 +38,7 @@ enum TerraformCommand {
     Run(TerraformRun),
 }
 
-/// Run a command under the lock of a state; answer its backend "http" on loopback
+/// Run a command under the lock of a state, and serve its backend "http" on loopback
 #[derive(clap::Args)]
 pub struct TerraformRun {
     /// Name of the state, as in /v1/terraform/NAME

@@ -35,10 +35,10 @@ pub struct Add {
     /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: String,
-    /// HOST:PORT at which clients connect
+    /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Wait until it runs and has caught up, then make it a voter. May be repeated
+    /// Wait until it runs and has caught up, then make it a voter. Safe to repeat
     #[arg(long)]
     promote: bool,
     /// With --promote: seconds that it must have served before it votes
@@ -89,7 +89,7 @@ pub struct Set {
     /// Address for the other nodes
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
-    /// HOST:PORT at which clients connect
+    /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT")]
     client: Option<String>,
     /// Format of the output

@@ -56,7 +56,7 @@ fn document(states: &BTreeMap<u64, MemberState>, id: u64, server: &Server) -> Va
         "node": id,
         "votes": server.votes,
         "up": state.is_up(),
-        "state": state.told(leader, id),
+        "state": state.describe(leader, id),
         "behind": behind(states, id),
         "down_ms": leader.and_then(|leader| leader.silent.get(&id)).map(|silence| silence.ms),
         "release": state.release(),
@@ -90,7 +90,7 @@ fn shown(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
             let role = if server.votes { "voter" } else { "learner" };
             let (peer, client) = (server.peer.clone(), server.client.clone());
             let release = states[id].release().unwrap_or("-").to_owned();
-            let told = states[id].told(leader(states), *id);
+            let told = states[id].describe(leader(states), *id);
             let state = match behind(states, *id) {
                 Some(writes @ BEHIND_MIN..) => format!("{told}, behind {writes}"),
                 _ => told,

@@ -1,4 +1,4 @@
-//! What each member says of itself, asked at the address for clients by ZooKeeper's word `srvr`.
+//! Each member's state, by ZooKeeper's command `srvr` at its address for clients.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use crate::exit::Failure;
 use crate::moment;
 use crate::status::srvr;
 
-/// What a member does, as it says.
+/// The state of a member, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberState {
     Serves(Serving),
-    /// It answers, and serves no clients.
-    Stands,
-    /// The same, because an operator has drained it.
+    /// It answers, but serves no clients.
+    NotServing,
+    /// An operator has drained it, so it serves no clients.
     Drained,
-    /// It does not answer, for this reason.
+    /// It does not answer; with the error.
     Silent(String),
 }
 
-/// What a node that serves says of itself.
+/// The report of a node that serves clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
     pub role: String,
-    /// Its release, if it says so.
+    /// Its release, if it reports one.
     pub release: Option<String>,
     /// The newest write that it has applied.
     pub zxid: u64,
@@ -38,7 +38,7 @@ pub struct Serving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
     pub ms: u64,
-    /// It may be longer: the leader has led for no longer than that.
+    /// It may be longer: the leader does not know what was before its election.
     pub is_least: bool,
 }
 
@@ -50,12 +50,13 @@ impl Silence {
 }
 
 impl MemberState {
+    fn serving(&self) -> Option<&Serving> {
+        if let MemberState::Serves(serving) = self { Some(serving) } else { None }
+    }
+
     /// The newest write that it has applied, if it is up.
     pub fn zxid(&self) -> Option<u64> {
-        match self {
-            MemberState::Serves(serving) => Some(serving.zxid),
-            MemberState::Stands | MemberState::Drained | MemberState::Silent(_) => None,
-        }
+        self.serving().map(|serving| serving.zxid)
     }
 
     /// Whether it serves clients.
@@ -63,16 +64,13 @@ impl MemberState {
         matches!(self, MemberState::Serves(..))
     }
 
-    /// Its release, if it is up and says so.
+    /// Its release, if it is up and reports one.
     pub fn release(&self) -> Option<&str> {
-        match self {
-            MemberState::Serves(serving) => serving.release.as_deref(),
-            MemberState::Stands | MemberState::Drained | MemberState::Silent(_) => None,
-        }
+        self.serving()?.release.as_deref()
     }
 
-    /// For people, with what the leader says of it.
-    pub fn told(&self, leader: Option<&Serving>, node: u64) -> String {
+    /// Describes the state, with for how long the leader has not heard the member.
+    pub fn describe(&self, leader: Option<&Serving>, node: u64) -> String {
         let Some(leader) = leader else { return self.text() };
         match (self, leader.silent.get(&node)) {
             (MemberState::Silent(why), Some(silence)) => format!("down {}: {why}", silence.text()),
@@ -85,18 +83,13 @@ impl MemberState {
     }
 
     pub fn leader(&self) -> Option<&Serving> {
-        match self {
-            MemberState::Serves(serving) if matches!(&*serving.role, "leader" | "standalone") => {
-                Some(serving)
-            }
-            _ => None,
-        }
+        self.serving().filter(|serving| matches!(&*serving.role, "leader" | "standalone"))
     }
 
     pub fn text(&self) -> String {
         match self {
             MemberState::Serves(serving) => serving.role.clone(),
-            MemberState::Stands => "not serving".to_owned(),
+            MemberState::NotServing => "not serving".to_owned(),
             MemberState::Drained => "drained".to_owned(),
             MemberState::Silent(why) => format!("no answer: {why}"),
         }
@@ -124,36 +117,36 @@ pub async fn ask_all(cluster: &Cluster, members: &MemberList) -> Result<BTreeMap
 async fn ask(address: &str, secure: Option<Secure>) -> MemberState {
     match srvr(address, secure).await {
         Err(error) => MemberState::Silent(error.to_string()),
-        Ok(answer) => said(&answer),
+        Ok(answer) => parse(&answer),
     }
 }
 
-/// What an answer to `srvr` says.
-fn said(srvr: &str) -> MemberState {
+/// Parses an answer to `srvr`.
+fn parse(srvr: &str) -> MemberState {
     match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
         Some(role) => {
             let (role, silent) = (role.trim().to_owned(), srvr.lines().filter_map(silence).collect());
             MemberState::Serves(Serving { role, release: release(srvr), zxid: zxid(srvr), silent })
         }
         None if srvr.lines().any(|line| line == "Drained: true") => MemberState::Drained,
-        None => MemberState::Stands,
+        None => MemberState::NotServing,
     }
 }
 
-/// What the line `Zxid: 0x2f` says; 0 without it.
+/// Parses the line `Zxid: 0x2f`; 0 without it.
 fn zxid(srvr: &str) -> u64 {
     let said = srvr.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
     said.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// What a line says as `Silent: 4 34012 ms` or `Silent: 4 at least 34012 ms`.
+/// Parses a line `Silent: 4 34012 ms` or `Silent: 4 at least 34012 ms`.
 fn silence(line: &str) -> Option<(u64, Silence)> {
     let (node, lasts) = line.strip_prefix("Silent: ")?.strip_suffix(" ms")?.split_once(' ')?;
     let (is_least, ms) = lasts.strip_prefix("at least ").map_or((false, lasts), |ms| (true, ms));
     Some((node.parse().ok()?, Silence { ms: ms.parse().ok()?, is_least }))
 }
 
-/// What the line `Zookeeper version: 3.9.3-rowlock-0.2.0` says.
+/// Parses the line `Zookeeper version: 3.9.3-rowlock-0.2.0`.
 fn release(srvr: &str) -> Option<String> {
     let version = srvr.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
     Some(version.split_once("-rowlock-")?.1.trim().to_owned())
@@ -164,27 +157,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_serves_nobody_says_whether_an_operator_has_drained_it() {
+    fn a_node_that_serves_no_client_says_whether_an_operator_has_drained_it() {
         let standing = "This ZooKeeper instance is not currently serving requests\n";
-        assert_eq!(said(standing), MemberState::Stands);
-        assert_eq!(said(&format!("{standing}Drained: true\n")), MemberState::Drained);
+        assert_eq!(parse(standing), MemberState::NotServing);
+        assert_eq!(parse(&format!("{standing}Drained: true\n")), MemberState::Drained);
         let serving =
             Serving { role: "leader".to_owned(), release: None, zxid: 0x2f, silent: BTreeMap::new() };
-        assert_eq!(said("Zxid: 0x2f\nMode: leader\n"), MemberState::Serves(serving));
+        assert_eq!(parse("Zxid: 0x2f\nMode: leader\n"), MemberState::Serves(serving));
     }
 
     #[test]
     fn the_leader_says_for_how_long_a_member_has_been_silent() {
-        let leading = said("Mode: leader\nSilent: 4 34012 ms\nSilent: 5 at least 125000 ms\nSilent: x\n");
+        let leading = parse("Mode: leader\nSilent: 4 34012 ms\nSilent: 5 at least 125000 ms\nSilent: x\n");
         let (leader, gone) = (leading.leader(), MemberState::Silent("refused".to_owned()));
-        assert_eq!(gone.told(leader, 4), "down 34 s: refused");
-        assert_eq!(gone.told(leader, 5), "down 2 min 5 s or more: refused");
-        assert_eq!(gone.told(leader, 2), "no answer: refused; the leader hears it");
-        assert_eq!(gone.told(None, 4), "no answer: refused");
-        let cut_off = MemberState::Stands.told(leader, 4);
+        assert_eq!(gone.describe(leader, 4), "down 34 s: refused");
+        assert_eq!(gone.describe(leader, 5), "down 2 min 5 s or more: refused");
+        assert_eq!(gone.describe(leader, 2), "no answer: refused; the leader hears it");
+        assert_eq!(gone.describe(None, 4), "no answer: refused");
+        let cut_off = MemberState::NotServing.describe(leader, 4);
         assert_eq!(cut_off, "not serving, the leader has not heard it for 34 s");
-        assert_eq!(leading.told(leader, 1), "leader");
-        assert_eq!(said("Mode: follower\nSilent: 4 34012 ms\n").leader(), None);
+        assert_eq!(leading.describe(leader, 1), "leader");
+        assert_eq!(parse("Mode: follower\nSilent: 4 34012 ms\n").leader(), None);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The folder of certificates and keys: which file is which.
 //!
-//! Invariant: what is there is never overwritten, but by `rowlock tls renew`. Keys are readable for their
-//! owner alone from the moment they exist.
+//! Invariant: only `rowlock tls renew` overwrites existing files. Keys are created with mode 0600.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,19 +13,19 @@ use rowlock_tls::issue::{Authority, Issued, Leaf};
 use super::DAY_S;
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO};
 
-/// The authority of the nodes, without the ending.
+/// File stem of the CA for nodes.
 pub const PEERS: &str = "peers-ca";
-/// The authority of the clients, likewise.
+/// File stem of the CA for clients.
 pub const CLIENTS: &str = "clients-ca";
 const CERT: &str = ".pem";
 const KEY: &str = ".key";
 
-/// The certificate of a node, without the ending.
+/// File stem of a node's certificate.
 pub fn node(id: u64) -> String {
     format!("node-{id}")
 }
 
-/// The certificate of a client, without the ending.
+/// File stem of a client's certificate.
 pub fn client(name: &str) -> String {
     format!("client-{name}")
 }
@@ -35,27 +34,27 @@ pub struct Folder {
     dir: Dir,
 }
 
-/// An authority of the folder, and for how long it counts.
+/// A CA of the folder, and when it expires.
 pub struct Signer {
     authority: Authority,
     expires_ms: i64,
 }
 
 impl Folder {
-    /// The folder at `path`, made if it is absent.
+    /// Opens the folder at `path`; creates it if it is missing.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::create(path);
         Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "give another folder with --dir"))? })
     }
 
-    /// The folder at `path`, which must be there.
+    /// Opens the folder at `path`, which must exist.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::open(path);
         let remedy = "make it with `rowlock tls init`, or name another one with --dir";
         Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, remedy))? })
     }
 
-    /// Where the certificate of `stem` is.
+    /// Path of the certificate of `stem`.
     pub fn cert(&self, stem: &str) -> PathBuf {
         self.dir.path().join(format!("{stem}{CERT}"))
     }
@@ -70,7 +69,7 @@ impl Folder {
         Ok(names.iter().filter_map(|name| name.strip_suffix(CERT)).map(str::to_owned).collect())
     }
 
-    /// Fails if any file of these stems is there.
+    /// Fails if a certificate or key of these stems exists.
     pub fn refuse_taken<'a>(&self, stems: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
         let mut files = stems.into_iter().flat_map(|stem| [CERT, KEY].map(|end| format!("{stem}{end}")));
         match files.find(|file| self.dir.exists(file)) {
@@ -79,7 +78,7 @@ impl Folder {
         }
     }
 
-    /// Writes a certificate and its key, neither of which is there.
+    /// Writes a certificate and its key. Fails if one of them exists.
     pub fn keep(&self, stem: &str, cert_pem: &str, key_pem: &str) -> Result<(), Failure> {
         for (end, text) in [(KEY, key_pem), (CERT, cert_pem)] {
             let name = format!("{stem}{end}");
@@ -92,8 +91,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Puts a new certificate and its key in the place of old ones. A node that reads the files in between
-    /// finds two that do not go together, keeps what it has, and looks again.
+    /// Replaces a certificate and its key. A node that reads the files in between finds a key that does not
+    /// match, keeps the old pair, and reads again.
     pub fn replace(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
         for (end, text) in [(KEY, &issued.key_pem), (CERT, &issued.cert_pem)] {
             let name = format!("{stem}{end}");
@@ -102,16 +101,16 @@ impl Folder {
         Ok(())
     }
 
-    /// An authority of the folder.
+    /// Loads a CA of the folder.
     pub fn signer(&self, stem: &str) -> Result<Signer, Failure> {
         let wrong = |e| Failure::new(CONFIG, e);
         let (cert, key) = (self.cert(stem), self.key(stem));
         for (path, end) in [(&cert, CERT), (&key, KEY)] {
             if !self.dir.exists(&format!("{stem}{end}")) {
-                let what = format!("{} is missing, and nothing can be signed without it", path.display());
+                let what = format!("{} is missing: it is needed for signing", path.display());
                 return Err(Failure::new(
                     CONFIG,
-                    format!("{what}; bring it back, or name its folder with --dir"),
+                    format!("{what}; restore it, or name its folder with --dir"),
                 ));
             }
         }
@@ -126,7 +125,7 @@ impl Folder {
         let name = format!("{stem}{end}");
         let path = self.dir.path().join(&name);
         let bytes = self.dir.read(&name).map_err(|e| cannot(&path, &e, "make it readable"))?;
-        String::from_utf8(bytes).map_err(|_| Failure::new(CONFIG, format!("{} is no text", path.display())))
+        String::from_utf8(bytes).map_err(|_| Failure::new(CONFIG, format!("{} is not text", path.display())))
     }
 
     fn unwritten(&self, name: &str, e: &std::io::Error) -> Failure {
@@ -139,19 +138,19 @@ impl Folder {
 }
 
 impl Signer {
-    /// A new authority with a key of its own.
+    /// Creates a CA with a new key.
     pub fn new(name: &str, days: i64) -> Result<Signer, Failure> {
         let authority = Authority::new(name, days.saturating_mul(DAY_S)).map_err(unusable_name)?;
         let expires_ms = time::wall_ms().saturating_add(days.saturating_mul(super::DAY_MS));
         Ok(Signer { authority, expires_ms })
     }
 
-    /// Writes it to a folder.
+    /// Writes the CA to a folder.
     pub fn keep(&self, folder: &Folder, stem: &str) -> Result<(), Failure> {
         folder.keep(stem, self.authority.cert_pem(), &self.authority.key_pem())
     }
 
-    /// Signs a certificate for `days`, but at most until the authority expires.
+    /// Signs a certificate for `days`, but at most until the CA expires.
     pub fn sign(
         &self,
         name: &str,

@@ -40,7 +40,7 @@ pub struct Mutants {
     /// List the mutants and exit
     #[arg(long)]
     list: bool,
-    /// Go on in other ways from runs in which something rare happened
+    /// Also vary runs in which something rare happened
     #[arg(long)]
     guided: bool,
     /// The first seed to run

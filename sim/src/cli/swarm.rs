@@ -47,11 +47,11 @@ pub struct Swarm {
     /// Continue after a broken promise
     #[arg(long)]
     keep_going: bool,
-    /// Go on in other ways from runs in which something rare happened. Which runs that are depends on the
-    /// order in which threads end theirs
+    /// Also vary runs in which something rare happened. The choice of these runs depends on the timing of
+    /// threads, so it is not repeatable
     #[arg(long)]
     guided: bool,
-    /// Folder for the runs that a guided search goes on from; those that lie there are run first
+    /// Folder for the runs that a guided search varies; runs that are already there come first
     #[arg(long, value_name = "DIR", requires = "guided")]
     corpus: Option<PathBuf>,
     /// Print only the fingerprint of each seed

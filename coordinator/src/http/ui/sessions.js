@@ -74,7 +74,7 @@ async function endSession(id, counts, note) {
   const field = h('input', { name: 'confirm', autocomplete: 'off', spellcheck: 'false' });
   const form = await ask('End the session', [
     h('p', {}, `It holds ${many(counts?.locks_held ?? 0, 'lock')} and waits for ${number(counts?.locks_waiting ?? 0)}. `,
-      'Its locks pass on at once, and its ephemeral znodes are deleted. A client that is cut off may believe that it holds its locks until its timeout is over: ',
+      'Its locks pass to the next waiters at once, and its ephemeral znodes are deleted. A client that is cut off may believe that it holds its locks until its timeout is over: ',
       'the systems it writes to must check fencing tokens. This is recorded in the log of this node, and in its audit log if there is one.'),
     h('label', {}, 'Type the session: ', h('span', { class: 'code' }, visible(id)), field)],
   { button: 'End it', danger: true, check: () => field.value === id });

@@ -8,7 +8,7 @@ const ROW = 26;
 
 export function simulator(el) {
   const field = h('input', { type: 'file', id: 'run', accept: '.html,.txt,.case,text/*' });
-  const note = h('p', { class: 'verdict', role: 'status' }, 'A file of rowlock-sim: a page written by --html, or a case.');
+  const note = h('p', { class: 'verdict', role: 'status' }, 'Open a file of rowlock-sim: a page written by --html, or a case.');
   const run = h('div', {});
   swap(el, h('h1', {}, 'Simulator'), h('label', { for: 'run' }, 'Open a run', field), note, run);
   field.addEventListener('change', async () => {
@@ -35,7 +35,7 @@ function told(text, note) {
   const settings = [...head.matchAll(/^(\w+) (.+)$/gm)].map(([, key, value]) => h('div', { class: 'fact' }, h('dt', {}, key), h('dd', {}, visible(value))));
   return [h('dl', { class: 'facts' }, settings), h('h2', {}, 'Faults'),
     h('ol', { class: 'past' }, (faults ?? '').split('\n').filter((line) => line.trim()).map((line) => h('li', {}, visible(line)))),
-    h('h2', {}, 'Again'), command('rowlock sim replay THIS_FILE')];
+    h('h2', {}, 'Repeat it'), command('rowlock sim replay THIS_FILE')];
 }
 
 function drawn(page, note) {

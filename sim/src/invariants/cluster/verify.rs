@@ -8,7 +8,7 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// A question on its way.
+/// A question that is not answered yet.
 struct Asked {
     place: (Lock, FencingToken),
     was_held: bool,
@@ -59,7 +59,7 @@ impl Invariant for LinearizableVerify {
                 if !could_be {
                     let (lock, token) = asked.place;
                     return Err(format!(
-                        "client {} was told that {token} of {lock:?} is held: {is_held}, and it never was so meanwhile",
+                        "client {} was told that {token} of {lock:?} is held: {is_held}, wrong throughout the call",
                         client.0
                     ));
                 }
