@@ -27,7 +27,7 @@ use crate::session::lock_states::LockStateCell;
 use crate::session::machine::Machine;
 use crate::session::watches::WatchRequest;
 use crate::session::znode_removal::ZnodeRemoval;
-use crate::session::{Call, Command, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
+use crate::session::{Action, Call, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;
 
@@ -240,7 +240,7 @@ impl Client {
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {
         let (signal, closed) = oneshot::channel();
-        let is_gone = self.inner.core.tell(Command::Close(signal)).is_err();
+        let is_gone = self.inner.core.tell(Action::Close(signal)).is_err();
         match closed.await {
             Ok(result) if !is_gone => result,
             _ if self.inner.shared.is_forked() => Err(Error::Forked),
@@ -268,7 +268,7 @@ impl Client {
         }
         self.inner
             .core
-            .tell(Command::Auth(credential, signal))
+            .tell(Action::Auth(credential, signal))
             .map_err(|SessionClosed| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
@@ -369,6 +369,6 @@ impl Client {
     /// Posts a removal. Never blocks and needs no runtime: for drops.
     pub(crate) fn post(&self, removal: ZnodeRemoval) {
         // An error means that the session has ended, and the znode with it.
-        let _ = self.inner.core.tell(Command::Removal(removal));
+        let _ = self.inner.core.tell(Action::Removal(removal));
     }
 }

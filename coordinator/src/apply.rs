@@ -26,7 +26,7 @@ use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
 use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
-use crate::proposer::pending::Pending;
+use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
 use crate::report::reason;
 use crate::slow::SlowRequests;
@@ -42,7 +42,7 @@ pub struct Applier {
     /// For the watches; the state comes with the call.
     pub replica: Arc<Replica>,
     /// Clients that wait for an answer.
-    pub pending: Arc<Pending>,
+    pub pending: Arc<PendingWrites>,
     /// Whose session moved or ended.
     pub registry: Arc<Registry>,
     /// Which sessions the leader looks after.

@@ -1,5 +1,5 @@
-//! What this node does for the others: takes proposals and touches if it leads, answers for the log, changes
-//! members.
+//! Requests from other nodes: if this node leads, it takes proposals and touches, confirms read indexes and
+//! changes members.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -38,34 +38,34 @@ use rowlock_sessions::liveness::REPORT_DEADLINE;
 /// A membership change or a read's confirmation that takes longer has no quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The node's face towards the other nodes.
+/// Handles the requests of other nodes.
 pub struct Service {
     pub me: NodeId,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
     pub proposals: mpsc::Sender<TermBatch>,
-    /// This node is about to stop: proposals are for the next leader.
+    /// Set when this node is about to stop: it refuses proposals, which are for the next leader.
     pub leaving: watch::Receiver<bool>,
     /// The timers of all sessions, while this node leads.
     pub expiry_table: Arc<ExpiryTable>,
     /// Confirms what the other nodes report.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
-    /// Where it is told that a node's heartbeats have ended with their connection.
+    /// Takes the nodes whose heartbeat connection has closed.
     pub peer_disconnected: mpsc::Sender<NodeId>,
-    /// Changes of the membership in ZooKeeper's terms.
+    /// Carries out ZooKeeper's `reconfig`.
     pub reconfigurer: Arc<Reconfigurer>,
-    /// Operators' requests to this node.
+    /// Carries out operators' requests to this node.
     pub operator: Arc<Operator>,
     pub status: watch::Receiver<Status>,
-    /// How far the others have stored the log, while this node leads.
+    /// How far the other nodes have stored the log, while this node leads.
     pub quorum: QuorumContact,
     /// Whether this node takes part.
     pub admission: Admission,
-    /// By which incarnations it knows other nodes.
+    /// Has the known incarnations of other nodes.
     pub data_folder: Folder,
-    /// With `[cluster]`: who founds, and where this node notes their addresses before there is a cluster.
+    /// With `[cluster]`: discovery, and the founders' addresses until there is a cluster.
     pub founders: Option<(Discovery, Founders)>,
-    /// State that knows which nodes have room on disk.
+    /// The applied state; it also notes which nodes have room on disk.
     pub replica: Arc<AppliedState>,
     pub metrics: Arc<Metrics>,
 }
@@ -89,7 +89,7 @@ impl Service {
         if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
     }
 
-    /// What this node's Raft does as the leader, in time.
+    /// Runs an operation of the leader; without an end in [`QUORUM_DEADLINE`] there is no quorum.
     async fn lead<T>(&self, doing: impl Future<Output = Result<T, NotDone>>) -> Result<T, Refusal> {
         if self.leads().is_none() {
             return Err(self.not_leader());
@@ -160,8 +160,8 @@ impl PeerService for Service {
         }
     }
 
-    /// The leader sends its heartbeats over a connection of its own. One that is not heard of here is heard
-    /// of by silence.
+    /// The leader sends its heartbeats over a connection of its own. A close that is not reported here is
+    /// noticed by the leader's silence.
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
         if lane == Lane::Heartbeat {
             let _ = self.peer_disconnected.try_send(from);

@@ -24,7 +24,7 @@ use rowlock_wal::Log;
 
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
-use crate::proposer::pending::Pending;
+use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
 use rowlock_sessions::last_contact::LastContact;
 
@@ -149,7 +149,7 @@ pub struct StatusPublisher {
     pub replica: Arc<Replica>,
     /// The log, for the same.
     pub log: Log,
-    pub pending: Arc<Pending>,
+    pub pending: Arc<PendingWrites>,
     /// Whom to close when serving ends.
     pub registry: Arc<Registry>,
     /// The way to the leader.

@@ -81,7 +81,7 @@ impl Drop for Served {
 }
 
 /// An attempt to take one or more locks: its places, and how they are wanted.
-struct Attempt<'a> {
+struct Acquisition<'a> {
     client: &'a Client,
     wanted: &'a [LockSpec],
     terms: &'a Terms,
@@ -121,7 +121,7 @@ pub(crate) async fn acquire(
     wait: bool,
     progress: &mut Progress,
 ) -> Result<Option<Vec<Guard>>, Error> {
-    let mut attempt = Attempt::new(client, wanted, terms, wait)?;
+    let mut attempt = Acquisition::new(client, wanted, terms, wait)?;
     loop {
         let attachments = client.vitals().attachments;
         if let AttemptResult::Busy = attempt.ask(progress).await? {
@@ -133,7 +133,7 @@ pub(crate) async fn acquire(
     }
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> Acquisition<'a> {
     fn new(client: &'a Client, wanted: &'a [LockSpec], terms: &'a Terms, wait: bool) -> Result<Self, Error> {
         let mut places = Vec::with_capacity(wanted.len());
         for one in wanted {
@@ -143,7 +143,7 @@ impl<'a> Attempt<'a> {
         let ungranted_at = vec![time::now(); wanted.len()];
         let patience = terms.max_hold.map(|_| client.vitals().timeout / 2);
         let (cells, claims) = (Vec::new(), Vec::new());
-        Ok(Attempt { client, wanted, terms, wait, places, cells, ungranted_at, patience, claims })
+        Ok(Acquisition { client, wanted, terms, wait, places, cells, ungranted_at, patience, claims })
     }
 
     /// Returns the requests, the same for each repetition.

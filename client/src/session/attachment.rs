@@ -1,4 +1,4 @@
-//! One attachment of a session to one server: the requests in flight and the signs of life.
+//! One connection of a session to a server: the requests in flight and the keepalives.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct InFlight {
 }
 
 /// State that lives as long as one connection.
-pub(crate) struct Attachment {
+pub(crate) struct ConnectionState {
     /// A third of the negotiated session timeout. (Kept, because every turn asks for these two.)
     ping_every: Duration,
     /// Two thirds of it.
@@ -65,10 +65,10 @@ pub(crate) struct Attachment {
     ping_open: bool,
 }
 
-impl Attachment {
+impl ConnectionState {
     /// `sent`: when the handshake was sent, which counts as the first heartbeat.
     pub(crate) fn new(timeout: Duration, sent: Instant, now: Instant) -> Self {
-        Attachment {
+        ConnectionState {
             ping_every: timeout / 3,
             silence_max: timeout * 2 / 3,
             last_xid: 0,
@@ -144,7 +144,7 @@ mod tests {
     fn a_heartbeat_goes_out_each_third_of_the_timeout_one_at_a_time() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut it = Attachment::new(TIMEOUT, start, start);
+        let mut it = ConnectionState::new(TIMEOUT, start, start);
         assert!(!it.take_ping(at(2)));
         assert_eq!(it.next_timer(), at(3));
         assert!(it.take_ping(at(3)));
@@ -158,7 +158,7 @@ mod tests {
     fn a_server_is_given_up_after_two_thirds_of_the_timeout_without_a_byte() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut it = Attachment::new(TIMEOUT, start, start);
+        let mut it = ConnectionState::new(TIMEOUT, start, start);
         it.take_ping(at(3));
         assert_eq!(it.next_timer(), at(6));
         assert!(!it.is_silent(at(5)) && it.is_silent(at(6)));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn request_numbers_stay_positive() {
         let start = Instant::now();
-        let mut it = Attachment::new(TIMEOUT, start, start);
+        let mut it = ConnectionState::new(TIMEOUT, start, start);
         it.last_xid = i32::MAX - 1;
         assert_eq!([it.next_xid(), it.next_xid(), it.next_xid()], [Xid(i32::MAX), Xid(1), Xid(2)]);
     }

@@ -1,5 +1,5 @@
 //! One session: what it is to the outside ([`SessionState`]), and what the handles tell its task
-//! ([`Command`]).
+//! ([`Action`]).
 //!
 //! Flow: handles and [`crate::connection`], the session's task, feed commands, frames and the clock into
 //! [`machine::Machine`], which decides; [`core::Core`], which they share, then does what the machine said.
@@ -348,9 +348,9 @@ pub(crate) struct Call {
     pub _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What handles want. One queue for all, so that a removal posted by a drop stays behind the create that it
-/// takes back.
-pub(crate) enum Command {
+/// What a handle has the session's task do. All wait in one queue, so that a removal posted by a drop stays
+/// behind the create that it undoes.
+pub(crate) enum Action {
     Call(Box<Call>),
     /// A further credential, for this and all later connections.
     Auth(Credential, oneshot::Sender<Result<(), Error>>),

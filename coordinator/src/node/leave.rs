@@ -12,7 +12,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::time;
 
 use crate::operations::hand_over::HandOver;
-use crate::proposer::pending::Pending;
+use crate::proposer::pending::PendingWrites;
 
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 /// Dependencies of a stop.
 pub(super) struct Leave {
     pub(super) hand_over: HandOver,
-    pub(super) pending: Arc<Pending>,
+    pub(super) pending: Arc<PendingWrites>,
     /// Heard by the status publisher, which ends serving, and by the service, which takes no more proposals:
     /// the other nodes hold theirs for the next leader.
     pub(super) leaving: watch::Sender<bool>,

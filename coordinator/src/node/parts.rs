@@ -28,7 +28,7 @@ use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
 use crate::lock_sweep::LockAlarm;
-use crate::proposer::pending::Pending;
+use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
 use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
@@ -44,7 +44,7 @@ pub(super) struct Parts {
     pub(super) admission: Admission,
     pub(super) founders: Founders,
     pub(super) replica: Arc<Replica>,
-    pub(super) pending: Arc<Pending>,
+    pub(super) pending: Arc<PendingWrites>,
     pub(super) slow: Arc<SlowRequests>,
     pub(super) marks: Arc<Marks>,
     pub(super) registry: Arc<Registry>,
@@ -76,7 +76,7 @@ impl Parts {
         let replica = Arc::new(Replica::of(config.versions.clone()));
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
-        let pending = Arc::new(Pending::new(config.id, incarnation));
+        let pending = Arc::new(PendingWrites::new(config.id, incarnation));
         let marks = Arc::new(Marks::new(config.id, incarnation));
         let registry = Arc::new(Registry::new());
         let expiry_table = Arc::new(ExpiryTable::default());

@@ -29,7 +29,7 @@ use rowlock_types::metrics::{Metrics, Stage};
 use tokio::sync::mpsc;
 
 use super::Submission;
-use super::pending::Pending;
+use super::pending::PendingWrites;
 use super::submissions::Submissions;
 use super::window::Room;
 use super::yield_to_ready::yield_to_ready;
@@ -40,7 +40,6 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Nothing is on the way to it meanwhile, so nothing is lost from sight when that happens.
 const RETRY_LEAVING: Duration = Duration::from_secs(2);
 
-/// What the task needs.
 pub struct Intake {
     me: NodeId,
     /// Writes of this node's clients.
@@ -51,19 +50,19 @@ pub struct Intake {
     ahead: usize,
     leadership: watch::Receiver<Leadership>,
     view: Leadership,
-    route: Route,
-    /// What is neither in an entry nor with another node.
+    route: LeaderRoute,
+    /// Proposals that are neither in an entry nor with another node.
     line: ProposalLine,
-    pending: Arc<Pending>,
-    /// The ways to the other nodes.
+    pending: Arc<PendingWrites>,
+    /// Links to the other nodes.
     peers: PeerPool,
     metrics: Arc<Metrics>,
 }
 
-/// Where proposals go at the moment.
-enum Route {
+/// How proposals get to the leader.
+enum LeaderRoute {
     Nowhere {
-        /// When a way is looked for again, if there is a leader.
+        /// When to try again, if there is a leader.
         retry_at: Option<Instant>,
     },
     /// This node leads: they go into entries.
@@ -78,12 +77,12 @@ impl Intake {
         me: NodeId,
         (submissions, queue): (mpsc::Receiver<Submission>, mpsc::Receiver<TermBatch>),
         leadership: watch::Receiver<Leadership>,
-        pending: Arc<Pending>,
+        pending: Arc<PendingWrites>,
         peers: PeerPool,
         metrics: Arc<Metrics>,
     ) -> Intake {
         let (submissions, ahead, view) = (Submissions::new(submissions), 0, Leadership::default());
-        let (route, line) = (Route::Nowhere { retry_at: None }, ProposalLine::default());
+        let (route, line) = (LeaderRoute::Nowhere { retry_at: None }, ProposalLine::default());
         Intake { me, submissions, queue, ahead, leadership, view, route, line, pending, peers, metrics }
     }
 
@@ -94,9 +93,9 @@ impl Intake {
             entries.begin_term(self.view.term);
             busy::end_turn_if_over().await;
             let due = match self.route {
-                Route::Nowhere { retry_at } => retry_at,
-                Route::Here if self.view.ready => entries.due(&self.line),
-                Route::Here | Route::There(_) => None,
+                LeaderRoute::Nowhere { retry_at } => retry_at,
+                LeaderRoute::Here if self.view.ready => entries.due(&self.line),
+                LeaderRoute::Here | LeaderRoute::There(_) => None,
             };
             if due.is_some_and(|at| at <= time::now()) {
                 if self.leads() {
@@ -141,12 +140,12 @@ impl Intake {
     }
 
     fn leads(&self) -> bool {
-        matches!(self.route, Route::Here)
+        matches!(self.route, LeaderRoute::Here)
     }
 
     /// Whether more writes of this node's clients may come in line.
     fn takes(&self) -> bool {
-        !matches!(self.route, Route::Nowhere { .. }) && !self.line.is_full()
+        !matches!(self.route, LeaderRoute::Nowhere { .. }) && !self.line.is_full()
     }
 
     /// Looks who leads now.
@@ -187,14 +186,14 @@ impl Intake {
         }
     }
 
-    fn open_route(&self) -> Route {
-        let Some(leader) = self.view.leader else { return Route::Nowhere { retry_at: None } };
+    fn open_route(&self) -> LeaderRoute {
+        let Some(leader) = self.view.leader else { return LeaderRoute::Nowhere { retry_at: None } };
         if leader == self.me {
-            return Route::Here;
+            return LeaderRoute::Here;
         }
         match self.peers.peer(leader) {
-            Some(peer) => Route::There(Box::new(peer.forward_link(self.view.term))),
-            None => Route::Nowhere { retry_at: Some(time::now() + RETRY) },
+            Some(peer) => LeaderRoute::There(Box::new(peer.forward_link(self.view.term))),
+            None => LeaderRoute::Nowhere { retry_at: Some(time::now() + RETRY) },
         }
     }
 
@@ -273,7 +272,7 @@ impl Intake {
 
     /// Sends what is in line, as far as the link has room; the rest goes after one of its next events.
     fn forward(&mut self) {
-        while let Route::There(link) = &mut self.route
+        while let LeaderRoute::There(link) = &mut self.route
             && !self.line.is_empty()
         {
             if !link.has_room() {
@@ -312,7 +311,7 @@ impl Intake {
             }
         };
         self.line.put_back(taken_back.into_iter().flatten().collect());
-        self.route = Route::Nowhere { retry_at: Some(time::now() + pause) };
+        self.route = LeaderRoute::Nowhere { retry_at: Some(time::now() + pause) };
     }
 }
 
@@ -322,10 +321,10 @@ fn is_attach_of_nobody(submission: &Submission) -> bool {
     attaches && submission.reply_to.is_closed()
 }
 
-async fn next_event(route: &mut Route) -> ForwardEvent {
+async fn next_event(route: &mut LeaderRoute) -> ForwardEvent {
     match route {
-        Route::There(link) => link.next().await,
-        Route::Nowhere { .. } | Route::Here => std::future::pending().await,
+        LeaderRoute::There(link) => link.next().await,
+        LeaderRoute::Nowhere { .. } | LeaderRoute::Here => std::future::pending().await,
     }
 }
 

@@ -19,9 +19,9 @@ use super::window::{Room, Window};
 use crate::delivery::outbox::{Answer, Message, Outbox};
 use crate::way::Way;
 
-/// What this node waits for. Shared by the intake (registers, gives up) and apply (answers; gives up when a
-/// snapshot has skipped the answers).
-pub struct Pending {
+/// Writes of this node that wait for their answers. Shared by the intake (registers, gives up) and apply
+/// (answers; gives up when a snapshot has skipped the answers).
+pub struct PendingWrites {
     node: NodeId,
     incarnation: u64,
     waiting: Mutex<Waiting>,
@@ -92,13 +92,13 @@ impl Waiting {
     }
 }
 
-impl Pending {
+impl PendingWrites {
     /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken
     /// for its own.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
         let (answers, window) = (VecDeque::new(), Window::default());
         let waiting = Waiting { first: 1, answers, count: 0, bytes: 0, window, is_short: false };
-        Pending { node, incarnation, waiting: Mutex::new(waiting), room: Notify::new() }
+        PendingWrites { node, incarnation, waiting: Mutex::new(waiting), room: Notify::new() }
     }
 
     /// Notes where the answer to a proposal of this size goes, and gives it its origin. `taken`: now,
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::delivery::outbox::{self, Inbox};
 
-    fn answer(pending: &Pending, origin: Origin) {
+    fn answer(pending: &PendingWrites, origin: Origin) {
         let applied = Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) };
         let times = EntryTimes::default().take(1, time::now());
         pending.answer(applied, &mut Command::Noop, (times, time::now()));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn everybody_is_told_once_in_whatever_order_the_answers_come() {
         let (outbox, mut inbox) = outbox::channel();
-        let pending = Pending::new(NodeId(1), 7);
+        let pending = PendingWrites::new(NodeId(1), 7);
         let register = |tag| pending.register(outbox.clone(), tag, 100, time::now());
         let origins: Vec<Origin> = (1..=4).map(register).collect();
         assert_eq!(origins.iter().map(|origin| origin.request).collect::<Vec<_>>(), [1, 2, 3, 4]);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_was_given_up_is_answered_no_more_and_what_comes_then_is() {
         let (outbox, mut inbox) = outbox::channel();
-        let pending = Pending::new(NodeId(1), 7);
+        let pending = PendingWrites::new(NodeId(1), 7);
         let register = |tag| pending.register(outbox.clone(), tag, 100, time::now());
         let before: Vec<Origin> = (1..=3).map(register).collect();
         answer(&pending, before[1]);

@@ -39,7 +39,7 @@ use super::announcement::Whereabouts;
 use super::end_reason::EndReason;
 use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
-use super::pending::{Pending, PendingQueue, Released, What};
+use super::pending::{PendingQueue, Received, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
 use super::write::{ReplyForm, Route};
@@ -254,7 +254,7 @@ impl Conversation {
     }
 
     fn enqueue(&mut self, xid: Xid, opcode: OpCode, what: What, note: Option<Box<Note>>, now: Instant) {
-        self.queue.push(Pending { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
+        self.queue.push(Received { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
     }
 
     /// Answers a request without leader or log.

@@ -23,9 +23,9 @@ use super::write::ReplyForm;
 use crate::audit::Note;
 use crate::delivery::outbox::Answer;
 
-/// A request in its place.
+/// A received request that is not answered yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct Received {
     pub(super) xid: Xid,
     pub(super) opcode: OpCode,
     pub(super) received: Instant,
@@ -89,14 +89,14 @@ impl What {
     }
 }
 
-fn frame_bytes(pending: &Pending) -> u32 {
+fn frame_bytes(pending: &Received) -> u32 {
     u32::try_from(pending.bytes).expect("a frame is bounded")
 }
 
 /// Requests and the answers that came so far.
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
-    requests: VecDeque<Pending>,
+    requests: VecDeque<Received>,
     /// Bytes of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
     bytes: u32,
     /// By tag, in the order in which they came: mostly that of `requests`.
@@ -113,7 +113,7 @@ pub(super) struct PendingQueue {
 const _: () = assert!(PIPELINE_MAX_BYTES + CLIENT_FRAME_MAX_BYTES < u32::MAX as usize);
 
 impl PendingQueue {
-    pub(super) fn push(&mut self, pending: Pending) {
+    pub(super) fn push(&mut self, pending: Received) {
         self.bytes += frame_bytes(&pending);
         self.requests.push_back(pending);
     }
@@ -168,7 +168,7 @@ impl PendingQueue {
 
     /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on
     /// waiting, or it is a read, or there is none.
-    pub(super) fn pop_settled(&mut self) -> Option<(Pending, Option<Box<Answer>>)> {
+    pub(super) fn pop_settled(&mut self) -> Option<(Received, Option<Box<Answer>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.take_answer(tag)?),
             What::Read(_)
@@ -188,7 +188,7 @@ impl PendingQueue {
         self.answers.remove(at).map(|(_, answer)| answer)
     }
 
-    fn pop(&mut self) -> Option<Pending> {
+    fn pop(&mut self) -> Option<Received> {
         self.released = self.released.saturating_sub(1);
         let pending = self.requests.pop_front()?;
         self.bytes -= frame_bytes(&pending);
@@ -203,7 +203,7 @@ impl PendingQueue {
     /// answer.
     pub(super) fn begin_reconfig(&mut self) -> Option<(u64, Wanted)> {
         match self.requests.front_mut() {
-            Some(Pending { what: what @ What::Reconfig(_), .. }) => {
+            Some(Received { what: what @ What::Reconfig(_), .. }) => {
                 self.last_tag += 1;
                 match std::mem::replace(what, What::Reconfiguring { tag: self.last_tag }) {
                     What::Reconfig(wanted) => Some((self.last_tag, wanted)),
@@ -217,7 +217,7 @@ impl PendingQueue {
     /// The first request, if it is an operation that has not been passed on yet; with the tag for its answer.
     pub(super) fn begin_operation(&mut self) -> Option<(u64, Operation)> {
         match self.requests.front_mut() {
-            Some(Pending { what: what @ What::Operate(_), .. }) => {
+            Some(Received { what: what @ What::Operate(_), .. }) => {
                 self.last_tag += 1;
                 match std::mem::replace(what, What::Reporting { tag: self.last_tag }) {
                     What::Operate(operation) => Some((self.last_tag, operation)),
@@ -230,7 +230,7 @@ impl PendingQueue {
 
     /// The answer to a reconfiguration: what is written about it is to be read now, or it is refused.
     pub(super) fn reconfigured(&mut self, tag: u64, result: Result<(), ErrorCode>) {
-        if let Some(Pending { what, .. }) = self.requests.front_mut()
+        if let Some(Received { what, .. }) = self.requests.front_mut()
             && matches!(what, What::Reconfiguring { tag: waiting } if *waiting == tag)
         {
             let config = PathWatch { path: "/zookeeper/config".to_owned(), watch: false };
@@ -240,18 +240,18 @@ impl PendingQueue {
 
     /// A read is first.
     pub(super) fn read_is_next(&self) -> bool {
-        matches!(self.requests.front(), Some(Pending { what: What::Read(_), .. }))
+        matches!(self.requests.front(), Some(Received { what: What::Read(_), .. }))
     }
 
     /// A report is first, and is not being made yet.
     pub(super) fn report_is_next(&self) -> bool {
-        matches!(self.requests.front(), Some(Pending { what: What::Report(_), .. }))
+        matches!(self.requests.front(), Some(Received { what: What::Report(_), .. }))
     }
 
     /// The first request, if it is a report that is not being made yet; with the tag for its answer.
     pub(super) fn begin_report(&mut self) -> Option<(u64, String)> {
         match self.requests.front_mut() {
-            Some(Pending { what: what @ What::Report(_), .. }) => {
+            Some(Received { what: what @ What::Report(_), .. }) => {
                 self.last_tag += 1;
                 match std::mem::replace(what, What::Reporting { tag: self.last_tag }) {
                     What::Report(question) => Some((self.last_tag, question)),
@@ -264,7 +264,7 @@ impl PendingQueue {
 
     /// A report is made, or refused; or an operation has been done, or not.
     pub(super) fn reported(&mut self, tag: u64, result: Result<String, ErrorCode>) {
-        if let Some(Pending { what, .. }) = self.requests.front_mut()
+        if let Some(Received { what, .. }) = self.requests.front_mut()
             && matches!(what, What::Reporting { tag: waiting } if *waiting == tag)
         {
             *what = result.map_or_else(What::Refusal, What::Reported);
@@ -272,7 +272,7 @@ impl PendingQueue {
     }
 
     /// The first request, if it is a read.
-    pub(super) fn pop_read(&mut self) -> Option<(Pending, Request)> {
+    pub(super) fn pop_read(&mut self) -> Option<(Received, Request)> {
         if !self.read_is_next() {
             return None;
         }
@@ -287,7 +287,7 @@ impl PendingQueue {
     /// Takes what is to be recorded of requests that were given to the log or to a leader, and wait for their
     /// answers.
     pub(super) fn take_notes(&mut self) -> impl Iterator<Item = Box<Note>> {
-        let begun = |pending: &&mut Pending| {
+        let begun = |pending: &&mut Received| {
             matches!(pending.what, What::Write { .. } | What::Reconfiguring { .. } | What::Reporting { .. })
         };
         self.requests.iter_mut().filter(begun).filter_map(|pending| pending.note.take())

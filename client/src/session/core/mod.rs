@@ -23,7 +23,7 @@ use rowlock_proto::frame;
 use tokio::io::AsyncWrite;
 
 use super::machine::{Done, Fault, Machine};
-use super::{Call, Command, Shared, Vitals};
+use super::{Action, Call, Shared, Vitals};
 use crate::limits::FRAME_BYTES;
 use crate::servers::Elsewhere;
 
@@ -119,7 +119,7 @@ impl Core {
         let inside = lock.as_mut().ok_or(SessionClosed)?;
         let now = time::now();
         let at_rest = inside.machine.is_at_rest(now);
-        inside.machine.command(Command::Call(call));
+        inside.machine.command(Action::Call(call));
         if at_rest {
             inside.machine.pump(now);
             inside.write_at_once();
@@ -137,7 +137,7 @@ impl Core {
     }
 
     /// Hands over what is for the task to do.
-    pub(crate) fn tell(&self, command: Command) -> Result<(), SessionClosed> {
+    pub(crate) fn tell(&self, command: Action) -> Result<(), SessionClosed> {
         self.with_machine(|machine| machine.command(command))
     }
 

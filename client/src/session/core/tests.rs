@@ -201,7 +201,7 @@ fn what_is_dropped_outside_of_the_runtime_is_sent_without_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (task, other) = (runtime(), runtime());
     let (core, server) = task.block_on(attached());
-    let removal = || Command::Removal(ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
+    let removal = || Action::Removal(ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
     task.block_on(async { core.tell(removal()).unwrap() });
     let mut room = [0; 100];
     assert!(server.try_read(&mut room).is_err(), "it is left to the task");
@@ -251,7 +251,7 @@ async fn whoever_waits_when_the_task_ends_learns_it() {
     core.call(call).unwrap();
     core.end();
     assert_eq!(outcome.await.unwrap().unwrap_err(), crate::error::Error::ConnectionLoss);
-    assert!(core.call(set(1).0).is_err() && core.tell(Command::Call(set(1).0)).is_err());
+    assert!(core.call(set(1).0).is_err() && core.tell(Action::Call(set(1).0)).is_err());
     assert!(core.has_ended());
     core.leave();
 }

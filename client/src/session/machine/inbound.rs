@@ -10,7 +10,7 @@ use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
-use super::super::attachment::{Asked, Attachment, InFlight, Outgoing};
+use super::super::attachment::{Asked, ConnectionState, InFlight, Outgoing};
 use super::super::deadline::Deadline;
 use super::super::extensions::{Extensions, cluster_of, leader_of};
 use super::super::znode_removal::{NextStep, ZnodeRemoval};
@@ -76,7 +76,7 @@ impl Machine {
                 });
             }
         }
-        self.link = Link::Up(Attachment::new(timeout, sent, now));
+        self.link = Link::Up(ConnectionState::new(timeout, sent, now));
         self.introduce();
         Ok(())
     }

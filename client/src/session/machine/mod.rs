@@ -25,13 +25,13 @@ use rowlock_proto::{
 };
 use tokio::sync::oneshot;
 
-use super::attachment::{Asked, Attachment, Outgoing};
+use super::attachment::{Asked, ConnectionState, Outgoing};
 use super::deadline::Deadline;
 use super::extensions::Extensions;
 use super::lock_states::{LockStates, StateChange};
 use super::tags::Tags;
 use super::watches::{WatchSender, Watches};
-use super::{Command, Ending, Reply, ReplySender, SessionState, Vitals};
+use super::{Action, Ending, Reply, ReplySender, SessionState, Vitals};
 use crate::builder::Credential;
 use crate::error::Error;
 use crate::servers::Elsewhere;
@@ -122,7 +122,7 @@ enum Link {
     Down,
     /// The handshake was sent then.
     Handshake(Instant),
-    Up(Attachment),
+    Up(ConnectionState),
 }
 
 /// A credential of the session, and who waits for its acceptance.
@@ -234,30 +234,30 @@ impl Machine {
     }
 
     /// A handle wants something.
-    pub(crate) fn command(&mut self, command: Command) {
+    pub(crate) fn command(&mut self, command: Action) {
         let refused = self.ending.or(self.closing.is_some().then_some(Ending::Closed)).map(Ending::error);
         match (command, refused) {
-            (Command::Call(call), Some(error)) => self.effects.done.push(Done::Call(call.reply, Err(error))),
-            (Command::Call(call), None) => {
+            (Action::Call(call), Some(error)) => self.effects.done.push(Done::Call(call.reply, Err(error))),
+            (Action::Call(call), None) => {
                 if let Some(error) = self.refusal_while_down(&call.request) {
                     return self.effects.done.push(Done::Call(call.reply, Err(error)));
                 }
                 self.waiting.push_back(Outgoing::Call(Asked { call, sent: false, tag: None, breaks: 0 }));
             }
-            (Command::Auth(_, signal), Some(error)) => {
+            (Action::Auth(_, signal), Some(error)) => {
                 self.effects.done.push(Done::Signal(signal, Err(error)))
             }
-            (Command::Auth(_, signal), None) if !self.keeps_secrets && !matches!(self.link, Link::Down) => {
+            (Action::Auth(_, signal), None) if !self.keeps_secrets && !matches!(self.link, Link::Down) => {
                 self.effects.done.push(Done::Signal(signal, Err(Error::PlaintextPassword)));
             }
-            (Command::Auth(credential, signal), None) => {
+            (Action::Auth(credential, signal), None) => {
                 self.auths.push(Auth { credential, waiting: Some(signal) });
                 self.send_auth(self.auths.len() - 1);
             }
             // Without a session, or with a closed one, the znode is as good as gone.
-            (Command::Removal(_), Some(_)) => {}
-            (Command::Removal(removal), None) => self.waiting.push_back(Outgoing::Removal(Box::new(removal))),
-            (Command::Close(signal), _) => self.close(Some(signal)),
+            (Action::Removal(_), Some(_)) => {}
+            (Action::Removal(removal), None) => self.waiting.push_back(Outgoing::Removal(Box::new(removal))),
+            (Action::Close(signal), _) => self.close(Some(signal)),
         }
     }
 

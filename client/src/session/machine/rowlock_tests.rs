@@ -48,7 +48,7 @@ fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<LockStateCell>) {
     let (reply, outcome) = tokio::sync::oneshot::channel();
     let cell = LockStateCell::new();
     let call = Call { request, reply, watch: None, cells: vec![cell.clone()], _permit: None };
-    it.machine.command(Command::Call(Box::new(call)));
+    it.machine.command(Action::Call(Box::new(call)));
     (outcome, cell)
 }
 
@@ -267,7 +267,7 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
 #[test]
 fn a_removal_on_such_a_server_is_one_request() {
     let mut it = rowlock();
-    it.machine.command(Command::Removal(ZnodeRemoval::abandon("/l".into(), "_c_a-lock-".into(), None)));
+    it.machine.command(Action::Removal(ZnodeRemoval::abandon("/l".into(), "_c_a-lock-".into(), None)));
     assert!(matches!(&it.sent(0)[0].request, Request::Abandon(attempts) if attempts.len() == 1));
     it.cut();
     it.attach(1);

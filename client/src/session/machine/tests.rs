@@ -100,7 +100,7 @@ impl Rig {
     pub(super) fn call(&mut self, request: Request) -> Outcome {
         let (reply, outcome) = oneshot::channel();
         let call = Call { request, reply, watch: None, cells: Vec::new(), _permit: None };
-        self.machine.command(Command::Call(Box::new(call)));
+        self.machine.command(Action::Call(Box::new(call)));
         outcome
     }
 
@@ -110,7 +110,7 @@ impl Rig {
         let request = Request::GetData(PathWatch { path: path.to_owned(), watch: true });
         let watch = Some(WatchRequest { by: WatchedBy::GetData, path: path.to_owned(), event });
         let call = Call { request, reply, watch, cells: Vec::new(), _permit: None };
-        self.machine.command(Command::Call(Box::new(call)));
+        self.machine.command(Action::Call(Box::new(call)));
         self.sent(0);
         self.reply(1, 10, Ok(Response::Data(None, rowlock_proto::Stat::default()))).unwrap();
         receiver
@@ -233,7 +233,7 @@ fn a_call_that_nobody_waits_for_any_more_is_not_sent() {
 fn a_removal_stays_behind_the_create_it_takes_back_and_is_repeated_over_reconnects() {
     let mut it = Rig::up();
     let _create = it.call(Request::Sync("/stands-for-a-create".into()));
-    it.machine.command(Command::Removal(ZnodeRemoval::new(
+    it.machine.command(Action::Removal(ZnodeRemoval::new(
         "/l".into(),
         "id".into(),
         Some("/l/id1".into()),
@@ -330,7 +330,7 @@ fn a_close_goes_behind_what_waits_and_refuses_what_comes() {
     let mut it = Rig::up();
     let _earlier = it.call(sync());
     let (signal, mut closed) = oneshot::channel();
-    it.machine.command(Command::Close(signal));
+    it.machine.command(Action::Close(signal));
     let mut later = it.call(sync());
     assert_eq!(it.error(&mut later), Error::Closed);
     assert_eq!(it.sent(0).last().map(|frame| frame.request.clone()), Some(Request::CloseSession));
@@ -388,7 +388,7 @@ fn a_credential_that_comes_later_is_kept_back_alone_and_the_session_goes_on() {
     let add = |it: &mut Rig| {
         let (signal, answered) = oneshot::channel();
         let credential = Credential { scheme: "digest".to_owned(), secret: Bytes::from_static(b"u:p") };
-        it.machine.command(Command::Auth(credential, signal));
+        it.machine.command(Action::Auth(credential, signal));
         answered
     };
     let refused = |it: &mut Rig, answer: &mut oneshot::Receiver<Result<(), Error>>| {

@@ -32,7 +32,7 @@ type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 /// The requests of one stream to a follower, and its answers.
 pub struct AppendPipeline<'l, S> {
     node: NodeId,
-    link: &'l mut PeerLink<InFlight>,
+    link: &'l mut PeerLink<InFlightAppend>,
     faults: Faults,
     follower: Follower,
     acks: Acks,
@@ -49,7 +49,7 @@ pub struct AppendPipeline<'l, S> {
 }
 
 /// What an append request said.
-pub struct InFlight {
+pub struct InFlightAppend {
     /// Whose request it is.
     leader: LeaderId,
     /// The entry before the first one sent.
@@ -69,7 +69,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
     /// silence instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to
     /// send everything again.
     pub fn new(
-        (node, link): (NodeId, &'l mut PeerLink<InFlight>),
+        (node, link): (NodeId, &'l mut PeerLink<InFlightAppend>),
         faults: Faults,
         follower: Follower,
         acks: Acks,
@@ -153,7 +153,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         if !self.waits() {
             self.moved = since;
         }
-        let in_flight = InFlight { leader, prev, last, has_entries, is_lazy, since };
+        let in_flight = InFlightAppend { leader, prev, last, has_entries, is_lazy, since };
         if let Err(error) = self.link.send(&Request::Raft(request).encode(), in_flight) {
             self.input = None;
             self.failed = Some(error);
@@ -161,8 +161,8 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
     }
 
     /// The oldest request's answer.
-    fn answered(&mut self, request: &InFlight, answer: &[u8]) -> Item {
-        let InFlight { leader, prev, last, has_entries, is_lazy, since } = *request;
+    fn answered(&mut self, request: &InFlightAppend, answer: &[u8]) -> Item {
+        let InFlightAppend { leader, prev, last, has_entries, is_lazy, since } = *request;
         assert!(prev <= last, "a request ends behind the entry before it, or there");
         self.moved = time::now();
         let item = self.faults.check(pool::decode(self.node, answer)).and_then(|response| {

@@ -22,7 +22,7 @@ use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::member::Member;
 
 use super::acks::Acks;
-use super::append_pipeline::{self, AppendPipeline, InFlight};
+use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
 use super::lazy_flush::LazyFlush;
 use super::snapshot_transfer::{self, SnapshotSource};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
@@ -76,7 +76,7 @@ pub struct Target<D> {
     /// It replicates, and does not send heartbeats.
     pipelines: bool,
     /// Never locked: openraft only wants to be able to share this.
-    link: Mutex<Option<PeerLink<InFlight>>>,
+    link: Mutex<Option<PeerLink<InFlightAppend>>>,
     lazy_flush: LazyFlush,
     acks: Acks,
     /// The greatest that this node has spoken of.

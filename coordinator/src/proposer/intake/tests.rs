@@ -36,7 +36,7 @@ fn fed(leader: &str) -> Fed {
     let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
     let (queue, batches) = mpsc::channel(64);
     let (leads, leadership) = watch::channel(Leadership::default());
-    let (pending, metrics) = (Arc::new(Pending::new(ME, 7)), Arc::default());
+    let (pending, metrics) = (Arc::new(PendingWrites::new(ME, 7)), Arc::default());
     let intake = Intake::new(ME, (submissions, batches), leadership, pending, pool(leader), metrics);
     Fed { intake, submit, queue, leads }
 }
@@ -79,7 +79,7 @@ fn heard(waiting: &mut [Inbox]) -> Vec<bool> {
 
 /// How long it pauses.
 fn pause(intake: &Intake) -> Duration {
-    let Route::Nowhere { retry_at: Some(at) } = intake.route else { panic!("it has a way") };
+    let LeaderRoute::Nowhere { retry_at: Some(at) } = intake.route else { panic!("it has a way") };
     at.saturating_since(time::now())
 }
 
@@ -149,7 +149,7 @@ async fn what_other_nodes_proposed_is_for_the_term_of_this_leader_only() {
     leads.send(view);
     offer(2, 2).expect("is queued");
     // The batch is here before the task has looked who leads.
-    intake.route = Route::Here;
+    intake.route = LeaderRoute::Here;
     intake.fill();
     assert_eq!(requests(&intake), [1], "that of the earlier term was dropped");
     let (own, mut waiting) = two(&intake);

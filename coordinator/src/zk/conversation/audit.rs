@@ -4,7 +4,7 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
 
 use super::super::listener::Shared;
-use super::super::pending::Pending;
+use super::super::pending::Received;
 use super::Conversation;
 use crate::audit::{AuditRecord, Client, Event, Note, OK};
 use crate::delivery::registry::ClientConnection;
@@ -20,7 +20,7 @@ impl Conversation {
         Client::new(&self.identities, self.attached.session, self.peer.addr)
     }
 
-    pub(super) fn record_answer(&self, pending: &Pending, body: Option<&Response>, err: Option<ErrorCode>) {
+    pub(super) fn record_answer(&self, pending: &Received, body: Option<&Response>, err: Option<ErrorCode>) {
         if let Some(note) = &pending.note {
             note.answered(body, err, &self.shared.context.audit);
         }

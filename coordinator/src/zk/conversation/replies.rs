@@ -11,7 +11,7 @@ use rowlock_types::limits;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end_reason::EndReason;
-use super::super::pending::Pending;
+use super::super::pending::Received;
 use super::super::write::{self, ReplyForm};
 use super::{Conversation, Phase};
 use crate::delivery::outbox::CloseReason;
@@ -20,7 +20,7 @@ use crate::delivery::stats::LastReply;
 impl Conversation {
     pub(super) fn answer_write(
         &mut self,
-        pending: &Pending,
+        pending: &Received,
         form: ReplyForm,
         applied: Applied,
         now: Instant,
@@ -44,7 +44,7 @@ impl Conversation {
         self.last_zxid = self.last_zxid.max(zxid);
     }
 
-    pub(super) fn reply(&mut self, pending: &Pending, result: Result<Response, ErrorCode>, now: Instant) {
+    pub(super) fn reply(&mut self, pending: &Received, result: Result<Response, ErrorCode>, now: Instant) {
         let (body, err) = match result {
             Ok(body) => (Some(body), None),
             Err(code) => (None, Some(code)),

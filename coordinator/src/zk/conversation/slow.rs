@@ -4,7 +4,7 @@ use rowlock_env::time::Instant;
 use rowlock_proto::Request;
 use rowlock_types::metrics::Stage;
 
-use super::super::pending::Pending;
+use super::super::pending::Received;
 use super::Conversation;
 use crate::delivery::outbox::Answer;
 use crate::slow::Answered;
@@ -20,7 +20,7 @@ impl Conversation {
         }
     }
 
-    pub(super) fn note_slow_write(&self, pending: &Pending, answer: &Answer, now: Instant) {
+    pub(super) fn note_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
         if self.is_slow(pending, now) {
             let way = answer.way.as_ref();
             let path = way.and_then(|way| way.path.as_deref());
@@ -29,18 +29,18 @@ impl Conversation {
     }
 
     /// A read waits for nothing but what its client has asked for before.
-    pub(super) fn note_slow_read(&self, pending: &Pending, request: &Request, now: Instant) {
+    pub(super) fn note_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
         if self.is_slow(pending, now) {
             let path = crate::audit::paths(request).first().copied();
             self.shared.context.slow.tell(&Answered { path, ..self.answered(pending, now) });
         }
     }
 
-    fn is_slow(&self, pending: &Pending, now: Instant) -> bool {
+    fn is_slow(&self, pending: &Received, now: Instant) -> bool {
         self.shared.context.slow.is_slow(now.saturating_since(pending.received))
     }
 
-    fn answered<'a>(&self, pending: &Pending, now: Instant) -> Answered<'a> {
+    fn answered<'a>(&self, pending: &Received, now: Instant) -> Answered<'a> {
         Answered {
             op: pending.opcode.as_str(),
             path: None,

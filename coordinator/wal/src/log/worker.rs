@@ -79,7 +79,7 @@ enum State {
     Open {
         writer: Box<Writer>,
         /// Records that did not fit on the disk, and all later ones.
-        waiting: Option<Batch>,
+        waiting: Option<RecordBatch>,
         _lock: DirLock,
     },
     Failed(DiskFailure),
@@ -120,7 +120,7 @@ impl Thread {
             return None;
         }
         let mut rest = std::mem::take(jobs).into_iter().peekable();
-        while let Some(mut batch) = next.take().or_else(|| rest.peek().map(|_| Batch::default())) {
+        while let Some(mut batch) = next.take().or_else(|| rest.peek().map(|_| RecordBatch::default())) {
             self.fill(&mut batch, &mut rest);
             let result = self.write(&mut batch);
             if let Err(Unwritten::NoRoom(failure)) = &result {
@@ -144,7 +144,7 @@ impl Thread {
     }
 
     /// Takes what has come into the batch, up to a close.
-    fn fill(&mut self, batch: &mut Batch, jobs: &mut impl Iterator<Item = Job>) {
+    fn fill(&mut self, batch: &mut RecordBatch, jobs: &mut impl Iterator<Item = Job>) {
         for job in jobs {
             match job {
                 Job::Write { records, committed, done } => batch.add(records, committed, Some(done)),
@@ -164,7 +164,7 @@ impl Thread {
     }
 
     /// Without room the reserve is given up, once.
-    fn write(&mut self, batch: &mut Batch) -> Result<(), Unwritten> {
+    fn write(&mut self, batch: &mut RecordBatch) -> Result<(), Unwritten> {
         let mut result = batch.write(&mut self.state);
         if matches!(result, Err(Unwritten::NoRoom(_))) && self.reserve.give_up() {
             rare::taken(Rare::ReserveGivenUp);
@@ -207,14 +207,14 @@ impl Thread {
 }
 
 #[derive(Default)]
-struct Batch {
+struct RecordBatch {
     records: Vec<Record>,
     committed: Option<LogId>,
     waiting: Vec<Done>,
     close: Option<oneshot::Sender<()>>,
 }
 
-impl Batch {
+impl RecordBatch {
     fn add(&mut self, records: Vec<Record>, committed: Option<LogId>, done: Option<Done>) {
         assert!(self.close.is_none(), "what comes after a close belongs to the next batch");
         if self.records.is_empty() {

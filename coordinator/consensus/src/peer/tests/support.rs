@@ -1,4 +1,4 @@
-//! A listener with scripted services, and raw connections for what no dialer of ours would say.
+//! A listener with scripted services, and raw connections for frames that our dialer never sends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub fn proposal(request: u64) -> Proposal {
     }
 }
 
-/// What the scripted service has seen, and how it behaves.
+/// Requests that the scripted service has received, and how it answers.
 #[derive(Default)]
 pub struct Script {
     pub forwarded: Vec<u64>,
@@ -62,7 +62,7 @@ pub struct Script {
     pub taken_in: Vec<NodeId>,
 }
 
-/// Records what is forwarded; waits at its gate before it takes a batch or says how it stands.
+/// Records forwarded proposals; waits at its gate before it takes a batch or returns its status.
 pub struct Service {
     pub script: Mutex<Script>,
     pub gate: watch::Sender<bool>,
@@ -210,7 +210,7 @@ pub async fn listen_anywhere(service: Arc<Service>) -> Node {
     listen("127.0.0.1:0", no_raft(), service).await
 }
 
-/// A connection that says what it is told to.
+/// A connection whose bytes the test chooses.
 pub struct Raw {
     pub stream: Stream,
     frames: FrameReader,
@@ -218,7 +218,7 @@ pub struct Raw {
 
 impl Raw {
     pub async fn connect(address: &str) -> Raw {
-        let stream = Stream::connect(address, PATIENCE).await.expect("somebody listens");
+        let stream = Stream::connect(address, PATIENCE).await.expect("the node listens");
         Raw::on(stream)
     }
 
@@ -244,7 +244,7 @@ impl Raw {
         self.stream.write_all(bytes).await.expect("the other side reads");
     }
 
-    /// The next frame; None when the other side has closed.
+    /// Returns the next frame, or None if the other side has closed.
     pub async fn receive(&mut self) -> Option<Frame> {
         let receive = async {
             loop {
@@ -278,7 +278,7 @@ pub fn framed(id: u64, body: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Those of the first release, whatever is built here.
+/// Returns the versions of the first release, independent of this build.
 pub fn versions() -> Versions {
     Versions { least: 1, most: 1, release: "0.2.0".to_owned() }
 }
