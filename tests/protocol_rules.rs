@@ -10,7 +10,7 @@ use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, SessionId, Ve
 
 use crate::support::cluster::{Cluster, FAST};
 
-/// The same session on another node, with what it has seen.
+/// Resumes the session on another node, with the last zxid that it has seen.
 async fn move_to(client: RawClient, addr: &str) -> RawClient {
     let last_zxid_seen = client.last_zxid;
     let request = ConnectRequest { last_zxid_seen, ..resume_request(&client.opened) };
@@ -48,7 +48,7 @@ async fn a_session_that_moves_from_node_to_node_always_sees_its_own_writes_and_s
     for round in 0..60_u64 {
         let path = format!("/moved-{round}");
         send(&mut writer, Request::Create2(create(&path))).await.unwrap();
-        // read-your-writes, monotonic-reads: on whichever node, at once.
+        // read-your-writes, monotonic-reads: at once, on any node.
         writer = move_to(writer, cluster.endpoint(round % 3 + 1)).await;
         let own = send(&mut writer, exists(&path)).await;
         assert!(own.is_ok(), "round {round}: own write is not seen after a move: {own:?}");

@@ -1,7 +1,7 @@
-//! What a server answered to a script, in a form that compares between two servers.
+//! A server's answers to a script, in a form that can be compared with those of another server.
 //!
-//! Zxids are kept apart from the text: two transcripts agree if their zxids are equal after each is replaced
-//! by its rank within its transcript. So the mapping between the servers is one to one and keeps the order.
+//! Zxids are kept apart from the text and compared by their rank within the transcript: two transcripts agree
+//! if a mapping between their zxids is one to one and keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ impl Line {
         self.pieces.push(Piece::Text(text.into()));
     }
 
-    /// Appends a zxid. 0 and below are no positions in the log, and stay as they are.
+    /// Appends a zxid. Values of 0 and below are no positions in the log and are compared as they are.
     pub fn zxid(&mut self, zxid: Zxid) {
         match zxid.0 {
             fixed @ ..=0 => self.text(format!("z{fixed}")),
@@ -70,7 +70,7 @@ impl Line {
 pub enum Cause {
     /// The answer to this step.
     Step(usize),
-    /// The answer to something that the player did between the steps.
+    /// The answer to a request that the player sent between two steps.
     Between,
     Event,
 }
@@ -85,7 +85,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Of a script for `clients` clients. `~` replaces its root in all texts.
+    /// Creates the transcript of a script for `clients` clients. `~` replaces its root in all texts.
     pub fn new(root: &str, clients: usize) -> Self {
         Transcript {
             root: root.to_owned(),
@@ -95,38 +95,37 @@ impl Transcript {
         }
     }
 
-    /// A client received something.
+    /// Records a line that a client received.
     pub fn push(&mut self, client: usize, cause: Cause, line: Line) {
         self.clients[client].push((cause, line));
     }
 
-    /// How much a client has received.
+    /// Returns how many lines a client has received.
     pub fn len(&self, client: usize) -> usize {
         self.clients[client].len()
     }
 
-    /// Orders the events that a client received since `from` by their text: they come from one transaction
-    /// whose order is not laid down. Lines that are not events keep their places. (Lines of events have no
-    /// zxids.)
+    /// Sorts the events that a client received since `from` by their text: they come from one transaction,
+    /// and their order is not specified. Other lines keep their places. Lines of events have no zxids.
     pub fn sort_events(&mut self, client: usize, from: usize) {
         for run in self.clients[client][from..].split_mut(|(cause, _)| *cause != Cause::Event) {
             run.sort_by_key(|(_, line)| line.render(&self.root, &BTreeMap::new()));
         }
     }
 
-    /// A new session gets a name that does not depend on the server.
+    /// Gives a new session a name that does not depend on the server.
     pub fn name_session(&mut self, session: SessionId, client: usize) {
         let count = self.sessions.len();
         self.sessions.entry(session).or_insert_with(|| format!("session {count} of client {client}"));
     }
 
-    /// The name of a session in a line.
+    /// Returns the name of a session.
     pub fn session(&self, session: SessionId) -> String {
         self.sessions.get(&session).cloned().unwrap_or_else(|| format!("session {:#x}", session.0))
     }
 
-    /// Appends a Stat. Of the clock only what must hold on any server is looked at: a change has one time,
-    /// and later changes have no earlier ones.
+    /// Appends a Stat. Of its times only what must hold on any server is checked: a change has one time, and
+    /// later changes have no earlier times.
     pub fn stat(&mut self, line: &mut Line, stat: &Stat) {
         line.text(" {c=");
         line.zxid(stat.czxid);
@@ -161,7 +160,7 @@ impl Transcript {
         before && after
     }
 
-    /// The lines of each client with ranks for zxids.
+    /// Renders the lines of each client, with ranks for zxids.
     pub fn render(&self) -> Vec<Vec<(Cause, String)>> {
         let all: BTreeSet<i64> = self.clients.iter().flatten().flat_map(|(_, line)| line.zxids()).collect();
         let ranks = all.into_iter().enumerate().map(|(rank, zxid)| (zxid, rank)).collect();

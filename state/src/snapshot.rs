@@ -40,7 +40,7 @@ pub enum SnapshotError {
     /// Reading failed, or the snapshot ends too early.
     #[error("the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// The first bytes are others.
+    /// It does not begin with the magic bytes of a snapshot.
     #[error("this is not a Rowlock snapshot")]
     NotASnapshot,
     /// Written by another version.
@@ -49,10 +49,10 @@ pub enum SnapshotError {
     /// The cluster has changed to a version that this release does not know.
     #[error("the snapshot is of version {} of the cluster's state: run release {} or a later one", .0.number, .0.release.escape_debug())]
     Newer(ClusterVersion),
-    /// All of it could be read, and is another state than the one that was written.
+    /// It could be read to the end, but the state is not the one that was written.
     #[error("the snapshot is damaged: it was written with the digest {written:#018x}, and has {found:#018x}")]
     Digest {
-        /// As the snapshot says.
+        /// Digest stored in the snapshot.
         written: u64,
         found: u64,
     },
@@ -74,7 +74,7 @@ impl Machine {
 }
 
 impl Frozen {
-    /// The state, to be read.
+    /// Borrows the frozen state for reading.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -120,7 +120,7 @@ impl Frozen {
                 None => drop(below.pop()),
             }
         }
-        assert_eq!(znodes, machine.tree.totals().znodes, "every znode is written, and each once");
+        assert_eq!(znodes, machine.tree.totals().znodes, "each znode is written exactly once");
         put_outcomes(&mut blocks, machine)?;
         put_locks(&mut blocks, machine)?;
         blocks.put(&Row::End { digest: machine.digest() })?;
@@ -169,7 +169,7 @@ fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> 
         }
     }
     let (_, holders, waiters) = machine.locks.counts();
-    assert_eq!(places, holders + waiters, "every place in a queue is written, and each once");
+    assert_eq!(places, holders + waiters, "each place in a queue is written exactly once");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::ids::{Version, Xid};
 use crate::opcode::OpCode;
 use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
 
-/// Any frame of a client behind its first.
+/// Encodes any frame of a client after its connect request.
 pub fn request(frame: &RequestFrame, out: &mut BytesMut) {
     request_of(frame.xid, &frame.request, out);
 }
@@ -22,7 +22,7 @@ pub fn request_of(xid: Xid, request: &Request, out: &mut BytesMut) {
     });
 }
 
-/// The frame of the [`Request::Tagged`] around a request that its caller keeps.
+/// Encodes a [`Request::Tagged`] around a borrowed request.
 pub fn tagged(xid: Xid, id: u64, acked: u64, request: &Request, out: &mut BytesMut) {
     put_frame(out, |out| {
         out.int(xid.0);

@@ -1,4 +1,4 @@
-//! What openraft calls of the crate `base2histogram`, and nothing else of it: counts of values by their size.
+//! The part of the crate `base2histogram` that openraft calls: counts of values by their size.
 //!
 //! Values below 8 are counted one by one. Above, each power of two is divided into four buckets, so a
 //! percentile is at most a quarter too small. A histogram has as many buckets as its largest value needs,
@@ -12,8 +12,7 @@ const EXACT: u64 = 8;
 /// Buckets of a power of two.
 const PARTS: u64 = 4;
 
-/// How often values came, by their size. The type parameter names slots in the published crate; openraft has
-/// none.
+/// Counts of values by their size. The type parameter names slots in the published crate; openraft has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram<T = ()> {
     counts: Vec<u64>,
@@ -27,17 +26,17 @@ impl<T> Default for Histogram<T> {
 }
 
 impl<T> Histogram<T> {
-    /// Without a value.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Histogram::default()
     }
 
-    /// A value has come.
+    /// Counts a value once.
     pub fn record(&mut self, value: u64) {
         self.record_n(value, 1);
     }
 
-    /// A value has come `count` times.
+    /// Counts a value `count` times.
     pub fn record_n(&mut self, value: u64, count: u64) {
         let bucket = bucket(value);
         if self.counts.len() <= bucket {
@@ -46,12 +45,12 @@ impl<T> Histogram<T> {
         self.counts[bucket] = self.counts[bucket].saturating_add(count);
     }
 
-    /// How many values have come.
+    /// Returns how many values were counted.
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The lowest value of the bucket in which this share of the values ends; 0 without a value.
+    /// Returns the lowest value of the bucket that contains this quantile; 0 if there are no values.
     fn permille(&self, share: u64) -> u64 {
         let rank = (u128::from(self.total()) * u128::from(share)).div_ceil(1_000);
         let mut seen = 0;
@@ -62,7 +61,7 @@ impl<T> Histogram<T> {
         found.map_or(0, lowest)
     }
 
-    /// The percentiles that openraft shows.
+    /// Returns the percentiles that openraft shows.
     pub fn percentile_stats(&self) -> PercentileStats {
         PercentileStats {
             samples: self.total(),
@@ -119,17 +118,17 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// Histograms under each other: one line of percentiles each.
+/// Named histograms, displayed as one line of percentiles each.
 #[derive(Clone, Debug, Default)]
 pub struct AsciiChart(Vec<(String, Histogram)>);
 
 impl AsciiChart {
-    /// Without a histogram.
+    /// Creates an empty chart.
     pub fn new() -> Self {
         AsciiChart::default()
     }
 
-    /// With one more.
+    /// Adds a named histogram.
     #[must_use]
     #[allow(clippy::should_implement_trait, reason = "openraft calls it by this name")]
     pub fn add(mut self, name: &str, histogram: Histogram) -> Self {
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_values_that_came() {
+    fn percentiles_are_those_of_the_counted_values() {
         let mut histogram = Histogram::<()>::new();
         assert_eq!(histogram.percentile_stats().p99, 0);
         (1..=1_000).for_each(|value| histogram.record(value));
