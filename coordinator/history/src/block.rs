@@ -1,7 +1,8 @@
 //! Blocks: what sled stores, each some entries one behind the other, compressed.
 //!
-//! In the flow: apply encodes each entry once (`queue.rs`), as bincode of its key and itself; the thread
-//! copies it into the block that is being filled (`segment.rs`), which is compressed when it is full.
+//! In the flow: apply encodes each entry once (`queue.rs`), as its length and bincode of its key and itself;
+//! the thread copies it into the block that is being filled (`segment.rs`), which is compressed when it is
+//! full. Only the beginning of an entry is decoded, except of those that a page shows.
 //! Entries repeat most of what others say: paths, addresses and sessions shrink to a fifth.
 //!
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
@@ -10,7 +11,7 @@ use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
-use super::record::{Entry, Key};
+use super::record::{Entry, Key, Subject};
 
 /// Longest block before it is compressed.
 ///
@@ -18,6 +19,8 @@ use super::record::{Entry, Key};
 pub(super) const BLOCK_MAX_BYTES: usize = 112_000;
 /// Longest entry that is recorded. Beyond: it is dropped and counted.
 pub(super) const ENTRY_MAX_BYTES: usize = BLOCK_MAX_BYTES / 4;
+/// In front of each entry: its length, with these.
+const LEN_BYTES: usize = size_of::<u16>();
 
 /// What is known of a block without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +44,14 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Encoded<'a> {
     pub key: Key,
-    pub entry: Entry<'a>,
+    pub subject: Subject<'a>,
     pub bytes: &'a [u8],
+}
+
+impl<'a> Encoded<'a> {
+    pub fn entry(&self) -> Result<Entry<'a>, HistoryError> {
+        decode(self.bytes).map(|(_, entry)| entry)
+    }
 }
 
 impl Block {
@@ -72,12 +81,14 @@ pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, HistoryError> {
 /// Appends an entry to `out`. Returns false, and appends nothing, if it is too long.
 pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
     let begin = out.len();
+    out.extend_from_slice(&[0; LEN_BYTES]);
     codec::encode_into(&(key, entry), out);
-    let fits = out.len() - begin <= ENTRY_MAX_BYTES;
-    if !fits {
-        out.truncate(begin);
+    let len = u16::try_from(out.len() - begin).ok().filter(|len| usize::from(*len) <= ENTRY_MAX_BYTES);
+    match len {
+        Some(len) => out[begin..][..LEN_BYTES].copy_from_slice(&len.to_le_bytes()),
+        None => out.truncate(begin),
     }
-    fits
+    len.is_some()
 }
 
 /// Reads entries that were appended one behind the other; ends behind the first one that is damaged.
@@ -87,16 +98,21 @@ pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Encoded<'_>, 
         if left.is_empty() {
             return None;
         }
-        let read = codec::borrow_front(left).map(|((key, entry), len)| {
-            let (bytes, rest) = left.split_at(len);
-            left = rest;
-            Encoded { key, entry, bytes }
-        });
-        if read.is_err() {
-            left = &[];
-        }
-        Some(read.map_err(|error| damaged(&error.to_string())))
+        let read = front(left);
+        left = read.as_ref().map_or(&[], |item| &left[item.bytes.len()..]);
+        Some(read)
     })
+}
+
+fn front(bytes: &[u8]) -> Result<Encoded<'_>, HistoryError> {
+    let len = bytes.first_chunk().map(|len| u16::from_le_bytes(*len).into());
+    let bytes = len.and_then(|len| bytes.get(..len)).ok_or_else(|| damaged("an entry is cut off"))?;
+    decode(bytes).map(|(key, subject)| Encoded { key, subject, bytes })
+}
+
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(Key, T), HistoryError> {
+    let body = bytes.get(LEN_BYTES..).ok_or_else(|| damaged("an entry has no length"))?;
+    codec::borrow_front(body).map(|(read, _)| read).map_err(|error| damaged(&error.to_string()))
 }
 
 fn damaged(why: &str) -> HistoryError {
@@ -143,11 +159,12 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<Vec<(Key, Entry<'static>)>, HistoryError> {
         let bytes = decompress(bytes)?;
-        entries(&bytes).map(|item| item.map(|item| (item.key, item.entry.into_owned()))).collect()
+        let owned = |item: Encoded<'_>| Ok((item.key, item.entry()?.into_owned()));
+        entries(&bytes).map(|item| item.and_then(owned)).collect()
     }
 
     #[test]
-    fn bytes_of_entries_are_those_of_version_2() {
+    fn bytes_of_entries_are_those_of_version_3() {
         let key = |ordinal| Key { time_ms: 7, zxid: Zxid(9), ordinal };
         let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
         let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
@@ -158,12 +175,16 @@ mod tests {
             (1, Entry::Lock(record(LockEventKind::Granted { waited_ms: 0 })), "0100"),
             (2, Entry::Lock(gone), "0301040102"),
         ] {
-            let expected = format!("0e12{ordinal:02x}00022f6c016e12060161027879000100{expected}");
+            let len = 21 + expected.len() / 2;
+            let expected = format!("{len:02x}000e12{ordinal:02x}00022f6c06016e120161027879000100{expected}");
             assert_eq!(hex(&block(&[(key(ordinal), entry)]).bytes), expected);
         }
         let private = block(&[(key(3), Entry::Lock(private))]).bytes;
-        assert_eq!(hex(&private), "0e120300022f6c016e1206016102787902020101000101730169".to_owned() + "02");
-        assert_eq!(hex(&block(&[(key(4), Entry::Gap(gap))]).bytes), "0e12040112010403");
+        assert_eq!(
+            hex(&private),
+            "1d000e120300022f6c06016e120161027879020201010001017301".to_owned() + "6902"
+        );
+        assert_eq!(hex(&block(&[(key(4), Entry::Gap(gap))]).bytes), "0a000e12040112010403");
     }
 
     fn hex(bytes: &[u8]) -> String {

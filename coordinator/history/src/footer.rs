@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::block::Head;
 use super::error::HistoryError;
 use super::query::Filter;
-use super::record::{Entry, Key};
+use super::record::{Key, Subject};
 
 /// Name of the footer in a segment's folder.
 pub(super) const FOOTER_FILE: &str = "FOOTER";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
 /// Of the form of a segment: of its blocks, too.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Locks and sessions that a footer names.
@@ -57,27 +57,28 @@ pub(super) struct Footer {
 pub(super) struct Names {
     /// Their checksums. `None`: it may be about all, because there are too many, or because it has a gap.
     all: Option<BTreeSet<u32>>,
-    /// Of the latest record.
-    last: [u32; 2],
+    /// Lock and session of the latest record.
+    #[serde(skip)]
+    last: (Vec<u8>, SessionId),
 }
 
 impl Default for Names {
     fn default() -> Self {
-        Names { all: Some(BTreeSet::new()), last: [0; 2] }
+        Names { all: Some(BTreeSet::new()), last: Default::default() }
     }
 }
 
 impl Names {
-    pub fn add(&mut self, entry: &Entry<'_>) {
+    pub fn add(&mut self, subject: &Subject<'_>) {
         let Some(names) = &mut self.all else { return };
-        match entry {
-            Entry::Lock(record) if names.len() < NAMES_MAX => {
-                let both = [of_lock(&record.lock), of_session(record.session)];
-                // Most events are about the lock and session of the event before.
-                if both != self.last || names.is_empty() {
-                    names.extend(both);
-                    self.last = both;
-                }
+        match *subject {
+            // Most events are about the lock and session of the event before.
+            Subject::Lock { lock, session } if (lock, session) == (&*self.last.0, self.last.1) => {}
+            Subject::Lock { lock, session } if names.len() < NAMES_MAX => {
+                names.extend([of_lock(lock), of_session(session)]);
+                self.last.0.clear();
+                self.last.0.extend_from_slice(lock);
+                self.last.1 = session;
             }
             _ => self.all = None,
         }
@@ -86,13 +87,13 @@ impl Names {
     /// Whether there may be something that is wanted.
     pub fn may_hold(&self, filter: &Filter) -> bool {
         let has = |name| self.all.as_ref().is_none_or(|names| names.contains(&name));
-        filter.lock.as_ref().is_none_or(|lock| has(of_lock(lock)))
+        filter.lock.as_ref().is_none_or(|lock| has(of_lock(lock.as_bytes())))
             && filter.session.is_none_or(|session| has(of_session(session)))
     }
 }
 
-fn of_lock(path: &str) -> u32 {
-    crc32fast::hash(path.as_bytes())
+fn of_lock(path: &[u8]) -> u32 {
+    crc32fast::hash(path)
 }
 
 fn of_session(session: SessionId) -> u32 {

@@ -7,7 +7,7 @@ use rowlock_proto::{SessionId, Zxid};
 use super::block::entries;
 use super::error::HistoryError;
 use super::footer::Footer;
-use super::record::{Entry, Gap, GapReason, Key};
+use super::record::{Entry, Gap, GapReason, Key, Subject};
 use super::segment::Reader;
 
 /// Entries of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
@@ -28,12 +28,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn wants(&self, entry: &Entry<'_>) -> bool {
-        match entry {
-            Entry::Gap(_) => true,
-            Entry::Lock(record) => {
-                self.lock.as_ref().is_none_or(|lock| *lock == record.lock)
-                    && self.session.is_none_or(|session| session == record.session)
+    fn wants(&self, subject: &Subject<'_>) -> bool {
+        match subject {
+            Subject::Gap(_) => true,
+            Subject::Lock { lock, session } => {
+                self.lock.as_ref().is_none_or(|wanted| wanted.as_bytes() == *lock)
+                    && self.session.is_none_or(|wanted| wanted == *session)
             }
         }
     }
@@ -100,12 +100,12 @@ impl<'a> Reading<'a> {
             let mut wanted = Vec::new();
             for item in entries(&block) {
                 let item = item?;
-                if range.holds(&item.key) && self.filter.wants(&item.entry) {
-                    wanted.push((item.key, item.entry));
+                if range.holds(&item.key) && self.filter.wants(&item.subject) {
+                    wanted.push(item);
                 }
             }
-            for (key, entry) in wanted.into_iter().rev() {
-                if self.add(key, entry) == Then::Stop {
+            for item in wanted.into_iter().rev() {
+                if self.add(item.key, item.entry()?) == Then::Stop {
                     return Ok(Then::Stop);
                 }
             }

@@ -19,7 +19,7 @@ use rowlock_types::limits::{
 use rowlock_types::metrics::Metrics;
 
 use super::block::encode;
-use super::record::{Entry, Gap, GapReason, Key, Missing, Record, merge};
+use super::record::{Entry, Gap, GapReason, Key, Missing, Record, Subject, merge};
 use super::worker::Job;
 
 /// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
@@ -220,17 +220,17 @@ impl HistorySink for Recorder {
         let Some(ordinal) = ordinal else { return };
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
         shared.last = key;
-        let entry = Entry::Lock(Record::of(event));
         // Behind an event that was dropped, the rest of its command is, too: a gap ends between two commands.
         let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == event.zxid);
         if !is_cut && shared.has_room() {
             shared.put_missed();
-            if shared.filling.put(key, &entry) {
+            if shared.filling.put(key, &Entry::Lock(Record::of(event))) {
                 return;
             }
         }
         self.metrics.history_dropped_total.inc();
-        shared.miss(entry.missed(key, GapReason::TooFast));
+        let subject = Subject::Lock { lock: event.lock.as_bytes(), session: event.session };
+        shared.miss(subject.missed(key, GapReason::TooFast));
     }
 
     fn applied(&self) {

@@ -50,17 +50,24 @@ pub enum Entry<'a> {
     Gap(Gap),
 }
 
+/// What an entry is about. Its encoding is the beginning of the encoded entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum Subject<'a> {
+    Lock { lock: &'a [u8], session: SessionId },
+    Gap(Gap),
+}
+
 /// What happened to a place in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record<'a> {
     /// Path of the lock's znode.
     #[serde(borrow)]
     pub lock: Cow<'a, str>,
+    pub session: SessionId,
     /// Name of the queue znode.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub token: FencingToken,
-    pub session: SessionId,
     /// Its client's address; empty if unknown.
     #[serde(borrow)]
     pub address: Cow<'a, str>,
@@ -145,15 +152,17 @@ pub(super) fn merge(earlier: Option<Missing>, (last, later): Missing) -> Missing
     (key.max(last), Gap { from: earlier.from.min(later.from), missing, why: later.why })
 }
 
-impl Entry<'_> {
-    /// Returns the gap that is left when this entry is not recorded.
-    pub(super) fn missed(&self, key: Key, why: GapReason) -> Missing {
+impl Subject<'_> {
+    /// Returns the gap that is left when the entry is not recorded.
+    pub(super) fn missed(self, key: Key, why: GapReason) -> Missing {
         match self {
-            Entry::Lock(_) => (key, Gap { from: Zxid(key.zxid.0 - 1), missing: Some(1), why }),
-            Entry::Gap(gap) => (key, Gap { why, ..*gap }),
+            Subject::Lock { .. } => (key, Gap { from: Zxid(key.zxid.0 - 1), missing: Some(1), why }),
+            Subject::Gap(gap) => (key, Gap { why, ..gap }),
         }
     }
+}
 
+impl Entry<'_> {
     pub(super) fn into_owned(self) -> Entry<'static> {
         match self {
             Entry::Lock(record) => Entry::Lock(record.into_owned()),

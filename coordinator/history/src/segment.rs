@@ -57,7 +57,7 @@ impl OpenSegment {
             self.store_tail()?;
         }
         self.tail.add(item);
-        self.footer.names.add(&item.entry);
+        self.footer.names.add(&item.subject);
         self.is_changed = true;
         Ok(())
     }

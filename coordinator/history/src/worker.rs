@@ -20,7 +20,7 @@ use super::block::{Encoded, entries};
 use super::error::HistoryError;
 use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer};
-use super::record::{Entry, Gap, GapReason, Key, Missing, merge};
+use super::record::{Gap, GapReason, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
 
 /// What the thread is to do.
@@ -159,7 +159,7 @@ impl Keeper {
             {
                 match store.put(item) {
                     Ok(()) => {
-                        written += u64::from(matches!(item.entry, Entry::Lock(_)));
+                        written += u64::from(matches!(item.subject, Subject::Lock { .. }));
                         left.next();
                     }
                     Err(error) => failed = Some(error),
@@ -174,9 +174,9 @@ impl Keeper {
     }
 
     fn miss_all<'a>(&mut self, items: impl Iterator<Item = Encoded<'a>>, why: GapReason) {
-        for Encoded { key, entry, .. } in items {
-            self.metrics.history_dropped_total.add(u64::from(matches!(entry, Entry::Lock(_))));
-            self.missed = Some(merge(self.missed, entry.missed(key, why)));
+        for Encoded { key, subject, .. } in items {
+            self.metrics.history_dropped_total.add(u64::from(matches!(subject, Subject::Lock { .. })));
+            self.missed = Some(merge(self.missed, subject.missed(key, why)));
         }
     }
 

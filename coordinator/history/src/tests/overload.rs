@@ -76,7 +76,7 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
 
 fn read(buffer: &Buffer) -> Vec<(Key, Entry<'static>)> {
     let items = entries(&buffer.bytes).map(|item| item.unwrap());
-    items.map(|item| (item.key, item.entry.into_owned())).collect()
+    items.map(|item| (item.key, item.entry().unwrap().into_owned())).collect()
 }
 
 #[test]
