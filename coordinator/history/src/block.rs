@@ -1,12 +1,13 @@
 //! Blocks: what sled stores, each some entries one behind the other, compressed.
 //!
-//! In the flow: apply encodes each entry once (`queue.rs`), as its length and bincode of its key and itself;
-//! the thread copies it into the block that is being filled (`segment.rs`), which is compressed when it is
+//! In the flow: apply encodes each entry once (`queue.rs`), as its length, its key and bincode of itself; the
+//! thread copies it into the block that is being filled (`segment.rs`), which is compressed when it is
 //! full. Only the beginning of an entry is decoded, except of those that a page shows.
 //! Entries repeat most of what others say: paths, addresses and sessions shrink to a fifth.
 //!
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
+use rowlock_proto::Zxid;
 use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub(super) const BLOCK_MAX_BYTES: usize = 112_000;
 pub(super) const ENTRY_MAX_BYTES: usize = BLOCK_MAX_BYTES / 4;
 /// In front of each entry: its length, with these.
 const LEN_BYTES: usize = size_of::<u16>();
+/// Behind it: the parts of its key.
+const KEY_BYTES: usize = 8 + 8 + 4;
 
 /// What is known of a block without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +53,7 @@ pub(super) struct Encoded<'a> {
 
 impl<'a> Encoded<'a> {
     pub fn entry(&self) -> Result<Entry<'a>, HistoryError> {
-        decode(self.bytes).map(|(_, entry)| entry)
+        decode(&self.bytes[LEN_BYTES + KEY_BYTES..])
     }
 }
 
@@ -82,7 +85,10 @@ pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, HistoryError> {
 pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     out.extend_from_slice(&[0; LEN_BYTES]);
-    codec::encode_into(&(key, entry), out);
+    out.extend_from_slice(&key.time_ms.to_le_bytes());
+    out.extend_from_slice(&key.zxid.0.to_le_bytes());
+    out.extend_from_slice(&key.ordinal.to_le_bytes());
+    codec::encode_into(entry, out);
     let len = u16::try_from(out.len() - begin).ok().filter(|len| usize::from(*len) <= ENTRY_MAX_BYTES);
     match len {
         Some(len) => out[begin..][..LEN_BYTES].copy_from_slice(&len.to_le_bytes()),
@@ -105,13 +111,21 @@ pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Encoded<'_>, 
 }
 
 fn front(bytes: &[u8]) -> Result<Encoded<'_>, HistoryError> {
-    let len = bytes.first_chunk().map(|len| u16::from_le_bytes(*len).into());
-    let bytes = len.and_then(|len| bytes.get(..len)).ok_or_else(|| damaged("an entry is cut off"))?;
-    decode(bytes).map(|(key, subject)| Encoded { key, subject, bytes })
+    let (bytes, key, body) = split(bytes).ok_or_else(|| damaged("an entry is cut off"))?;
+    Ok(Encoded { key, subject: decode(body)?, bytes })
 }
 
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(Key, T), HistoryError> {
-    let body = bytes.get(LEN_BYTES..).ok_or_else(|| damaged("an entry has no length"))?;
+/// Returns the bytes of the first entry, its key, and what is behind the key.
+fn split(bytes: &[u8]) -> Option<(&[u8], Key, &[u8])> {
+    let bytes = bytes.get(..u16::from_le_bytes(*bytes.first_chunk()?).into())?;
+    let (time_ms, rest) = bytes.get(LEN_BYTES..)?.split_first_chunk()?;
+    let (zxid, rest) = rest.split_first_chunk()?;
+    let (ordinal, body) = rest.split_first_chunk()?;
+    let (time_ms, zxid) = (i64::from_le_bytes(*time_ms), Zxid(i64::from_le_bytes(*zxid)));
+    Some((bytes, Key { time_ms, zxid, ordinal: u32::from_le_bytes(*ordinal) }, body))
+}
+
+fn decode<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, HistoryError> {
     codec::borrow_front(body).map(|(read, _)| read).map_err(|error| damaged(&error.to_string()))
 }
 
@@ -126,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
     use rowlock_proto::acl::Id;
     use rowlock_proto::lock::Mode;
-    use rowlock_proto::{FencingToken, SessionId, Zxid};
+    use rowlock_proto::{FencingToken, SessionId};
     use rowlock_state::outcome::{LockEventKind, Why};
 
     use super::*;
@@ -165,6 +179,7 @@ mod tests {
 
     #[test]
     fn bytes_of_entries_are_those_of_version_3() {
+        const KEY: &str = "07000000000000000900000000000000";
         let key = |ordinal| Key { time_ms: 7, zxid: Zxid(9), ordinal };
         let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
         let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
@@ -175,16 +190,16 @@ mod tests {
             (1, Entry::Lock(record(LockEventKind::Granted { waited_ms: 0 })), "0100"),
             (2, Entry::Lock(gone), "0301040102"),
         ] {
-            let len = 21 + expected.len() / 2;
-            let expected = format!("{len:02x}000e12{ordinal:02x}00022f6c06016e120161027879000100{expected}");
-            assert_eq!(hex(&block(&[(key(ordinal), entry)]).bytes), expected);
+            let len = 38 + expected.len() / 2;
+            let expected = format!("00022f6c06016e120161027879000100{expected}");
+            let found = hex(&block(&[(key(ordinal), entry)]).bytes);
+            assert_eq!(found, format!("{len:02x}00{KEY}{ordinal:02x}000000{expected}"));
         }
         let private = block(&[(key(3), Entry::Lock(private))]).bytes;
-        assert_eq!(
-            hex(&private),
-            "1d000e120300022f6c06016e120161027879020201010001017301".to_owned() + "6902"
-        );
-        assert_eq!(hex(&block(&[(key(4), Entry::Gap(gap))]).bytes), "0a000e12040112010403");
+        let expected = "00022f6c06016e1201610278790202010100010173016902";
+        assert_eq!(hex(&private), format!("2e00{KEY}03000000{expected}"));
+        let gap = block(&[(key(4), Entry::Gap(gap))]).bytes;
+        assert_eq!(hex(&gap), format!("1b00{KEY}040000000112010403"));
     }
 
     fn hex(bytes: &[u8]) -> String {
