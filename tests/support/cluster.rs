@@ -22,7 +22,6 @@ use super::{command, eventually, http, ports, secs};
 use rowlock_frames::raw::SESSION_MS;
 use rowlock_testkit::network::PeerNetwork;
 
-/// Clusters at once: with two, 61 % of two processors were idle.
 static TURNS: Semaphore = Semaphore::const_new(3);
 
 /// A debug build on a busy machine: recovery, election, catching up.
