@@ -5,7 +5,9 @@
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use rowlock_client::{Acl, Client, CreateMode, Created, Error, Outcome, ReleaseError, Transaction, Watched};
+use rowlock_client::{
+    Acl, Client, CreateMode, Created, Error, Kept, Outcome, ReleaseError, Transaction, Watched,
+};
 use rowlock_env::task;
 use rowlock_proto::{Request, path};
 
@@ -289,4 +291,22 @@ async fn a_session_that_moves_to_a_plain_server_waits_by_watches_and_sees_open_o
     }
     assert_eq!(guard.release().await, Ok(()));
     assert!(fake.world().children(LOCK).is_empty());
+}
+
+#[tokio::test]
+async fn a_conversion_with_an_unknown_outcome_leaves_no_hold() {
+    let loses_the_answer = |fake: &Fake<Keeper>| {
+        let mut world = fake.world();
+        (world.cut, world.announced) = (Some((0, Cut::AfterDone)), None);
+    };
+    let fake = Fake::rowlock().await;
+    let writer = fake.client().await.rwlock("l").write().await.unwrap();
+    loses_the_answer(&fake);
+    let Kept { guard, error } = writer.downgrade().await.unwrap_err();
+    assert_eq!((error, guard.is_held()), (Error::ConnectionLoss, false));
+    let fake = Fake::rowlock().await;
+    let reader = fake.client().await.rwlock("l").read().await.unwrap();
+    loses_the_answer(&fake);
+    let Kept { guard, error } = reader.try_upgrade().await.unwrap_err();
+    assert_eq!((error, guard.is_held()), (Error::ConnectionLoss, false));
 }

@@ -207,6 +207,28 @@ async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
 }
 
 #[tokio::test]
+async fn an_acquire_is_answered_when_the_leader_has_noted_the_lease_and_not_before() {
+    let node = Node::start().await;
+    let api = Arc::new(Api::new(node.context.clone()));
+    let wanted = wanted(&open(&api).await, "1", 0);
+    node.leader_in_contact.send(false);
+    let asked = spawn("asks", {
+        let api = api.clone();
+        async move { place(&api, wanted).await }
+    });
+    let state = || node.context.replica.state.read();
+    while state().lock_queue("/locks/ci/deploy").is_none_or(|queue| queue.holder_count() == 0) {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    time::sleep(Duration::from_millis(50)).await;
+    assert!(!asked.is_finished(), "its lease may end before the answer says");
+    node.leader_in_contact.send(true);
+    assert!(matches!(asked.await.unwrap(), Ok(Place::Held(_))));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
     let node = Node::start().await;
     let api = Api::bounded(node.context.clone(), 0);

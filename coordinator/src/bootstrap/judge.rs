@@ -241,6 +241,7 @@ mod tests {
         let learner = Us { is_learner: true, ..newcomer(4, &[1, 2, 3]) };
         assert_eq!(judge(&learner, &[(NodeId(2), fresh)].into()), wait_for(&[1, 3]));
         assert_eq!(judge(&newcomer(1, &[1]), &Answers::new()), Ok(Verdict::TakePart), "nobody else is there");
+        assert_eq!(judge(&newcomer(1, &[1, 2]), &Answers::new()), wait_for(&[2]), "half is no majority");
     }
 
     #[test]

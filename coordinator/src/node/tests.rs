@@ -153,7 +153,7 @@ async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
 /// Raft may refuse one entry and take the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again() {
-    let (node, _folder) = serving().await;
+    let (node, folder) = serving().await;
     // No entry has a number in the next term. In this one, the node may take the next number for an entry of
     // its own.
     let term = node.status().borrow().term + 1;
@@ -173,6 +173,8 @@ async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again()
     );
     assert_eq!(sessions(&node), 2);
     node.shutdown().await;
+    let survivor = rowlock_backup::survivor::read(folder.path()).expect("its folder is whole");
+    assert_eq!(survivor.machine.counts().sessions, 2, "recovery skips the same entries");
 }
 
 /// As if a bit had flipped in its memory.

@@ -182,8 +182,10 @@ fn a_session_is_opened_and_taken_up_again_with_its_password_and_position() {
     let hello = it.hello(1);
     assert_eq!((hello.session_id, hello.last_zxid_seen), (SessionId(1), Zxid(77)));
     assert_eq!(hello.password, Bytes::from_static(&[5; 16]));
-    it.welcome(1, 1).unwrap();
+    it.welcome(1, 3).unwrap();
     assert_eq!(it.machine.vitals().attachments, 2);
+    let valid_until = it.machine.vitals().valid_until;
+    assert_eq!(valid_until, Some(it.at(1) + TIMEOUT / 10 * 9), "from the sending of the handshake");
 }
 
 #[test]

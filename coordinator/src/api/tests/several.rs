@@ -71,3 +71,28 @@ async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
     drop(api);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn the_loss_of_one_of_several_locks_is_told_when_the_last_one_is_free() {
+    let node = Node::start().await;
+    let api = Arc::new(Api::new(node.context.clone()));
+    let (one, two) = (open(&api).await, open(&api).await);
+    let busy = all(&api, &["b"], wanted(&one, "1", 0)).await.unwrap();
+    let waits = spawn("waits", {
+        let (api, wanted) = (api.clone(), wanted(&two, "2", 5_000));
+        async move { all(&api, &["a", "b"], wanted).await }
+    });
+    let state = || node.context.replica.state.read();
+    while state().lock_queue("/locks/b").is_none_or(|queue| queue.waiter_count() == 0) {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    let lost = state().lock_queue("/locks/a").and_then(|queue| queue.holders().next().map(|it| it.token));
+    assert_eq!(api.force(&caller(), &"a".parse().unwrap(), lost.expect("it is held")).await, Ok(true));
+    let [Place::Held(claim)] = &busy[..] else { panic!("{busy:?}") };
+    let which = Which::Token(claim.token);
+    assert_eq!(api.release(&caller(), &"b".parse().unwrap(), (&one, &which)).await, Ok(true));
+    let stands = waits.await.unwrap().unwrap();
+    assert!(matches!(&stands[..], [Place::Gone, Place::Held(_)]), "{stands:?}");
+    drop(api);
+    node.stop().await;
+}
