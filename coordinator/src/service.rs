@@ -219,14 +219,3 @@ impl PeerService for Service {
         self.operator.carry_out(&operation).await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn proposals_for_the_leader_of_another_term_are_refused() {
-        assert_eq!(taken_in(Some(3), 3), Some(3));
-        assert_eq!((taken_in(Some(3), 2), taken_in(Some(3), 4), taken_in(None, 3)), (None, None, None));
-    }
-}
