@@ -55,6 +55,7 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
     queued(&inside, "/locks/a", 2).await;
     queued(&inside, "/locks/b", 2).await;
     let mut raw = RawClient::attach(cluster.endpoint(old), SESSION_MS).await;
+    let mut idle = RawClient::attach(cluster.endpoint(old), SESSION_MS).await;
 
     cluster.network().isolate(old, &ids);
     let cut = Instant::now();
@@ -70,6 +71,8 @@ async fn hazards_2_9_21_a_minority_grants_and_answers_nothing_says_so_and_heals_
 
     let stands_aside = || async { (cluster.status(old).await?["serving"] == false).then_some(()) };
     eventually("the smaller side says that it does not serve", secs(10), stands_aside).await;
+    let ended = tokio::time::timeout(secs(10), idle.next_reply()).await;
+    assert!(ended.expect("it lets its clients go").is_none());
     assert!(raw.answer(asked).await.is_none(), "a minority acknowledged an acquire");
     assert_eq!(alone.state(), SessionState::Expired);
 

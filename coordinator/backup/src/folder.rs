@@ -120,3 +120,34 @@ pub fn exchange(folder: &Path) -> io::Result<()> {
     dir.rename(&beside, &own)?;
     dir.sync()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rowlock_world::executor::Simulation;
+
+    use super::*;
+
+    #[test]
+    fn folders_that_have_changed_places_stay_so_when_the_power_goes() {
+        let path = Path::new("/node");
+        for seed in 0..20 {
+            let sim = Simulation::new(seed, false);
+            let host = sim.add_host("node1", "node", Ipv4Addr::new(10, 0, 0, 1));
+            sim.boot(host);
+            sim.on(host, || {
+                for (place, content) in [(path.to_owned(), b"old"), (beside(path), b"new")] {
+                    Dir::create(&place).and_then(|dir| dir.write_atomic("f", content)).expect("writes");
+                }
+                exchange(path).expect("exchanges");
+            });
+            sim.power_off(host).expect("no destructor panics");
+            sim.boot(host);
+            let content = |place: &Path| Dir::open(place).and_then(|dir| dir.read("f"));
+            let (own, former) = sim.on(host, || (content(path), content(&before(path))));
+            assert_eq!(own.expect("is there"), b"new", "seed {seed}");
+            assert_eq!(former.expect("is there"), b"old", "seed {seed}");
+        }
+    }
+}
