@@ -21,7 +21,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
-use rowlock_types::metrics::Metrics;
+use rowlock_types::metrics::{Metrics, Silence};
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
@@ -192,9 +192,7 @@ impl PeerService for Service {
 
     async fn status(&self) -> Status {
         let status = self.status.borrow().clone();
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let silent = self.quorum.silences().iter().map(|silence| (silence.node, ms(silence.lasts))).collect();
-        Status { silent, ..status }
+        Status { silent: Silence::known(&self.quorum.silences()), ..status }
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {

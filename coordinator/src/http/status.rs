@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use rowlock_proto::{ClusterId, NodeId, Zxid};
 use rowlock_state::Frozen;
-use rowlock_types::metrics::{Metrics, View};
+use rowlock_types::metrics::{Metrics, Silence, View};
 use rowlock_types::status::{NotServing, Role, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -122,10 +122,9 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
 /// How far the other members have stored the log, and for how long each has not answered the leader, as the
 /// leader says; `null` for the latter while it has not been heard.
 fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (replicated, silent) = if here.role == Role::Leader {
-        let all = context.metrics.member_silent_seconds.get();
-        (here.replicated.clone(), Some(all.iter().map(|one| (one.node, ms(one.lasts))).collect()))
+        let silences = context.metrics.member_silent_seconds.get();
+        (here.replicated.clone(), Some(Silence::known(&silences)))
     } else {
         let told = here.leader.and_then(|_| context.leader_view.latest(here.term));
         told.map_or_else(Default::default, |told| (told.replicated, Some(told.silent)))

@@ -6,10 +6,13 @@ import { clock, many } from './dom.js';
 // A member that has not answered the leader for this many milliseconds is down.
 const SILENT_MS = 1500;
 
-// `down`: how long each member that is down has been silent, in ms; null where only the leader can know.
+// `down`: how long each member that is down has been silent, in ms; null while that is not known.
 export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs, restore_grace_s: grace, raft }) {
   const { leader, term, voters, leaderless_since_ms: since, silent } = raft;
-  const down = silent && new Map(silent.filter((one) => one.for_ms > SILENT_MS).map((one) => [one.node, one.for_ms]));
+  // A new leader tells of a member when it has had time to hear it.
+  const isHeard = (id) => id === leader || silent.some((one) => one.node === id);
+  const down = silent && voters.every(isHeard)
+    ? new Map(silent.filter((one) => one.for_ms > SILENT_MS).map((one) => [one.node, one.for_ms])) : null;
   const dead = voters.filter((id) => down?.has(id));
   const [up, needed, all] = [voters.length - dead.length, Math.floor(voters.length / 2) + 1, many(voters.length, 'voter')];
   const leads = `Node ${leader} leads in term ${term}. `;
@@ -21,7 +24,7 @@ export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs
       : `node ${node} reaches no majority of the ${all}.`) + ' Locks cannot change hands.',
     banner: `${lost}what this page shows may be out of date.` };
   }
-  const held = !down ? `It has a quorum, so at least ${needed} of ${all} are up; only node ${leader} knows which.`
+  const held = !down ? `It has a quorum, so at least ${needed} of ${all} are up; ${silent ? 'it has not heard the others yet' : `only node ${leader} knows which`}.`
     : dead.length === 0 ? `${voters.length === 1 ? 'The only voter answers' : `All ${all} answer`}: ${tolerates(up - needed, '')}`
       : `${up} of ${all} ${up === 1 ? 'answers' : 'answer'}, node ${dead.join(' and node ')} ${dead.length === 1 ? 'does' : 'do'} not: ${tolerates(up - needed, 'further ')}`;
   const why = reason ?? (hangs ? 'its disk does not answer' : 'drained, catching up or stopping (/readyz?verbose says which)');

@@ -146,6 +146,19 @@ pub struct Silence {
     pub is_least: bool,
 }
 
+impl Silence {
+    /// A leader has heard a member that answers by then.
+    const HEARD_WITHIN: Duration = Duration::from_millis(1_500);
+
+    /// Milliseconds of each silence, without those of members that a new leader has not had time to hear:
+    /// whether they answer is not known.
+    pub fn known(silences: &[Silence]) -> Vec<(NodeId, u64)> {
+        let is_known = |one: &&Silence| !one.is_least || one.lasts > Self::HEARD_WITHIN;
+        let ms = |lasts: Duration| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+        silences.iter().filter(is_known).map(|one| (one.node, ms(one.lasts))).collect()
+    }
+}
+
 /// Seconds since each other member answered this leader, shown as one series per member. Nothing on other
 /// nodes. One task writes it, so its lock is hardly ever waited for.
 #[derive(Debug, Default)]
@@ -344,6 +357,16 @@ impl SizeHistogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_that_a_new_leader_has_not_had_time_to_hear_is_not_said_to_answer() {
+        let of = |node: u64, ms: u64, is_least: bool| {
+            let (node, lasts) = (NodeId(node), Duration::from_millis(ms));
+            Silence { node, lasts, is_least }
+        };
+        let silences = [of(1, 200, true), of(2, 200, false), of(3, 1_501, true)];
+        assert_eq!(Silence::known(&silences), [(NodeId(2), 200), (NodeId(3), 1_501)]);
+    }
 
     #[test]
     fn duration_bounds_grow_strictly_from_ten_microseconds_to_ten_seconds() {
