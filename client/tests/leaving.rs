@@ -34,7 +34,6 @@ fn main() {
     }
 }
 
-/// The program that leaves.
 fn leave(way: &str, endpoints: &str) {
     let config = Client::builder().endpoints(endpoints).session_timeout(SESSION);
     let threads = || Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -6,17 +6,17 @@ use rowlock_client::{Client, Error};
 use rowlock_env::task::{self, Task};
 use rowlock_proto::{OpCode, Request};
 
-use crate::fake::{Fake, Fault};
+use crate::fake::{Cut, Fake};
 
 const BARRIER: &str = "/locks/@barriers/b";
 
 /// Starts to wait, and returns once the waiter has its watch.
 async fn waiter(fake: &Fake, client: &Client) -> Task<Result<(), Error>> {
-    let session = client.session_id().0;
+    let session = client.session_id();
     let barrier = client.barrier("b");
     let task = task::spawn("waiter", async move { barrier.wait().await });
     fake.until("the waiter watches", |world| {
-        world.log.iter().any(|(by, op, path)| *by == session && *op == OpCode::Exists && path == BARRIER)
+        world.requests().any(|asked| asked == (session, OpCode::Exists, BARRIER.to_owned()))
     })
     .await;
     task
@@ -56,9 +56,9 @@ async fn a_change_of_the_znode_alone_lets_nobody_pass() {
     other.barrier("b").raise().await.unwrap();
     let task = waiter(&fake, &client).await;
     other.set(BARRIER, None, None).await.unwrap();
-    let session = client.session_id().0;
+    let session = client.session_id();
     fake.until("the waiter looked again", |world| {
-        world.log.iter().filter(|(by, op, _)| *by == session && *op == OpCode::Exists).count() == 2
+        world.asked(session, |request| matches!(request, Request::Exists(_))) == 2
     })
     .await;
     assert!(!task.is_finished());
@@ -70,7 +70,7 @@ async fn a_change_of_the_znode_alone_lets_nobody_pass() {
 async fn raising_and_removing_survive_lost_connections() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    for fault in [Fault::DropBefore, Fault::DropAfter] {
+    for fault in [Cut::Before, Cut::AfterDone] {
         fake.fault(fault, |request| matches!(request, Request::Create2(create) if create.path == BARRIER));
         client.barrier("b").raise().await.unwrap();
         assert_eq!(client.barrier("b").is_raised().await, Ok(true), "{fault:?}");

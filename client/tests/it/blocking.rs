@@ -11,8 +11,7 @@ use rowlock_client::{
 use rowlock_env::time;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fake::world::World;
-use crate::fake::{Fake, SHORT};
+use crate::fake::{Fake, Keeper, SHORT};
 use crate::mutex::LOCK;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -35,7 +34,7 @@ impl Server {
         Client::connect(self.fake.config()).unwrap()
     }
 
-    fn until(&self, what: &str, condition: impl FnMut(&World) -> bool) {
+    fn until(&self, what: &str, condition: impl FnMut(&Keeper) -> bool) {
         self.runtime.block_on(self.fake.until(what, condition));
     }
 }
@@ -74,7 +73,7 @@ fn a_session_lives_on_while_the_program_does_something_else() {
     let server = Server::start();
     let client = Client::connect(server.fake.config().session_timeout(SHORT)).unwrap();
     let guard = client.mutex("l").lock().unwrap();
-    server.until("five heartbeats", |world| world.asked(rowlock_proto::OpCode::Ping) >= 5);
+    server.until("five heartbeats", |world| world.pings >= 5);
     assert!(guard.is_held());
     assert_eq!((client.state(), client.session_timeout()), (SessionState::Connected, SHORT));
 }
@@ -160,7 +159,7 @@ fn waiting_ends_with_the_session() {
     let waiting = two.clone();
     let waiter = on_thread(move || waiting.mutex("l").lock().map(drop));
     server.until("the waiter stands in the queue", |world| world.children(LOCK).len() == 2);
-    server.runtime.block_on(async { server.fake.world().end_session(two.session_id().0) });
+    server.runtime.block_on(async { server.fake.world().end_session(two.session_id()) });
     assert_eq!(waiter.recv().unwrap(), Err(Error::SessionExpired));
     assert_eq!(two.wait_state(|state| *state == SessionState::Expired, SOON), Some(SessionState::Expired));
     assert_eq!(one.wait_state(|state| *state == SessionState::Expired, A_MOMENT), None);

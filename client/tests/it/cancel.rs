@@ -5,11 +5,9 @@ use std::pin::pin;
 use std::task::Poll;
 
 use rowlock_client::Error;
-use rowlock_proto::OpCode;
 
-use crate::fake::world::World;
-use crate::fake::{Fake, Fault};
-use crate::mutex::{LOCK, is_queue_create};
+use crate::fake::{Cut, Fake};
+use crate::mutex::{LOCK, is_queue_create, watches_of};
 
 /// Polls a future `times` times and then drops it, unless it is done before. The runtime does its other work
 /// between two polls.
@@ -32,30 +30,24 @@ pub async fn poll_at_most<F: Future>(future: F, times: usize) -> Option<F::Outpu
 
 /// Drops the future after 0, 1, 2... polls, until one gets as far as it can: to the lock or, when `others`
 /// hold it, to watching the predecessor. Checks each time that only `others` remain in the queue.
-async fn no_poll_count_leaves_a_node(fault: Option<Fault>, others: usize) {
+async fn no_poll_count_leaves_a_node(fault: Option<Cut>, others: usize) {
     let fake = Fake::start().await;
     let (client, other) = (fake.client().await, fake.client().await);
     let mut held = Vec::new();
     for _ in 0..others {
         held.push(other.mutex("l").lock().await.unwrap());
     }
-    let session = client.session_id().0;
-    let watches = |world: &World| {
-        let is_one = |(by, op, path): &&(i64, OpCode, String)| {
-            *by == session && *op == OpCode::GetData && path.contains("lock-")
-        };
-        world.log.iter().filter(is_one).count()
-    };
+    let session = client.session_id();
     for polls in 0..100 {
         if let Some(fault) = fault {
             fake.fault(fault, is_queue_create);
         }
-        let before = watches(&fake.world());
+        let before = watches_of(&fake.world(), session);
         let mutex = client.mutex("l");
         let done = tokio::select! {
             biased;
             guard = poll_at_most(mutex.lock(), polls) => guard.is_some(),
-            () = fake.until("it waits", |world| others > 0 && watches(world) > before) => true,
+            () = fake.until("it waits", |world| others > 0 && watches_of(world, session) > before) => true,
         };
         fake.world().faults.clear();
         // Behind this reply, or the broken connection, no create of ours is on its way any more.
@@ -84,12 +76,12 @@ async fn a_waiting_lock_future_dropped_after_any_number_of_polls_leaves_no_node(
 
 #[tokio::test]
 async fn a_lock_future_dropped_around_a_lost_create_leaves_no_node() {
-    no_poll_count_leaves_a_node(Some(Fault::DropBefore), 0).await;
-    no_poll_count_leaves_a_node(Some(Fault::DropBefore), 1).await;
+    no_poll_count_leaves_a_node(Some(Cut::Before), 0).await;
+    no_poll_count_leaves_a_node(Some(Cut::Before), 1).await;
 }
 
 #[tokio::test]
 async fn a_lock_future_dropped_around_a_lost_create_reply_leaves_no_node() {
-    no_poll_count_leaves_a_node(Some(Fault::DropAfter), 0).await;
-    no_poll_count_leaves_a_node(Some(Fault::DropAfter), 1).await;
+    no_poll_count_leaves_a_node(Some(Cut::AfterDone), 0).await;
+    no_poll_count_leaves_a_node(Some(Cut::AfterDone), 1).await;
 }

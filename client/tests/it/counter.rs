@@ -5,7 +5,7 @@ use rowlock_client::{Acl, CreateMode, Error};
 use rowlock_env::task;
 use rowlock_proto::Request;
 
-use crate::fake::{Fake, Fault};
+use crate::fake::{Cut, Fake};
 
 const COUNTER: &str = "/locks/@counters/n";
 
@@ -75,7 +75,7 @@ async fn an_addition_whose_reply_was_lost_says_that_it_may_have_happened_and_is_
     let fake = Fake::start().await;
     let counter = fake.client().await.counter("n");
     counter.set(10).await.unwrap();
-    for (fault, after) in [(Fault::DropAfter, 11), (Fault::DropBefore, 11)] {
+    for (fault, after) in [(Cut::AfterDone, 11), (Cut::Before, 11)] {
         fake.fault(fault, is_set);
         let error = counter.add(1).await.unwrap_err();
         assert!(error.may_have_happened(), "{error}");
@@ -87,7 +87,7 @@ async fn an_addition_whose_reply_was_lost_says_that_it_may_have_happened_and_is_
 async fn a_lost_reply_before_the_first_number_is_no_doubt() {
     let fake = Fake::start().await;
     let counter = fake.client().await.counter("n");
-    for fault in [Fault::DropBefore, Fault::DropAfter] {
+    for fault in [Cut::Before, Cut::AfterDone] {
         fake.fault(fault, |request| matches!(request, Request::Create2(create) if create.path == COUNTER));
         counter.add(1).await.unwrap();
         assert_eq!(counter.get().await, Ok(1), "{fault:?}");

@@ -5,10 +5,10 @@ use std::time::Duration;
 use rowlock_client::{Client, DoubleBarrier, Error, Membership};
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
-use rowlock_proto::Request;
+use rowlock_proto::{OpCode, Request};
 
 use crate::cancel::poll_at_most;
-use crate::fake::{Fake, Fault};
+use crate::fake::{Cut, Fake, Keeper};
 
 const BARRIER: &str = "/locks/@double-barriers/d";
 
@@ -151,10 +151,8 @@ async fn a_round_whose_members_have_all_died_does_not_let_anybody_in_nor_keep_an
 
 /// The first entrant has closed the old round, and can only wait now.
 async fn first_is_waiting(fake: &Fake) -> bool {
-    let closed = |request: &String| request.contains(BARRIER);
     fake.until("the old round is closed", |world| {
-        world.log.iter().filter(|(_, op, path)| *op == rowlock_proto::OpCode::Multi && closed(path)).count()
-            >= 2
+        world.requests().filter(|(_, op, path)| *op == OpCode::Multi && path.contains(BARRIER)).count() >= 2
     })
     .await;
     true
@@ -162,7 +160,7 @@ async fn first_is_waiting(fake: &Fake) -> bool {
 
 #[tokio::test]
 async fn lost_connections_at_every_step_change_nothing() {
-    for fault in [Fault::DropBefore, Fault::DropAfter] {
+    for fault in [Cut::Before, Cut::AfterDone] {
         let fake = Fake::start().await;
         let [a, b] = clients::<2>(&fake).await;
         fake.fault(fault, is_member_create);
@@ -186,10 +184,8 @@ async fn entering_given_up_after_any_number_of_polls_leaves_no_node() {
     let client = fake.client().await;
     for polls in 0..100 {
         let barrier = client.double_barrier("d", 2);
-        let waits = |world: &crate::fake::world::World| {
-            let lists = |op: &rowlock_proto::OpCode| *op == rowlock_proto::OpCode::GetChildren2;
-            world.log.iter().filter(|(_, op, _)| lists(op)).count()
-        };
+        let waits =
+            |world: &Keeper| world.requests().filter(|(_, op, _)| *op == OpCode::GetChildren2).count();
         let before = waits(&fake.world());
         let waiting = tokio::select! {
             biased;

@@ -10,10 +10,10 @@ use rowlock_client::{
 };
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
-use rowlock_proto::Request;
+use rowlock_proto::{OpCode, Request, SessionId};
 
 use crate::cancel::poll_at_most;
-use crate::fake::{Fake, Fault};
+use crate::fake::{Cut, Fake, Keeper};
 
 const ELECTION: &str = "/locks/@elections/e";
 
@@ -112,12 +112,9 @@ async fn candidates_that_come_and_go_do_not_wake_observers() {
     let _leads = leader.election("e").campaign("leader").await.unwrap();
     let mut observer = anybody.election("e").observe();
     observer.next().await.unwrap();
-    let session = anybody.session_id().0;
-    let watched = |world: &crate::fake::world::World| {
-        let head =
-            |(by, _, path): &&(i64, rowlock_proto::OpCode, String)| *by == session && path.contains("-lock-");
-        world.log.iter().filter(head).count() >= 2
-    };
+    let session = anybody.session_id();
+    let head = |(by, _, path): &(SessionId, OpCode, String)| *by == session && path.contains("-lock-");
+    let watched = |world: &Keeper| world.requests().filter(head).count() >= 2;
     let waits = task::spawn("observer", async move { observer.next().await });
     fake.until("it watches the leader again", watched).await;
     for _ in 0..10 {
@@ -225,8 +222,8 @@ async fn when_the_successor_is_gone_the_first_leads_and_takes_the_note_down() {
     let (first, second) = (candidate(&fake, &one, "one").await, candidate(&fake, &two, "two").await);
     let successor = named(&election.candidates().await.unwrap(), "two");
     // The successor's session expires at the very moment at which the lead is given back.
-    let session = two.session_id().0;
-    fake.fault(Fault::DropBefore, |request| matches!(request, Request::Delete { .. }));
+    let session = two.session_id();
+    fake.fault(Cut::Before, |request| matches!(request, Request::Delete { .. }));
     let transfer = task::spawn("transfer", async move { leads.transfer_to(&successor).await });
     fake.until("the note is left", |world| world.faults.is_empty()).await;
     fake.world().end_session(session);
@@ -240,7 +237,7 @@ async fn when_the_successor_is_gone_the_first_leads_and_takes_the_note_down() {
 
 #[tokio::test]
 async fn a_transfer_survives_lost_connections() {
-    for fault in [Fault::DropBefore, Fault::DropAfter] {
+    for fault in [Cut::Before, Cut::AfterDone] {
         let fake = Fake::start().await;
         let (leader, one, two) = (fake.client().await, fake.client().await, fake.client().await);
         let election = leader.election("e");

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(300);
 
 /// A client that lives on a runtime of its own.
-async fn elsewhere(fake: &Fake<crate::fake::keeper::Keeper>) -> (Runtime, Client) {
+async fn elsewhere(fake: &Fake) -> (Runtime, Client) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let config = fake.config().session_timeout(LONG);
     let client = runtime.spawn(config.connect()).await.unwrap().unwrap();
@@ -107,7 +107,6 @@ async fn a_task_that_panics_takes_nothing_with_it_that_still_says_held() {
 
 type Kept<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'static>>;
 
-/// What an application may keep.
 struct Keeps {
     lock: Kept<Guard>,
 }

@@ -11,8 +11,7 @@ use rowlock_client::{
 use rowlock_env::task;
 use rowlock_proto::{Request, path};
 
-use crate::fake::keeper::{Cut, Keeper};
-use crate::fake::{Fake, SHORT, Server};
+use crate::fake::{Cut, Fake, Keeper, SHORT};
 use crate::served::{LOCK, waiter};
 
 const CUTS: [Cut; 3] = [Cut::Before, Cut::AfterDone, Cut::AfterReply];
@@ -295,7 +294,7 @@ async fn a_session_that_moves_to_a_plain_server_waits_by_watches_and_sees_open_o
 
 #[tokio::test]
 async fn a_conversion_with_an_unknown_outcome_leaves_no_hold() {
-    let loses_the_answer = |fake: &Fake<Keeper>| {
+    let loses_the_answer = |fake: &Fake| {
         let mut world = fake.world();
         (world.cut, world.announced) = (Some((0, Cut::AfterDone)), None);
     };

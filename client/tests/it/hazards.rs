@@ -12,22 +12,8 @@ use rowlock_proto::lock::Acquire;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 
-use crate::fake::keeper::Cut;
-use crate::fake::{Fake, SHORT, Server};
+use crate::fake::{Cut, Fake, SHORT};
 use crate::served::{LOCK, waiter};
-
-#[tokio::test]
-async fn the_znode_of_an_old_session_is_not_taken_for_ours() {
-    let fake = Fake::rowlock().await;
-    let old = fake.client().await;
-    let _still_there = old.mutex("l").lock().await.unwrap();
-    let new = old.renew().await.unwrap();
-    assert_ne!(new.session_id(), old.session_id());
-    assert!(new.mutex("l").try_lock().await.unwrap().is_none());
-    let task = waiter(&fake, &new).await;
-    fake.expire(&old);
-    assert!(task.await.unwrap().unwrap().check().await.unwrap());
-}
 
 #[tokio::test]
 async fn dead_waiters_in_the_middle_cost_neither_notices_nor_delay() {
@@ -48,17 +34,6 @@ async fn dead_waiters_in_the_middle_cost_neither_notices_nor_delay() {
     guard.release().await.unwrap();
     let granted = last.await.unwrap().unwrap();
     assert_eq!((granted.wait_stats().wakeups, fake.world().grants - before), (1, 1));
-}
-
-#[tokio::test]
-async fn a_waiter_learns_at_once_that_its_own_session_has_ended() {
-    let fake = Fake::rowlock().await;
-    let (holder, client) = (fake.client().await, fake.client().await);
-    let _guard = holder.mutex("l").lock().await.unwrap();
-    let task = waiter(&fake, &client).await;
-    fake.expire(&client);
-    assert_eq!(task.await.unwrap().unwrap_err(), Error::SessionExpired);
-    assert_eq!(fake.world().contenders(LOCK), 1);
 }
 
 #[tokio::test]

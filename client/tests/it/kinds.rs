@@ -7,8 +7,9 @@ use rowlock_client::{
     Acl, Client, CreateMode, Error, ErrorCode, Kept, LostReason, Owner, QueueNames, ReleaseError,
 };
 use rowlock_env::task::{self, Task};
+use rowlock_proto::Request;
 
-use crate::fake::{Fake, Server};
+use crate::fake::Fake;
 
 const LOCK: &str = "/locks/l";
 
@@ -310,6 +311,113 @@ on_both! {
         for task in tasks {
             assert!(task.await.unwrap().unwrap().is_held());
         }
+    }
+
+    async fn trying_a_busy_lock_is_no_error_and_leaves_nothing_behind(fake) {
+        let (holder, client) = (fake.client().await, fake.client().await);
+        let guard = holder.mutex("l").try_lock().await.unwrap().unwrap();
+        assert!(client.mutex("l").try_lock().await.unwrap().is_none());
+        assert_eq!(queue(&client, LOCK).await, 1);
+        let abandons = |request: &Request| matches!(request, Request::Abandon(_));
+        assert_eq!(fake.world().asked(client.session_id(), abandons), 0);
+        guard.release().await.unwrap();
+        assert!(client.mutex("l").try_lock().await.unwrap().is_some());
+    }
+
+    async fn the_znode_of_an_old_session_is_not_taken_for_ours(fake) {
+        let old = fake.client().await;
+        let _still_listed = old.mutex("l").lock().await.unwrap();
+        let new = old.renew().await.unwrap();
+        assert_ne!(new.session_id(), old.session_id());
+        let mutex = new.mutex("l");
+        assert!(mutex.try_lock().await.unwrap().is_none());
+        let task = start(&new, LOCK, async move { mutex.lock().await }).await;
+        assert!(!task.is_finished());
+        fake.expire(&old);
+        assert!(task.await.unwrap().unwrap().check().await.unwrap());
+    }
+
+    async fn grants_follow_the_queue_and_each_release_wakes_exactly_the_successor(fake) {
+        let holder = fake.client().await;
+        let mut guard = holder.mutex("l").lock().await.unwrap();
+        let mut waiters = Vec::new();
+        for _ in 0..12 {
+            let client = fake.client().await;
+            let mutex = client.mutex("l");
+            waiters.push((start(&holder, LOCK, async move { mutex.lock().await }).await, client));
+        }
+        for (position, (task, client)) in waiters.into_iter().enumerate() {
+            assert!(!task.is_finished(), "waiter {position} was granted too early");
+            let token = guard.token();
+            guard.release().await.unwrap();
+            guard = task.await.unwrap().unwrap();
+            assert!(guard.token() > token, "tokens must rise");
+            assert_eq!((guard.wait_stats().position, guard.wait_stats().wakeups), (position + 1, 1));
+            assert!(fake.world().events.get(&client.session_id()).is_none_or(|events| *events == 1));
+        }
+    }
+
+    async fn a_closed_client_has_lost_its_locks_and_acquires_no_more(fake) {
+        let client = fake.client().await;
+        let (guard, other) = (client.mutex("l").lock().await.unwrap(), client.clone());
+        client.close().await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::Closed);
+        assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+        assert_eq!(other.mutex("l").lock().await.unwrap_err(), Error::Closed);
+        assert_eq!(other.mutex("l").try_lock().await.unwrap_err(), Error::Closed);
+        assert_eq!(other.rwlock("l").read().await.unwrap_err(), Error::Closed);
+        assert_eq!(other.close().await, Ok(()));
+        assert!(fake.world().children(LOCK).is_empty());
+    }
+
+    async fn a_waiter_whose_own_session_expires_gets_an_error_and_never_the_lock(fake) {
+        let (holder, client) = (fake.client().await, fake.client().await);
+        let (guard, mutex) = (holder.mutex("l").lock().await.unwrap(), client.mutex("l"));
+        let task = start(&holder, LOCK, async move { mutex.lock().await }).await;
+        fake.expire(&client);
+        assert_eq!(task.await.unwrap().unwrap_err(), Error::SessionExpired);
+        assert_eq!(queue(&holder, LOCK).await, 1);
+        drop(guard);
+        assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::SessionExpired);
+    }
+
+    async fn a_hold_that_was_taken_away_while_cut_off_is_lost_after_the_reconnect(fake) {
+        let client = fake.client().await;
+        let (guard, kept) = (client.mutex("l").lock().await.unwrap(), client.mutex("k").lock().await.unwrap());
+        {
+            let mut world = fake.world();
+            world.drop_connections();
+            world.delete(guard.path()).unwrap();
+        }
+        assert_eq!(guard.lost().await, LostReason::Deleted);
+        assert!(kept.is_held());
+        assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+        kept.release().await.unwrap();
+    }
+
+    async fn an_expired_session_and_a_deleted_znode_are_told_apart(fake) {
+        let (one, two) = (fake.client().await, fake.client().await);
+        let expired = one.mutex("a").lock().await.unwrap();
+        let deleted = two.mutex("b").lock().await.unwrap();
+        fake.expire(&one);
+        assert_eq!(expired.lost().await, LostReason::Expired);
+        let loss = deleted.loss();
+        let watching = task::spawn("watching", async move { loss.wait().await });
+        fake.world().delete(deleted.path()).unwrap();
+        assert!(deleted.is_held(), "the notice is on its way");
+        assert_eq!(deleted.lost().await, LostReason::Deleted);
+        assert_eq!(watching.await.unwrap(), LostReason::Deleted, "a second asker is told the same");
+        assert_eq!(deleted.check().await, Ok(false));
+        assert_eq!(expired.release().await, Err(ReleaseError::NotHeld));
+        assert_eq!(deleted.release().await, Err(ReleaseError::NotHeld));
+    }
+
+    async fn a_lock_that_was_taken_away_a_moment_ago_is_not_released(fake) {
+        let client = fake.client().await;
+        let guard = client.mutex("l").lock().await.unwrap();
+        fake.world().delete(guard.path()).unwrap();
+        assert!(guard.is_held(), "nobody has told us yet");
+        assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
     }
 }
 

@@ -7,7 +7,7 @@ use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 use rowlock_proto::{OpCode, Request};
 
-use crate::fake::{Fake, Fault};
+use crate::fake::{Cut, Fake};
 
 const LATCH: &str = "/locks/@latches/l";
 
@@ -17,10 +17,10 @@ fn is_tick(request: &Request) -> bool {
 
 /// Starts to wait, and returns once the waiter has its watch.
 async fn waiter(fake: &Fake, latch: CountDownLatch, client: &Client) -> Task<Result<(), Error>> {
-    let session = client.session_id().0;
+    let session = client.session_id();
     let task = task::spawn("waiter", async move { latch.wait().await });
     fake.until("the waiter watches", |world| {
-        world.log.iter().any(|(by, op, path)| *by == session && *op == OpCode::GetChildren2 && path == LATCH)
+        world.requests().any(|asked| asked == (session, OpCode::GetChildren2, LATCH.to_owned()))
     })
     .await;
     task
@@ -49,7 +49,7 @@ async fn a_latch_opens_for_all_when_the_last_one_has_counted_down_and_stays_open
 async fn a_count_down_whose_reply_was_lost_counts_once() {
     let fake = Fake::start().await;
     let latch = fake.client().await.latch("l", 3);
-    for (fault, left) in [(Fault::DropBefore, 2), (Fault::DropAfter, 1)] {
+    for (fault, left) in [(Cut::Before, 2), (Cut::AfterDone, 1)] {
         fake.fault(fault, is_tick);
         assert_eq!(latch.count_down().await, Ok(left), "{fault:?}");
     }
@@ -122,7 +122,7 @@ async fn the_total_timeout_is_not_restarted_by_each_count_down() {
         () = counting => Ok(true),
     };
     assert_eq!(opened, Ok(false));
-    assert!(fake.world().events[&client.session_id().0] > 1, "it was never woken");
+    assert!(fake.world().events[&client.session_id()] > 1, "it was never woken");
     assert!(started.elapsed() >= patience);
 }
 

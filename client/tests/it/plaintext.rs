@@ -33,7 +33,7 @@ fn connected(builder: ClientBuilder) -> Seen {
         sim.spawn(host, "server", async move {
             let listener = Listener::bind("0.0.0.0:2181").await.unwrap();
             loop {
-                let mut stream: Stream = listener.accept().await.unwrap().0;
+                let mut stream: Stream = listener.accept().await;
                 let mut bytes = [0; 1_024];
                 while let Ok(count @ 1..) = stream.read(&mut bytes).await {
                     seen.lock().unwrap().sent.extend(&bytes[..count]);

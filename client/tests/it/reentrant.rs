@@ -116,7 +116,7 @@ async fn tasks_of_one_owner_that_ask_at_once_share_one_place() {
         })
         .collect();
     fake.until("one of them waits", |world| world.children(LOCK).len() == 2).await;
-    let creates = |opcode| fake.world().asked(opcode);
+    let creates = |wanted| fake.world().requests().filter(|(_, op, _)| *op == wanted).count();
     let before = creates(OpCode::Create2);
     held.release().await.unwrap();
     let mut guards = Vec::new();

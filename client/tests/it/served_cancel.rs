@@ -5,8 +5,7 @@ use rowlock_client::Client;
 use rowlock_env::task;
 
 use crate::cancel::poll_at_most;
-use crate::fake::Fake;
-use crate::fake::keeper::{Cut, Keeper};
+use crate::fake::{Cut, Fake, Keeper};
 use crate::served::LOCK;
 
 /// Drops the future of `attempt` after 0, 1, 2... polls, until one gets as far as it can: to the lock or,

@@ -13,12 +13,11 @@ use rowlock_env::{task, time};
 use rowlock_proto::Request;
 use rowlock_state::command::Command;
 
-use crate::fake::keeper::Keeper;
-use crate::fake::{Fake, Server};
+use crate::fake::Fake;
 use crate::served::{LOCK, waiter};
 
 /// The cluster does what is due by its clock at `now_ms`.
-fn sweep(fake: &Fake<Keeper>) {
+fn sweep(fake: &Fake) {
     let mut world = fake.world();
     let due: Vec<String> = world.machine.locks_due(time::wall_ms()).map(str::to_owned).collect();
     for lock in due {
@@ -39,20 +38,6 @@ async fn a_guard_costs_no_watch_and_no_read() {
     assert_eq!(fake.world().asked(session, reads), 1, "the probe alone");
     assert!(guard.check().await.unwrap());
     assert_eq!(fake.world().asked(session, |request| matches!(request, Request::Verify(_))), 1);
-}
-
-#[tokio::test]
-async fn somebody_s_deletion_is_told_at_once_and_release_says_not_held() {
-    let fake = Fake::rowlock().await;
-    let (client, other) = (fake.client().await, fake.client().await);
-    let guard = client.mutex("l").lock().await.unwrap();
-    let loss = guard.loss();
-    let watching = task::spawn("watching", async move { loss.wait().await });
-    other.delete(guard.path(), None).await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Deleted);
-    assert_eq!(watching.await.unwrap(), LostReason::Deleted);
-    assert_eq!(guard.check().await, Ok(false));
-    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
 }
 
 #[tokio::test]
@@ -99,19 +84,6 @@ async fn an_expired_session_s_locks_are_lost_and_it_acquires_no_more() {
     assert_eq!(waiting.await.unwrap().unwrap_err(), Error::SessionExpired);
     assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::SessionExpired);
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
-    assert!(fake.world().queue(LOCK).is_empty());
-}
-
-#[tokio::test]
-async fn acquiring_on_a_closed_client_errors_at_once() {
-    let fake = Fake::rowlock().await;
-    let client = fake.client().await;
-    let guard = client.mutex("l").lock().await.unwrap();
-    client.close().await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Closed);
-    assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::Closed);
-    assert_eq!(client.mutex("l").try_lock().await.unwrap_err(), Error::Closed);
-    assert_eq!(client.rwlock("l").read().await.unwrap_err(), Error::Closed);
     assert!(fake.world().queue(LOCK).is_empty());
 }
 

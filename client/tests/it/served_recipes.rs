@@ -6,8 +6,7 @@ use rowlock_client::{Client, Error, LostReason, Owner, ReleaseError};
 use rowlock_env::{task, time};
 
 use crate::exactly_once::same_at_every_cut;
-use crate::fake::Fake;
-use crate::fake::keeper::Keeper;
+use crate::fake::{Fake, Keeper};
 
 const LOCK: &str = "/locks/l";
 const A: Owner = Owner::named("a");

@@ -5,10 +5,10 @@ use std::time::Duration;
 use rowlock_client::{Client, ClientBuilder, ConnectError, Error, PreferLeader, SessionState};
 use rowlock_env::net::Listener;
 use rowlock_env::{task, time};
-use rowlock_proto::{OpCode, Request};
+use rowlock_proto::Request;
 
-use crate::fake::keeper::{ANNOUNCED, Keeper};
-use crate::fake::{Fake, Fault, SHORT};
+use crate::fake::keeper::ANNOUNCED;
+use crate::fake::{Cut, Fake, SHORT};
 use crate::mutex::LOCK;
 use crate::served::waiter;
 
@@ -30,7 +30,7 @@ async fn a_lost_connection_suspends_and_the_session_goes_on() {
 async fn a_request_in_flight_fails_with_an_unknown_outcome_and_later_ones_wait_for_the_connection() {
     let fake = Fake::start().await;
     let client = fake.client().await;
-    fake.fault(Fault::DropBefore, |request| matches!(request, Request::Sync(_)));
+    fake.fault(Cut::Before, |request| matches!(request, Request::Sync(_)));
     let error = client.sync("/").await.unwrap_err();
     assert_eq!(error, Error::ConnectionLoss);
     assert!(error.may_have_happened() && error.is_retryable());
@@ -133,7 +133,7 @@ async fn a_close_whose_reply_is_lost_still_closes() {
     let fake = Fake::start().await;
     let client = fake.client().await;
     let session = client.session_id();
-    fake.fault(Fault::DropBefore, |request| *request == Request::CloseSession);
+    fake.fault(Cut::Before, |request| *request == Request::CloseSession);
     client.close().await.unwrap();
     assert!(!fake.world().has_session(session));
 }
@@ -163,7 +163,7 @@ async fn heartbeats_stop_when_the_last_handle_is_gone() {
     let fake = Fake::start().await;
     let client = fake.config().session_timeout(SHORT).connect().await.unwrap();
     let session = client.session_id();
-    fake.until("a heartbeat", |world| world.asked(OpCode::Ping) > 0).await;
+    fake.until("a heartbeat", |world| world.pings > 0).await;
     drop(client);
     fake.until("the session was closed", |world| !world.has_session(session)).await;
     assert_eq!(fake.world().attachments(), 0);
@@ -225,7 +225,7 @@ async fn a_leader_that_cannot_be_reached_is_done_without() {
 }
 
 /// A client of two servers that was opened by the one that does not lead.
-async fn away_from_the_leader(fake: &Fake<Keeper>, config: &ClientBuilder) -> Client {
+async fn away_from_the_leader(fake: &Fake, config: &ClientBuilder) -> Client {
     loop {
         let client = config.clone().connect().await.unwrap();
         if fake.world().door_of(client.session_id()) == Some(0) {

@@ -13,7 +13,6 @@ async fn create(client: &Client, path: &str) {
     within("a write", created).await.unwrap();
 }
 
-/// A client that knows only this node.
 async fn client_of(cluster: &Cluster, node: usize) -> Client {
     cluster.client_with(|config| config.endpoints(cluster.endpoint(node))).await
 }

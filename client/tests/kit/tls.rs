@@ -93,7 +93,7 @@ async fn front(acceptor: Acceptor, node: &str) -> Front {
     let node = node.to_owned();
     let accepts = task::spawn("front", async move {
         loop {
-            let (stream, _) = listener.accept().await.unwrap();
+            let stream = listener.accept().await;
             let (acceptor, node) = (acceptor.clone(), node.clone());
             drop(task::spawn("pipe", async move {
                 let Ok(secured) = acceptor.accept(stream).await else { return };

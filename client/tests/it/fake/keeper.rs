@@ -1,16 +1,16 @@
-//! A Rowlock in memory: the real replicated state behind sockets, with its notices, and cuts at chosen
-//! frames.
+//! What a server in memory decides: the real replicated state, with its notices, and cuts at chosen requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_env::time;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::{ANNOUNCEMENT, Notice, NoticeEvent, SessionOptions};
-use rowlock_proto::request::{PathWatch, RequestFrame, SetWatches};
+use rowlock_proto::request::{Create, PathWatch, RequestFrame, SetWatches};
 use rowlock_proto::response::{ConnectResponse, ReplyHeader};
 use rowlock_proto::{
-    ConnectRequest, ErrorCode, EventType, Request, Response, SessionId, Stat, WatchedEvent, Xid, Zxid,
-    encode, path,
+    ConnectRequest, CreateMode, ErrorCode, EventType, OpCode, Request, Response, SessionId, Stat, Version,
+    WatchedEvent, Xid, Zxid, encode, path,
 };
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
@@ -19,9 +19,8 @@ use rowlock_state::outcome::{
 };
 use rowlock_state::{ContenderView, Machine, Question};
 
-use super::{Outbox, Server};
+use super::Outbox;
 
-/// What this server announces.
 pub const ANNOUNCED: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\n";
 
 /// Where a connection is cut.
@@ -34,6 +33,8 @@ pub enum Cut {
     AfterReply,
 }
 
+type Fits = Box<dyn Fn(&Request) -> bool + Send>;
+
 struct Connection {
     session: SessionId,
     attachment: Attachment,
@@ -44,13 +45,24 @@ struct Connection {
 
 pub struct Keeper {
     pub machine: Machine,
+    /// Nothing is answered, nor done.
     pub silent: bool,
+    /// It does not know Rowlock's own requests.
+    is_plain: bool,
     connections: BTreeMap<u64, Connection>,
     /// What was asked but for heartbeats: a tagged write as what it carries, with its id.
     pub log: Vec<(SessionId, Option<u64>, Request)>,
+    pub pings: usize,
+    heard: BTreeMap<SessionId, Instant>,
+    /// Schemes of the credentials that were presented.
+    pub auths: Vec<String>,
+    pub events: BTreeMap<SessionId, usize>,
+    /// The next sequential child of this parent gets this number.
+    pub next_sequence: BTreeMap<String, i32>,
+    /// Cuts at the next request that fits.
+    pub faults: Vec<(Cut, Fits)>,
     /// Frames sent behind the handshakes, but for replies to heartbeats, by session.
     pub sent: BTreeMap<SessionId, usize>,
-    /// Grants that were pushed.
     pub grants: usize,
     /// Cut the connection of the so manyeth request from now, counted from 0, but for heartbeats.
     pub cut: Option<(usize, Cut)>,
@@ -119,18 +131,26 @@ impl EventSink for Collected {
 }
 
 impl Keeper {
-    pub fn new() -> Self {
+    /// Of a Rowlock, or of a plain ZooKeeper.
+    pub fn new(is_plain: bool) -> Self {
         Keeper {
             machine: Machine::new(),
             silent: false,
+            is_plain,
             connections: BTreeMap::new(),
             log: Vec::new(),
+            pings: 0,
+            heard: BTreeMap::new(),
+            auths: Vec::new(),
+            events: BTreeMap::new(),
+            next_sequence: BTreeMap::new(),
+            faults: Vec::new(),
             sent: BTreeMap::new(),
             grants: 0,
             cut: None,
             poison: None,
             throttle: 0,
-            announced: Some(ANNOUNCED.to_owned()),
+            announced: (!is_plain).then(|| ANNOUNCED.to_owned()),
             options: Vec::new(),
             silent_on_attach: false,
             clock_ahead_ms: 0,
@@ -155,6 +175,32 @@ impl Keeper {
     /// How many requests of a session were of this kind.
     pub fn asked(&self, session: SessionId, is: impl Fn(&Request) -> bool) -> usize {
         self.log.iter().filter(|(by, _, request)| *by == session && is(request)).count()
+    }
+
+    /// The requests but for heartbeats: session, opcode, and the path that is read or created.
+    pub fn requests(&self) -> impl Iterator<Item = (SessionId, OpCode, String)> {
+        self.log.iter().map(|(session, _, request)| (*session, request.opcode(), path_of(request)))
+    }
+
+    pub fn attachments(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.machine.session(session).is_some()
+    }
+
+    /// The instant at which the servers would expire the session.
+    pub fn expiry(&self, session: SessionId) -> Instant {
+        let timeout_ms = self.machine.session(session).unwrap().timeout_ms;
+        self.heard[&session] + Duration::from_millis(timeout_ms.into())
+    }
+
+    /// Deletes a znode, as a session of no client.
+    pub fn delete(&mut self, path: &str) -> Result<Outcome, ErrorCode> {
+        let opened = self.propose(Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 1 << 30 });
+        let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
+        self.act(session, Command::Delete { path: path.to_owned(), version: Version::ANY })
     }
 
     pub fn children(&self, path: &str) -> Vec<String> {
@@ -232,6 +278,7 @@ impl Keeper {
         let mut out = BytesMut::new();
         encode::event(&WatchedEvent { zxid, event_type, state: 3, path: path.to_owned() }, &mut out);
         self.send(session, out.freeze());
+        *self.events.entry(session).or_default() += 1;
     }
 
     fn close(&mut self, number: u64) {
@@ -261,15 +308,33 @@ impl Keeper {
             self.throttle -= 1;
             return Err(ErrorCode::ThrottledOp);
         }
-        match command(request) {
+        if self.is_plain && request.opcode() >= OpCode::Tagged {
+            return Err(ErrorCode::Unimplemented);
+        }
+        match command(self.numbered(request)) {
             Ok((command, form)) => self.run(session, attachment, command).map(form),
             Err(request) => self.local(number, *request),
         }
     }
 
+    /// A sequential create with the number that the test wants.
+    fn numbered(&mut self, request: Request) -> Request {
+        let Request::Create2(create) = &request else { return request };
+        let mode = CreateMode::from_flags(create.flags).filter(|mode| mode.is_sequential());
+        let number = mode.and_then(|_| self.next_sequence.remove(path::parent(&create.path)?));
+        let Some(number) = number else { return request };
+        let (path, flags) = (format!("{}{number:010}", create.path), create.flags & 1);
+        Request::Create2(Create { path, flags, ..create.clone() })
+    }
+
     fn local(&mut self, number: u64, request: Request) -> Result<Response, ErrorCode> {
         match request {
-            Request::Ping | Request::Auth { .. } => Ok(Response::Empty),
+            Request::Ping => Ok(Response::Empty),
+            Request::Auth { scheme, .. } if scheme == "digest" => {
+                self.auths.push(scheme);
+                Ok(Response::Empty)
+            }
+            Request::Auth { .. } => Err(ErrorCode::AuthFailed),
             Request::Exists(read) => {
                 self.watch(number, &read, false);
                 self.machine.exists(&read.path, &[]).map(Response::Stat)
@@ -284,7 +349,9 @@ impl Keeper {
                 Ok(Response::Data(data, stat))
             }
             Request::GetChildren(read) => {
-                Ok(Response::Children(self.machine.get_children(&read.path, &[])?.0))
+                let (names, _) = self.machine.get_children(&read.path, &[])?;
+                self.watch(number, &read, true);
+                Ok(Response::Children(names))
             }
             Request::GetChildren2(read) => {
                 let (names, stat) = self.machine.get_children(&read.path, &[])?;
@@ -341,14 +408,8 @@ impl Keeper {
             }
         }
     }
-}
 
-impl Server for Keeper {
-    fn silent(&mut self) -> &mut bool {
-        &mut self.silent
-    }
-
-    fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
+    pub(super) fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox) {
         if self.silent_on_attach {
             let _ = outbox.send(None);
             return;
@@ -382,35 +443,35 @@ impl Server for Keeper {
             return;
         }
         let (data, child) = (BTreeSet::new(), BTreeSet::new());
+        self.heard.insert(session_id, time::now());
         let connection = Connection { session: session_id, attachment, outbox, data, child };
         self.connections.insert(number, connection);
     }
 
-    fn request(&mut self, number: u64, frame: RequestFrame) {
+    pub(super) fn request(&mut self, number: u64, frame: RequestFrame) {
         let Some(connection) = self.connections.get(&number) else { return };
         let session = connection.session;
+        self.heard.insert(session, time::now());
         let RequestFrame { xid, request } = frame;
         if matches!(&request, Request::Exists(of) if Some(of.path.as_str()) == self.poison) {
             return self.close(number);
         }
-        let mut cut = None;
-        if request != Request::Ping {
+        let fault = self.faults.iter().position(|(_, fits)| fits(&request));
+        let mut cut = fault.map(|at| self.faults.remove(at).0);
+        if request == Request::Ping {
+            self.pings += 1;
+        } else {
             let (id, inner) = match request.clone() {
                 Request::Tagged { id, request, .. } => (Some(id), *request),
                 request => (None, request),
             };
             self.log.push((session, id, inner));
-            cut = match self.cut {
-                Some((0, cut)) => {
-                    self.cut = None;
-                    Some(cut)
+            if let Some((left, at)) = self.cut.take() {
+                match left.checked_sub(1) {
+                    Some(left) => self.cut = Some((left, at)),
+                    None => cut = Some(at),
                 }
-                Some((left, cut)) => {
-                    self.cut = Some((left - 1, cut));
-                    None
-                }
-                None => None,
-            };
+            }
         }
         if cut == Some(Cut::Before) {
             return self.close(number);
@@ -425,11 +486,11 @@ impl Server for Keeper {
         }
     }
 
-    fn detach(&mut self, number: u64) {
+    pub(super) fn detach(&mut self, number: u64) {
         self.connections.remove(&number);
     }
 
-    fn end_session(&mut self, session: SessionId) {
+    pub fn end_session(&mut self, session: SessionId) {
         if let Some(attachment) = self.machine.session(session).map(|session| session.attachment) {
             self.propose(Command::ExpireSession { session, attachment }).unwrap();
         }
@@ -439,14 +500,10 @@ impl Server for Keeper {
         }
     }
 
-    fn drop_connections(&mut self) {
+    pub fn drop_connections(&mut self) {
         for number in self.connections.keys().copied().collect::<Vec<_>>() {
             self.close(number);
         }
-    }
-
-    fn story(&self) -> String {
-        format!("asked {:?}", self.log)
     }
 }
 
@@ -489,4 +546,16 @@ fn command(request: Request) -> Result<(Command, Form), Box<Request>> {
         }
         request => return Err(Box::new(request)),
     })
+}
+
+fn path_of(request: &Request) -> String {
+    match request {
+        Request::Create2(create) => create.path.clone(),
+        Request::Exists(read)
+        | Request::GetData(read)
+        | Request::GetChildren(read)
+        | Request::GetChildren2(read) => read.path.clone(),
+        Request::Multi(ops) => format!("{ops:?}"),
+        _ => String::new(),
+    }
 }

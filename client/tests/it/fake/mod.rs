@@ -1,25 +1,21 @@
-//! Servers in memory, for the tests of the client, over real sockets and with switches for faults. What is
-//! behind a lock decides everything; connections only carry bytes. A plain ZooKeeper is a [`world::World`]; a
-//! Rowlock, around the real replicated state, a [`keeper::Keeper`].
+//! Servers in memory, for the tests of the client, over real sockets and with switches for faults. A
+//! [`Keeper`] decides everything; connections only carry bytes.
 
 pub mod keeper;
-pub mod world;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use keeper::Keeper;
+pub use keeper::{Cut, Keeper};
 use rowlock_client::{Client, ClientBuilder};
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
-use rowlock_proto::request::RequestFrame;
-use rowlock_proto::{ConnectRequest, Request, SessionId, decode, frame};
+use rowlock_proto::{Request, decode, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use world::World;
 
 /// The timeout of a session that is to end: a machine that stands still for a second ends none before.
 pub const SHORT: Duration = Duration::from_secs(2);
@@ -29,61 +25,36 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The first number for connections of the next listener.
 const CONNECTIONS_PER_DOOR: u64 = 1 << 32;
 
-/// What to do with a request that a fault is set for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Close the connection without doing it.
-    DropBefore,
-    /// Do it and close the connection without a reply.
-    DropAfter,
-}
-
 /// What a server sends on a connection; `None` closes it.
 pub type Outbox = mpsc::UnboundedSender<Option<Bytes>>;
 
-pub struct Fake<W = World> {
+pub struct Fake {
     pub endpoint: String,
-    shared: Arc<Shared<W>>,
+    shared: Arc<Shared>,
     acceptors: Vec<Task<()>>,
 }
 
-struct Shared<W> {
-    world: Mutex<W>,
+struct Shared {
+    world: Mutex<Keeper>,
     changed: watch::Sender<u64>,
 }
 
-/// What decides behind the sockets.
-pub trait Server: Send + 'static {
-    /// Nothing is answered, nor done.
-    fn silent(&mut self) -> &mut bool;
-    fn attach(&mut self, number: u64, hello: ConnectRequest, outbox: Outbox);
-    fn request(&mut self, number: u64, frame: RequestFrame);
-    fn detach(&mut self, number: u64);
-    fn end_session(&mut self, session: SessionId);
-    fn drop_connections(&mut self);
-    /// For the message of a test that times out.
-    fn story(&self) -> String;
-}
-
 impl Fake {
+    /// A plain ZooKeeper.
     pub async fn start() -> Fake {
-        Fake::of(World::default()).await
+        Fake::of(Keeper::new(true)).await
+    }
+
+    pub async fn rowlock() -> Fake {
+        Fake::of(Keeper::new(false)).await
     }
 
     /// Applies `fault` to the first request from now on that fits.
-    pub fn fault(&self, fault: Fault, fits: impl Fn(&Request) -> bool + Send + 'static) {
+    pub fn fault(&self, fault: Cut, fits: impl Fn(&Request) -> bool + Send + 'static) {
         self.world().faults.push((fault, Box::new(fits)));
     }
-}
 
-impl Fake<Keeper> {
-    pub async fn rowlock() -> Fake<Keeper> {
-        Fake::of(Keeper::new()).await
-    }
-}
-
-impl<W: Server> Fake<W> {
-    async fn of(world: W) -> Fake<W> {
+    async fn of(world: Keeper) -> Fake {
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().to_string();
         let (changed, _) = watch::channel(0);
@@ -102,7 +73,7 @@ impl<W: Server> Fake<W> {
     }
 
     /// A look at the world, or a change in it.
-    pub fn world(&self) -> MutexGuard<'_, W> {
+    pub fn world(&self) -> MutexGuard<'_, Keeper> {
         self.shared.world.lock().unwrap()
     }
 
@@ -115,11 +86,11 @@ impl<W: Server> Fake<W> {
     }
 
     /// Waits until something is true of the world.
-    pub async fn until(&self, what: &str, mut condition: impl FnMut(&W) -> bool) {
+    pub async fn until(&self, what: &str, mut condition: impl FnMut(&Keeper) -> bool) {
         let mut changed = self.shared.changed.subscribe();
         let reached = changed.wait_for(|_| condition(&self.world()));
         if time::timeout(PATIENCE, reached).await.is_err() {
-            panic!("never: {what}; {}", self.world().story());
+            panic!("never: {what}; asked {:?}", self.world().log);
         }
     }
 
@@ -141,25 +112,26 @@ impl<W: Server> Fake<W> {
 
     /// From now on nothing is answered, nor done, nor any connection served.
     pub fn silence(&self) {
-        *self.world().silent() = true;
+        self.world().silent = true;
     }
 }
 
-impl<W> Drop for Fake<W> {
+impl Drop for Fake {
     fn drop(&mut self) {
         self.acceptors.iter().for_each(Task::abort);
     }
 }
 
-async fn accept<W: Server>(listener: Listener, first: u64, shared: Arc<Shared<W>>) {
+async fn accept(listener: Listener, first: u64, shared: Arc<Shared>) {
     let mut number = first;
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let stream = listener.accept().await;
         number += 1;
         drop(task::spawn("fake-connection", serve(stream, number, shared.clone())));
     }
 }
 
-async fn serve<W: Server>(stream: Stream, number: u64, shared: Arc<Shared<W>>) {
+async fn serve(stream: Stream, number: u64, shared: Arc<Shared>) {
     let (mut read, mut write) = stream.into_split();
     let (outbox, mut outgoing) = mpsc::unbounded_channel::<Option<Bytes>>();
     let mut inbox = BytesMut::new();
@@ -177,7 +149,7 @@ async fn serve<W: Server>(stream: Stream, number: u64, shared: Arc<Shared<W>>) {
                 }
                 while let Some(frame) = frame::split(&mut inbox, 1 << 20).unwrap() {
                     let mut world = shared.world.lock().unwrap();
-                    if *world.silent() {
+                    if world.silent {
                         continue;
                     }
                     if attached {
