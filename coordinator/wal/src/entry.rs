@@ -17,12 +17,9 @@ pub struct LeaderId {
     pub node_id: u64,
 }
 
-/// A position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogId {
-    /// The leader that made the entry.
     pub leader_id: LeaderId,
-    /// Counts the entries of the log.
     pub index: u64,
 }
 
@@ -41,7 +38,6 @@ pub struct Vote {
     pub committed: bool,
 }
 
-/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub log_id: LogId,
@@ -99,7 +95,6 @@ pub struct StoredMembership {
 pub struct SnapshotMeta {
     /// The last entry that it holds the state after.
     pub last_log_id: Option<LogId>,
-    /// The last membership up to there.
     pub last_membership: StoredMembership,
 }
 

@@ -25,7 +25,6 @@ use rowlock_types::limits::KNOWN_NODES_MAX;
 use super::error::{StorageError, is_for_lack_of_room};
 use super::identity::{self, Claim, FolderState, Identity, LogState};
 
-/// Name of the file.
 const FILE: &str = "acquaintances";
 const FIRST_LINE: &str = "rowlock acquaintances 1";
 /// How often what found no room is tried again.

@@ -14,7 +14,6 @@ use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
 
-/// Name of the file.
 const FILE: &str = "identity";
 /// Version of the folder's layout, since release 0.2.0. Segments and snapshots carry their own besides.
 pub const LAYOUT_VERSION: u32 = 1;

@@ -62,7 +62,6 @@ pub struct RecoveryReport {
     pub committed: Option<LogId>,
     /// The log begins behind it.
     pub purged: Option<LogId>,
-    /// End of the log.
     pub last: Option<LogId>,
     /// End of the newest snapshot.
     pub snapshot: Option<LogId>,
@@ -139,7 +138,6 @@ pub fn check_release(path: &Path, versions: &Versions) -> Result<(), StorageErro
 
 /// The contents of a folder whose node does not run. The folder stays locked while this exists.
 pub struct Stopped {
-    /// Whose folder it is.
     pub identity: Identity,
     pub log: MemLog,
     /// The newest snapshot whose state can be read.

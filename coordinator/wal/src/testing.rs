@@ -16,7 +16,6 @@ pub fn entry(term: u64, index: u64, commands: &[u8]) -> Entry {
     Entry { log_id: log_id(term, index), payload: Payload::Normal(Bytes::copy_from_slice(commands)) }
 }
 
-/// A membership of one node.
 fn membership() -> Membership {
     let member = Member { peer_addr: "a:1".to_owned(), client_addr: "b:2".to_owned() };
     Membership { configs: vec![[1].into()], nodes: BTreeMap::from([(1, member)]) }

@@ -14,6 +14,7 @@ use bench::live;
 use bytes::Bytes;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_state::Machine;
 use rowlock_wal::{
     DiskFailure, Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage,
     StorageError, Vote,
@@ -103,7 +104,7 @@ fn held(opened: &Opened) -> Held {
 /// One thing that a node does with its storage.
 async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()> {
     let Opened { log, snapshots, .. } = opened;
-    match rng.weighted(&[50, 20, 10, 10, 10]) {
+    match rng.weighted(&[50, 20, 10, 10, 10, 5]) {
         kind @ (0 | 1) => {
             let first = asked.now().last().map_or(0, |last| last.index + 1);
             let (term, count) = (asked.term, rng.below(6) as u64 + 1);
@@ -151,55 +152,81 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
             });
             log.purge(upto).await?;
         }
+        5 => {
+            // Another leader's snapshot reaches beyond this log.
+            let last = asked.now().last().map_or(0, |last| last.index);
+            asked.term += 1;
+            let upto = log_id(asked.term, last + 1 + rng.below(10) as u64);
+            asked.committed = upto.index + 1;
+            asked.step(|held| (held.entries, held.purged) = (Vec::new(), Some(upto)));
+            let meta = SnapshotMeta { last_log_id: Some(upto), ..SnapshotMeta::default() };
+            snapshots.write(meta, |mut out| Machine::new().freeze().encode(&mut out), |_| Ok(()))?;
+            log.purge(upto).await?;
+        }
         _ => {}
     }
     Ok(())
 }
 
-async fn life(asked: &mut Asked, rng: &mut Rng, place: &str) -> Result<(), String> {
-    let opened = open().await.map_err(|error| error.to_string())?;
-    let held = held(&opened);
-    asked.found(&held, place);
-    for _ in 0..rng.below(25) {
-        act(&opened, asked, rng).await.map_err(|error| error.to_string())?;
+/// Six lives of one storage. Each ends by itself, or with the power at a random one of its operations. Returns
+/// how many ended by themselves, and how many were cut.
+fn lives(
+    seed: u64,
+    disk: &Arc<HostDisk>,
+    (rng, operations_max): (&mut Rng, usize),
+    life: impl AsyncFn(Opened, &mut Asked, &mut Rng) -> Result<(), String>,
+) -> [u32; 2] {
+    let (mut asked, mut ended) = (Asked::new(), [0; 2]);
+    for number in 0..6 {
+        let gone = Arc::new(AtomicBool::new(false));
+        let tell = gone.clone();
+        let at = rng.below(operations_max) as u64 + 1;
+        disk.cut_power_at_op(at, Box::new(move || tell.store(true, Ordering::Relaxed)));
+        let (place, power) = (format!("seed {seed}, life {number}"), rng.chance(70));
+        let main = async {
+            let opened = open().await.map_err(|error| error.to_string())?;
+            asked.found(&held(&opened), &place);
+            life(opened, &mut asked, rng).await
+        };
+        let result = live(disk, seed * 100 + number, &gone, main, || end(disk, power));
+        let cut = gone.load(Ordering::Relaxed);
+        if let Some(Err(error)) = result {
+            assert!(cut, "{place}: {error}");
+        }
+        ended[usize::from(cut)] += 1;
+        // A start needs room.
+        disk.set_capacity(1 << 40);
+        disk.boot();
     }
-    Ok(())
+    ended
+}
+
+fn end(disk: &HostDisk, power: bool) {
+    if power {
+        disk.power_loss();
+    } else {
+        disk.process_died();
+    }
 }
 
 #[test]
 fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
-    let (mut cuts, mut ends) = (0, 0);
+    let mut ended = [0; 2];
     for seed in 0..SEEDS {
-        let disk = HostDisk::new(Rng::new(seed));
-        let mut rng = Rng::new(seed ^ 0xd15c);
-        let mut asked = Asked::new();
-        for number in 0..6 {
-            let gone = Arc::new(AtomicBool::new(false));
-            let tell = gone.clone();
-            let (at, power) = (rng.below(80) as u64 + 1, rng.chance(70));
-            disk.cut_power_at_op(at, Box::new(move || tell.store(true, Ordering::Relaxed)));
-            let place = format!("seed {seed}, life {number}");
-            let end = || {
-                if power {
-                    disk.power_loss();
-                } else {
-                    disk.process_died();
-                }
-            };
-            let result = live(&disk, seed * 100 + number, &gone, life(&mut asked, &mut rng, &place), end);
-            let cut = gone.load(Ordering::Relaxed);
-            if let Some(Err(error)) = result {
-                assert!(cut, "{place}: {error}");
+        let (disk, mut rng) = (HostDisk::new(Rng::new(seed)), Rng::new(seed ^ 0xd15c));
+        let life = async |opened: Opened, asked: &mut Asked, rng: &mut Rng| {
+            for _ in 0..rng.below(25) {
+                act(&opened, asked, rng).await.map_err(|error| error.to_string())?;
             }
-            if cut {
-                cuts += 1
-            } else {
-                ends += 1
+            if rng.chance(50) {
+                opened.log.close().await;
             }
-            disk.boot();
-        }
+            Ok(())
+        };
+        let counts = lives(seed, &disk, (&mut rng, 80), life);
+        (0..2).for_each(|how| ended[how] += counts[how]);
     }
-    assert!(cuts > 1_000 && ends > 300, "{cuts} {ends}");
+    assert!(ended[0] > 300 && ended[1] > 1_000, "{ended:?}");
 }
 
 #[test]
@@ -228,14 +255,8 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
                 }
                 Ok::<(), String>(())
             };
-            let end = || {
-                if fails {
-                    disk.process_died();
-                } else {
-                    disk.power_loss();
-                }
-            };
-            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
+            let result = live(&disk, seed * 100 + number, &never, main, || end(&disk, !fails))
+                .expect("nobody cuts the power");
             result.expect("it starts");
             disk.heal();
             disk.boot();
@@ -256,63 +277,31 @@ async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
 
 #[test]
 fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goes_on_by_itself() {
-    let (mut full, mut cuts, mut ends) = (0, 0, 0);
+    let (mut full, mut ended) = (0, [0; 2]);
     for seed in 0..SEEDS / 5 {
-        let disk = HostDisk::new(Rng::new(seed));
-        let mut rng = Rng::new(seed ^ 0xf11);
-        let mut asked = Asked::new();
-        for number in 0..6 {
-            let gone = Arc::new(AtomicBool::new(false));
-            let tell = gone.clone();
-            disk.cut_power_at_op(
-                rng.below(300) as u64 + 1,
-                Box::new(move || tell.store(true, Ordering::Relaxed)),
-            );
-            let place = format!("seed {seed}, life {number}");
-            let power = rng.chance(70);
+        let (disk, mut rng) = (HostDisk::new(Rng::new(seed)), Rng::new(seed ^ 0xf11));
+        let life = async |opened: Opened, asked: &mut Asked, rng: &mut Rng| {
             let changing = fill_and_free(&disk, Rng::new(rng.u64()));
-            let main = async {
-                let opened = open().await.map_err(|error| error.to_string())?;
-                asked.found(&held(&opened), &place);
-                opened.reserve.keep(SEGMENT_BYTES, 0).map_err(|error| error.to_string())?;
-                let acting = async {
-                    for _ in 0..rng.below(40) {
-                        match act(&opened, &mut asked, &mut rng).await {
-                            // A snapshot that finds no room is taken another time.
-                            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-                            done => done.map_err(|error| error.to_string())?,
-                        }
+            opened.reserve.keep(SEGMENT_BYTES, 0).map_err(|error| error.to_string())?;
+            let acting = async {
+                for _ in 0..rng.below(40) {
+                    match act(&opened, asked, rng).await {
+                        // A snapshot that finds no room is taken another time.
+                        Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                        done => done.map_err(|error| error.to_string())?,
                     }
-                    Ok::<(), String>(())
-                };
-                tokio::select! {
-                    biased;
-                    done = acting => done,
-                    () = changing => unreachable!("it goes on for ever"),
                 }
+                Ok(())
             };
-            let end = || {
-                if power {
-                    disk.power_loss();
-                } else {
-                    disk.process_died();
-                }
-            };
-            let result = live(&disk, seed * 100 + number, &gone, main, end);
-            let cut = gone.load(Ordering::Relaxed);
-            if let Some(Err(error)) = result {
-                assert!(cut, "{place}: {error}");
+            tokio::select! {
+                biased;
+                done = acting => done,
+                () = changing => unreachable!("it goes on for ever"),
             }
-            if cut {
-                cuts += 1;
-            } else {
-                ends += 1;
-            }
-            // A start needs room.
-            disk.set_capacity(1 << 40);
-            disk.boot();
-        }
+        };
+        let counts = lives(seed, &disk, (&mut rng, 300), life);
+        (0..2).for_each(|how| ended[how] += counts[how]);
         full += disk.stats().out_of_space;
     }
-    assert!(full > 300 && cuts > 200 && ends > 200, "{full} {cuts} {ends}");
+    assert!(full > 300 && ended[0] > 200 && ended[1] > 200, "{full} {ended:?}");
 }

@@ -105,7 +105,6 @@ impl Record {
         kind
     }
 
-    /// From kind and body.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Record, RecordError> {
         let record = match kind {
             1 => codec::decode(body, BODY_MAX_BYTES).map(Record::Entry),

@@ -19,7 +19,6 @@ use crate::memlog::MemLog;
 /// would take as much memory.
 const SEGMENT_MAX_BYTES: u64 = 2 * BODY_MAX_BYTES as u64;
 
-/// A segment that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentInfo {
     pub seq: SegmentSeq,
@@ -46,7 +45,6 @@ pub struct Recovered {
     pub spares: Vec<String>,
     /// Unfinished files, to be removed.
     pub leftovers: Vec<String>,
-    /// How many records were read.
     pub records: u64,
     /// Remains of an unfinished write are behind the end of the last segment.
     pub torn: bool,

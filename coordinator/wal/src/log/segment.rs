@@ -26,7 +26,6 @@ const _: () = assert!(FIRST_RECORD_AT.is_multiple_of(super::frame::FRAME_ALIGN a
 pub struct SegmentSeq(pub u64);
 
 impl SegmentSeq {
-    /// The first segment of a log.
     pub const FIRST: SegmentSeq = SegmentSeq(1);
 
     pub fn next(self) -> SegmentSeq {
@@ -51,7 +50,6 @@ impl SegmentSeq {
 /// Kind of a file in the log's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A segment of the log.
     Segment(SegmentSeq),
     /// Reserved space without content of value.
     Spare,
@@ -69,12 +67,9 @@ pub fn file_kind(name: &str) -> FileKind {
     }
 }
 
-/// The beginning of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Which one of the log it is.
     pub seq: SegmentSeq,
-    /// The node that wrote it.
     pub node: u64,
     /// Hash of the cluster's name (the name itself is in the identity file).
     pub cluster_hash: u64,

@@ -31,7 +31,6 @@ const MAGIC: [u8; 8] = *b"RWLKSNP\0";
 pub struct SnapshotHeader {
     /// Hash of the cluster's name.
     pub cluster_hash: u64,
-    /// The node that built it.
     pub node: u64,
     pub meta: SnapshotMeta,
     pub body_len: u64,

@@ -5,7 +5,6 @@
 mod crash;
 mod failing_disk;
 mod identity;
-mod model;
 mod snapshots;
 mod spoilt;
 
