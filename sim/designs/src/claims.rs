@@ -15,7 +15,6 @@ pub enum Verdict {
     Confirmed,
     /// It is so only within limits.
     Partly,
-    /// It is not so.
     Refuted,
 }
 
@@ -45,7 +44,6 @@ impl Shown {
     }
 }
 
-/// A claim and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub id: &'static str,
@@ -102,7 +100,7 @@ fn seconds(time: Option<Duration>) -> String {
 
 /// The sum over all scenarios of a design, and how many those are.
 fn over_all(t: &Table, design: &str, figure: impl Fn(&Summary) -> u64) -> Option<(u64, usize)> {
-    let row = t.rows.iter().find(|row| row.id == design)?;
+    let row = t.rows.iter().find(|row| row.about.id == design)?;
     let all: Vec<&Summary> = t.scenarios.iter().filter_map(|s| row.summary(*s)).collect();
     Some((all.iter().map(|m| figure(m)).sum(), all.len()))
 }
@@ -301,7 +299,7 @@ static CLAIMS: &[Claim] = &[
     }),
     Claim("S4-9", "a lock on ZooKeeper is sturdier and simpler than one on Redis", |t| {
         let bad = |design: &str| {
-            let row = t.rows.iter().find(|row| row.id == design)?;
+            let row = t.rows.iter().find(|row| row.about.id == design)?;
             let is_bad = |s: &&Scenario| row.summary(**s).is_some_and(|m| m.windows > 0 || m.stuck > 0);
             Some(t.scenarios.iter().filter(is_bad).count())
         };
@@ -316,16 +314,16 @@ static CLAIMS: &[Claim] = &[
     }),
     Claim("K1", "a lock is not enough: a holder that stands still writes late, whatever the lock", |t| {
         let losing = |row: &&Row| row.summary(S::HolderPause).is_some_and(|m| m.lost_plain > 0);
-        let rows = || t.rows.iter().filter(|row| !row.is_fenced);
+        let rows = || t.rows.iter().filter(|row| !row.about.is_fenced);
         let tried = rows().filter(|row| row.summary(S::HolderPause).is_some()).count();
         let lost = rows().filter(losing).count();
         let run = rows().rfind(losing)?;
         let seed = run.summary(S::HolderPause)?.loss_seed;
         let text = format!("{lost} of {tried} designs lose updates on a store that trusts everybody");
-        Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.id, S::HolderPause, seed)))
+        Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.about.id, S::HolderPause, seed)))
     }),
     Claim("K1", "a store that looks at tokens loses nothing", |t| {
-        let rows = || t.rows.iter().filter(|row| row.has_tokens && !row.is_fenced);
+        let rows = || t.rows.iter().filter(|row| row.about.has_tokens && !row.about.is_fenced);
         let all = || rows().flat_map(|row| t.scenarios.iter().filter_map(|s| row.summary(*s)));
         let (plain, fenced) = all().fold((0, 0), |(p, f), m| (p + m.lost_plain, f + m.lost_fenced));
         let text = format!(

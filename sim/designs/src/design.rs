@@ -20,31 +20,47 @@ use crate::wire::Trouble;
 pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Whose wall clocks decide when a lock expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhoseClock {
+    #[default]
     Servers,
     Clients,
 }
 
-pub trait Design {
+/// What the table and the workload must know of a design.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
     /// Its name on the command line.
-    fn id(&self) -> &'static str;
+    pub id: &'static str,
     /// Its name for people.
-    fn name(&self) -> &'static str;
-    fn source(&self) -> &'static str;
+    pub name: &'static str,
+    pub source: &'static str,
     /// The claims about it, by their ids in [`crate::claims`].
-    fn claims(&self) -> &'static [&'static str];
+    pub claims: &'static [&'static str],
     /// Its grants have tokens that rise.
-    fn has_tokens(&self) -> bool;
+    pub has_tokens: bool,
     /// It is used with a store that looks at its tokens: only what is lost there counts as lost.
-    fn is_fenced(&self) -> bool {
-        false
-    }
+    pub is_fenced: bool,
     /// A lock is kept as long as its holder lives, however long the job.
-    fn keeps_alive(&self) -> bool;
+    pub keeps_alive: bool,
     /// Whose clock to move.
-    fn clock(&self) -> WhoseClock {
-        WhoseClock::Servers
+    pub clock: WhoseClock,
+}
+
+impl About {
+    /// Locks of sessions: with tokens, and for as long as the holder lives.
+    pub fn of_sessions() -> About {
+        About { has_tokens: true, keeps_alive: true, ..About::default() }
+    }
+}
+
+pub trait Design {
+    fn about(&self) -> About;
+    fn id(&self) -> &'static str {
+        self.about().id
+    }
+    fn name(&self) -> &'static str {
+        self.about().name
     }
     /// Why a scenario means nothing here, if it does not.
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str>;
@@ -55,7 +71,6 @@ pub trait Design {
 /// Makes what a client's process holds.
 pub type LockerMaker = Box<dyn Fn(&Contender) -> Box<dyn Locker>>;
 
-/// A design in a world.
 pub struct Deployment {
     /// Servers, the targets of faults.
     pub servers: Box<dyn Servers>,

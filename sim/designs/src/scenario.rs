@@ -113,7 +113,6 @@ impl Scenario {
         }
     }
 
-    /// The scenario of this name.
     pub fn from_id(id: &str) -> Option<Scenario> {
         Scenario::ALL.into_iter().find(|scenario| scenario.id() == id)
     }

@@ -18,7 +18,6 @@ use crate::{wire, workload};
 
 /// Clients start when the servers have settled.
 const CLIENTS_START: Nanos = Nanos::from_millis(3_000);
-/// The fault is prepared from here on.
 const FAULT_FROM: Nanos = Nanos::from_millis(8_000);
 /// A fault that has found no occasion until then does not happen.
 const FAULT_UNTIL: Nanos = Nanos::from_millis(30_000);
@@ -36,7 +35,6 @@ pub struct Outcome {
     pub losses: Losses,
     /// The fault of the scenario has happened.
     pub had_fault: bool,
-    /// A fingerprint of everything.
     pub fingerprint: u64,
     pub record: Vec<Happening>,
 }
@@ -54,8 +52,8 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
         .with_fact_recorder(fact_recorder(&world, hosts.clone()));
     let deployment = design.build(&world, &view);
     let mut stage = Stage {
-        whose_clock: design.clock(),
-        long_jobs: design.keeps_alive(),
+        whose_clock: design.about().clock,
+        long_jobs: design.about().keeps_alive,
         hosts,
         stores: Stores::default(),
         world,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rowlock_world::executor::Halt;
 
-use crate::design::Design;
+use crate::design::{About, Design};
 use crate::outside_view::Remark;
 use crate::scenario::Scenario;
 use crate::stage::{self, Outcome};
@@ -126,32 +126,21 @@ pub enum Cell {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its name on the command line.
-    pub id: &'static str,
-    /// Its name for people.
-    pub name: &'static str,
-    pub source: &'static str,
-    pub claims: &'static [&'static str],
-    /// Its grants have tokens.
-    pub has_tokens: bool,
-    /// It is used with a store that looks at them.
-    pub is_fenced: bool,
-    /// In the order of the scenarios.
+    pub about: About,
     pub cells: Vec<(Scenario, Cell)>,
 }
 
 impl Row {
     /// Updates lost on the store that the design is used with.
     pub fn lost(&self, m: &Summary) -> u64 {
-        if self.is_fenced { m.lost_fenced } else { m.lost_plain }
+        if self.about.is_fenced { m.lost_fenced } else { m.lost_plain }
     }
 
     /// The first seed of a scenario that shows anything that should not be.
     pub fn first_bad_seed(&self, m: &Summary) -> Option<u64> {
-        m.first_bad_seed(self.is_fenced)
+        m.first_bad_seed(self.about.is_fenced)
     }
 
-    /// What was measured in a scenario.
     pub fn summary(&self, scenario: Scenario) -> Option<&Summary> {
         self.cells.iter().find_map(|(s, cell)| match cell {
             Cell::Measured(summary) if *s == scenario => Some(&**summary),
@@ -172,7 +161,7 @@ pub struct Table {
 impl Table {
     /// What was measured of a design in a scenario.
     pub fn summary(&self, design: &str, scenario: Scenario) -> Option<&Summary> {
-        self.rows.iter().find(|row| row.id == design)?.summary(scenario)
+        self.rows.iter().find(|row| row.about.id == design)?.summary(scenario)
     }
 }
 
@@ -202,15 +191,7 @@ pub fn compare(
             cells.push((*scenario, fill(*design, *scenario, seeds)));
             done += seeds;
         }
-        rows.push(Row {
-            id: design.id(),
-            name: design.name(),
-            source: design.source(),
-            claims: design.claims(),
-            has_tokens: design.has_tokens(),
-            is_fenced: design.is_fenced(),
-            cells,
-        });
+        rows.push(Row { about: design.about(), cells });
     }
     Table { rows, scenarios: scenarios.to_vec(), seeds }
 }

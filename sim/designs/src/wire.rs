@@ -204,16 +204,11 @@ pub trait Service: Send + Sync + 'static {
 /// setting.
 pub async fn serve<S: Service>(addr: String, service: Arc<S>, meter: Meter) {
     let listener = Listener::bind(&addr).await.expect("a model's address is its own");
-    let mut next = 0;
-    loop {
-        // Errors are those of single connections.
-        if let Ok((stream, _)) = listener.accept().await {
-            let id = PeerId(next);
-            next += 1;
-            let (service, meter) = (service.clone(), meter.clone());
-            // Detached: it ends with its connection or its host.
-            drop(task::spawn("model.server.conversation", converse(stream, id, service, meter)));
-        }
+    for id in (0..).map(PeerId) {
+        let stream = listener.accept().await;
+        let (service, meter) = (service.clone(), meter.clone());
+        // Detached: it ends with its connection or its host.
+        drop(task::spawn("model.server.conversation", converse(stream, id, service, meter)));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rowlock_client::{Client, Guard, ReleaseError, SessionState};
 use rowlock_coordinator::NodeHook;
-use rowlock_designs::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers};
+use rowlock_designs::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, Servers};
 use rowlock_designs::outside_view::{OutsideView, Released};
 use rowlock_designs::scenario::Scenario;
 use rowlock_designs::wire::{Meter, Trouble};
@@ -27,37 +27,23 @@ pub struct Rowlock {
 }
 
 impl Design for Rowlock {
-    fn id(&self) -> &'static str {
-        match (self.disconnect_grace, self.is_fenced) {
-            (None, false) => "rowlock",
-            (None, true) => "rowlock-fenced",
-            (Some(_), false) => "rowlock-grace",
-            (Some(_), true) => "rowlock-grace-fenced",
+    fn about(&self) -> About {
+        let (id, name) = match (self.disconnect_grace, self.is_fenced) {
+            (None, false) => ("rowlock", "Rowlock"),
+            (None, true) => ("rowlock-fenced", "Rowlock, with fencing"),
+            (Some(_), false) => ("rowlock-grace", "Rowlock, disconnect grace"),
+            (Some(_), true) => ("rowlock-grace-fenced", "Rowlock, disconnect grace, with fencing"),
+        };
+        About {
+            id,
+            name,
+            source: "this project: real nodes and clients",
+            claims: &["mutual-exclusion", "fencing-monotonic", "fifo", "one-wake", "no-lost-wakeup"],
+            is_fenced: self.is_fenced,
+            ..About::of_sessions()
         }
     }
-    fn name(&self) -> &'static str {
-        match (self.disconnect_grace, self.is_fenced) {
-            (None, false) => "Rowlock",
-            (None, true) => "Rowlock, with fencing",
-            (Some(_), false) => "Rowlock, disconnect grace",
-            (Some(_), true) => "Rowlock, disconnect grace, with fencing",
-        }
-    }
-    fn source(&self) -> &'static str {
-        "this project: real nodes and clients"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["mutual-exclusion", "fencing-monotonic", "fifo", "one-wake", "no-lost-wakeup"]
-    }
-    fn has_tokens(&self) -> bool {
-        true
-    }
-    fn is_fenced(&self) -> bool {
-        self.is_fenced
-    }
-    fn keeps_alive(&self) -> bool {
-        true
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {

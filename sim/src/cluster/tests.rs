@@ -7,7 +7,15 @@ use rowlock_env::rare::Rare;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
-use super::{Plan, Scenario, run};
+use super::{Outcome, Plan, Scenario, run};
+
+/// Runs with these faults, and demands that every promise is kept.
+fn kept(seed: u64, seconds: u64, scenario: Scenario, script: &str) -> Outcome {
+    let faults = Some(script.parse().expect("a script"));
+    let outcome = run(&Plan { seed, seconds, scenario, script: faults, mutant: None, record: true });
+    assert_eq!(outcome.violation, None, "seed {seed}: {script}");
+    outcome
+}
 
 /// No node can be elected before the dead leader's lease is over; and no node waits for the random time after
 /// it.
@@ -17,10 +25,7 @@ fn a_killed_leader_has_a_successor_as_soon_as_its_lease_is_over() {
     let lease = Duration::from_millis(elections.election_timeout_max_ms);
     let killed = Nanos::from_millis(3_000);
     for seed in 1..=3 {
-        let script = "3s kill leader for 20s".parse().expect("a script");
-        let (scenario, mutant) = (Scenario::Calm, None);
-        let outcome = run(&Plan { seed, seconds: 5, scenario, script: Some(script), mutant, record: true });
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 5, Scenario::Calm, "3s kill leader for 20s");
         let mut terms = outcome.record.iter().filter(|it| matches!(it.what, What::Leads { .. }));
         let next = terms.find(|it| it.at > killed).expect("somebody leads again");
         let took = next.at - killed;
@@ -37,9 +42,7 @@ fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
     let script =
         "0s partition node1 | node2 node3 for 1.3s\n1.3s clog node1 -> node2 node3 by 0s..400ms for 4s";
     for seed in [17, 19, 22, 60] {
-        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
-        let plan = Plan { seed, seconds: 8, scenario, script: Some(script), mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 8, Scenario::Calm, script);
     }
 }
 
@@ -50,10 +53,7 @@ fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
 fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
     let nodes = "node1 node2 node3";
     for (seed, most) in [(4, 400), (15, 400), (1, 30)] {
-        let script = format!("0s clog {nodes} -> {nodes} by 0s..{most}ms for 4s");
-        let script = Some(script.parse().expect("a script"));
-        let plan = Plan { seed, seconds: 8, scenario: Scenario::Calm, script, mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 8, Scenario::Calm, &format!("0s clog {nodes} -> {nodes} by 0s..{most}ms for 4s"));
     }
 }
 
@@ -63,9 +63,7 @@ fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
 fn a_change_of_voters_is_ended_while_somebody_asks_for_it_again_and_again() {
     let script = "16.333s clog client1 -> leader by 124ms..181ms for 1ms\n20.6s add-voter node2\n\
                   20.715s clog leader -> follower1 by 228ms..2.217s for 1.8s";
-    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::All);
-    let plan = Plan { seed: 501_269, seconds: 30, scenario, script, mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
+    kept(501_269, 30, Scenario::All, script);
 }
 
 /// Clients of the old cluster go on believing what they believe, and all promises hold in the new one. The
@@ -75,9 +73,7 @@ fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
     let restored = "4s pause client1 for 9s\n5s restore-backup follower1 after 2s for 300ms";
     let recovered = "5s isolate follower1 for 2s\n6s recover follower1 for 1s\n8s add-voter node4";
     for (seed, script) in [(7, restored), (8, restored), (7, recovered), (8, recovered)] {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Life);
-        let plan = Plan { seed, seconds: 24, scenario, script, mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 24, Scenario::Life, script);
     }
 }
 
@@ -87,10 +83,7 @@ fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
 fn a_lost_node_is_replaced_while_clients_run() {
     for (seed, lost) in [(1, "follower1"), (2, "leader"), (3, "follower2")] {
         let script = format!("3s replace {lost} by node4\n5s isolate leader for 2s");
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: true };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 12, Scenario::Calm, &script);
         let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: put node 4"));
         assert!(outcome.record.iter().any(done), "seed {seed}: it was not replaced");
     }
@@ -101,9 +94,7 @@ fn a_lost_node_is_replaced_while_clients_run() {
 #[test]
 fn a_last_node_may_lack_what_it_had_applied() {
     let script = "3.383s recover follower2 for 814ms\n4.74s add-voter node6\n6.022s add-voter node5";
-    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Life);
-    let plan = Plan { seed: 83, seconds: 12, scenario, script, mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
+    kept(83, 12, Scenario::Life, script);
 }
 
 /// Two nodes of five have lost their data. The first one that is back may vote only when every voter answers
@@ -111,10 +102,7 @@ fn a_last_node_may_lack_what_it_had_applied() {
 /// 22,532).
 #[test]
 fn two_nodes_of_five_that_lost_their_data_are_back_soon() {
-    let script = "4.69s wipe node5 for 9.581s\n5.43s wipe node3 for 2.093s".parse().expect("a script");
-    let (script, scenario) = (Some(script), Scenario::Life);
-    let plan = Plan { seed: 22_532, seconds: 30, scenario, script, mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
+    kept(22_532, 30, Scenario::Life, "4.69s wipe node5 for 9.581s\n5.43s wipe node3 for 2.093s");
 }
 
 /// A node joins and becomes a voter while another one is cut off, and loses its data just before that one
@@ -123,10 +111,7 @@ fn two_nodes_of_five_that_lost_their_data_are_back_soon() {
 fn a_wiped_voter_whose_old_folder_the_leader_has_never_met_has_its_log_again() {
     let script = "1s isolate node3 for 2s\n1200ms add-voter node4\n5s wipe node4 for 1500ms\n\
                   5500ms transfer node3";
-    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
-    let plan = Plan { seed: 61_088, seconds: 8, scenario, script, mutant: None, record: false };
-    let outcome = run(&plan);
-    assert_eq!(outcome.violation, None);
+    let outcome = kept(61_088, 8, Scenario::Members, script);
     assert_eq!(outcome.stats.rare.of(Rare::WipedTakenOut), 1, "it was taken out and in again");
     assert!(outcome.stats.rare.of(Rare::WipedPromoted) > 0, "it votes again, as it did before");
 }
@@ -137,10 +122,7 @@ fn a_wiped_voter_whose_old_folder_the_leader_has_never_met_has_its_log_again() {
 fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
     let script = "2s wipe node1 for 3s\n4s add-learner node4\n4500ms isolate node4 for 3s\n9s transfer node1";
     for seed in [60_650, 61_088] {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
-        let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: false };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 12, Scenario::Members, script);
         assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "seed {seed}: node 1 can lead");
     }
 }
@@ -150,10 +132,7 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
 #[test]
 fn a_wiped_voter_that_has_no_address_of_the_leader_is_told_it() {
     let script = "2s isolate node1 for 9s\n2s wipe node1 for 500ms\n3s add-voter node4\n7s transfer node4";
-    let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
-    let plan = Plan { seed: 60_543, seconds: 15, scenario, script, mutant: None, record: false };
-    let outcome = run(&plan);
-    assert_eq!(outcome.violation, None);
+    let outcome = kept(60_543, 15, Scenario::Members, script);
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
@@ -164,9 +143,7 @@ fn nodes_that_move_are_found_again() {
     let script = "3s readdress node1 for 300ms\n7s readdress leader for 1s\n12s readdress node1 for 2s\n\
                   17s readdress follower2 for 300ms\n20s kill follower1 for 1s";
     for seed in 1..=3 {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 24, scenario, script, mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 24, Scenario::Calm, script);
     }
 }
 
@@ -174,10 +151,7 @@ fn nodes_that_move_are_found_again() {
 /// it waits for neither. The checker said that it did (seed 30,004).
 #[test]
 fn a_call_for_two_locks_that_gives_up_is_not_said_to_wait() {
-    let script = Some("3.59s disconnect client3".parse().expect("a script"));
-    let plan =
-        Plan { seed: 30_004, seconds: 8, scenario: Scenario::Life, script, mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
+    kept(30_004, 8, Scenario::Life, "3.59s disconnect client3");
 }
 
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
@@ -185,9 +159,7 @@ fn a_call_for_two_locks_that_gives_up_is_not_said_to_wait() {
 fn who_was_killed_twice_is_started_once() {
     let script =
         "1s kill node1 for 1s\n1500ms kill node1 for 500ms\n3s kill node2 for 30s\n4s kill node2 for 30s";
-    let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
-    let plan = Plan { seed: 1, seconds: 5, scenario, script: Some(script), mutant: None, record: false };
-    assert_eq!(run(&plan).violation, None);
+    kept(1, 5, Scenario::Calm, script);
 }
 
 /// The power goes at one of the first disk operations of a start: a node that such an operation fails has not
@@ -197,9 +169,7 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     for operation in [1, 4] {
         let script =
             format!("1s power-loss node2 for 1s\n1500ms power-loss node2 at-operation {operation} for 1s");
-        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
-        let plan = Plan { seed: 1, seconds: 3, scenario, script: Some(script), mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "operation {operation}");
+        kept(1, 3, Scenario::Calm, &script);
     }
 }
 
@@ -209,10 +179,7 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
 fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     for moment in ["at-message", "at-flush", "at-operation"] {
         let script = format!("3s power-loss follower1 {moment} 2 for 100ms");
-        let (script, scenario) = (script.parse().expect("a script"), Scenario::Calm);
-        let plan = Plan { seed: 3, seconds: 8, scenario, script: Some(script), mutant: None, record: true };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "{moment}");
+        let outcome = kept(3, 8, Scenario::Calm, &script);
         let mut after = outcome.record.iter().skip_while(|it| it.at < Nanos::from_millis(3_000));
         let down = after.find_map(|it| match it.what {
             What::Down { host, how: "power lost" } => Some((it.at, host)),
@@ -231,10 +198,7 @@ fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
 fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     let cut = Nanos::from_millis(3_000);
     for seed in 1..=2 {
-        let script = "3s isolate leader for 20s".parse().expect("a script");
-        let (scenario, mutant) = (Scenario::Calm, None);
-        let outcome = run(&Plan { seed, seconds: 5, scenario, script: Some(script), mutant, record: true });
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 5, Scenario::Calm, "3s isolate leader for 20s");
         let mut later = outcome.record.iter().filter(|it| it.at > cut);
         let elected = later.find_map(|it| match it.what {
             What::Leads { host, .. } => Some((it.at, host)),
@@ -255,12 +219,8 @@ fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
 fn a_leader_that_the_others_do_not_believe_is_replaced_and_comes_back() {
     let distrusted = Nanos::from_millis(3_000);
     for seed in 1..=3 {
-        let script = "3s distrust leader -> follower1 follower2 for 5s\n4s distrust nodes -> client1 for 1s"
-            .parse()
-            .expect("a script");
-        let (scenario, mutant) = (Scenario::Calm, None);
-        let outcome = run(&Plan { seed, seconds: 10, scenario, script: Some(script), mutant, record: true });
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let script = "3s distrust leader -> follower1 follower2 for 5s\n4s distrust nodes -> client1 for 1s";
+        let outcome = kept(seed, 10, Scenario::Calm, script);
         let leads = |it: &&Happening| matches!(it.what, What::Leads { .. });
         let next = outcome.record.iter().filter(leads).find(|it| it.at > distrusted);
         let next = next.expect("another one leads");
@@ -277,9 +237,7 @@ const ENDS: &str = "2s end-runtime client1\n2200ms end-runtime client2\n2400ms e
 #[test]
 fn nothing_says_held_behind_the_end_of_its_clients_runtime() {
     for seed in 1..=3 {
-        let (script, scenario) = (ENDS.parse().expect("a script"), Scenario::Calm);
-        let plan = Plan { seed, seconds: 8, scenario, script: Some(script), mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 8, Scenario::Calm, ENDS);
     }
 }
 
@@ -301,10 +259,7 @@ fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
     let lost = Nanos::from_millis(3_000);
     let mut regained = false;
     for seed in 1..=30 {
-        let script = "3s regain follower1 after 100ms for 3s".parse().expect("a script");
-        let (scenario, mutant) = (Scenario::Calm, None);
-        let outcome = run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: true });
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 8, Scenario::Calm, "3s regain follower1 after 100ms for 3s");
         let leads = |it: &Happening| match it.what {
             What::Leads { host, .. } => Some((it.at, host)),
             _ => None,
@@ -323,10 +278,7 @@ fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
 #[test]
 fn rot_in_the_last_entry_of_a_log_that_rests_is_found_as_its_node_starts() {
     for seed in 1..=3 {
-        let script = "3s rot-tail follower1 for 300ms".parse().expect("a script");
-        let (scenario, mutant) = (Scenario::Calm, None);
-        let outcome = run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: true });
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 8, Scenario::Calm, "3s rot-tail follower1 for 300ms");
         let says =
             |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.contains("had been flushed"));
         assert!(outcome.record.iter().any(says), "seed {seed}");
@@ -339,9 +291,7 @@ fn everybody_comes_back_at_once_and_no_promise_is_broken() {
     let storm = "2s reset nodes -> clients\n3s kill leader for 1s\n3s reset nodes -> clients\n\
                  3200ms reset nodes -> clients\n5s reset nodes -> clients\n5100ms isolate leader for 2s";
     for seed in 1..=2 {
-        let (script, scenario) = (Some(storm.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 10, scenario, script, mutant: None, record: false };
-        assert_eq!(run(&plan).violation, None, "seed {seed}");
+        kept(seed, 10, Scenario::Calm, storm);
     }
 }
 
@@ -356,10 +306,7 @@ fn full_disks_stop_no_node_and_cost_no_promise() {
     ];
     let mut refused = 0;
     for (seed, script) in scripts {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 12, scenario, script, mutant: None, record: true };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "seed {seed}");
+        let outcome = kept(seed, 12, Scenario::Calm, script);
         let stops =
             |it: &&Happening| matches!(&it.what, What::Note { text, .. } if text.contains("disk is full"));
         assert_eq!(outcome.record.iter().find(stops), None, "seed {seed}: a node stops");
@@ -374,11 +321,7 @@ fn full_disks_stop_no_node_and_cost_no_promise() {
 fn no_node_stops_serving_while_both_followers_flush_slowly() {
     let script = "2s slow-disk follower1 x10000 for 20s\n2s slow-disk follower2 x10000 for 20s";
     for seed in 1..=3 {
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 24, scenario, script, mutant: None, record: false };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "seed {seed}");
-        let rare = &outcome.stats.rare;
+        let rare = &kept(seed, 24, Scenario::Calm, script).stats.rare;
         assert_eq!(rare.of(Rare::StoppedServing), 0, "seed {seed}: clients were cut off");
         assert!(rare.of(Rare::HeartbeatBeforeFlush) > 0, "seed {seed}: the disks were slow");
     }
@@ -390,11 +333,7 @@ fn no_node_stops_serving_while_both_followers_flush_slowly() {
 fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
     for (seed, target) in [(1, "leader"), (2, "follower1")] {
         let script = format!("2s slow-disk {target} x100000 for 20s");
-        let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
-        let plan = Plan { seed, seconds: 34, scenario, script, mutant: None, record: false };
-        let outcome = run(&plan);
-        assert_eq!(outcome.violation, None, "seed {seed}");
-        let rare = &outcome.stats.rare;
+        let rare = &kept(seed, 34, Scenario::Calm, &script).stats.rare;
         assert!(rare.of(Rare::DiskHangs) > 0 && rare.of(Rare::StoppedServing) > 0, "seed {seed}");
         assert_eq!(rare.of(Rare::HandedOverForRoom) > 0, target == "leader", "seed {seed}");
     }
@@ -404,16 +343,6 @@ fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
 /// fit.
 #[test]
 fn nodes_that_are_too_far_apart_for_their_timers_say_which_fit() {
-    let script = "0s clog nodes -> nodes by 100ms..101ms for 30s".parse().expect("a script");
-    let plan = Plan {
-        seed: 1,
-        seconds: 32,
-        scenario: Scenario::Calm,
-        script: Some(script),
-        mutant: None,
-        record: false,
-    };
-    let outcome = run(&plan);
-    assert_eq!(outcome.violation, None);
+    let outcome = kept(1, 32, Scenario::Calm, "0s clog nodes -> nodes by 100ms..101ms for 30s");
     assert!(outcome.stats.rare.of(Rare::SlowLinkTold) > 0, "no node has warned");
 }

@@ -15,11 +15,7 @@ pub enum Transaction {
         ttl_ms: Option<i64>,
     },
     /// `DELETE WHERE name AND owner`.
-    Delete {
-        name: String,
-        /// Whose it must be.
-        owner: String,
-    },
+    Delete { name: String, owner: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

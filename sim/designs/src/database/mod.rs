@@ -39,13 +39,11 @@ impl Service for Server {
     fn gone(&self, _: PeerId) {}
 }
 
-/// Starts the server on this host.
 pub fn start(storage: Storage, meter: &Meter) {
     let server = Arc::new(Server(storage));
     drop(task::spawn("database.serve", serve(format!("0.0.0.0:{PORT}"), server, meter.clone())));
 }
 
-/// A client of the database.
 pub struct Client {
     addr: String,
     meter: Meter,

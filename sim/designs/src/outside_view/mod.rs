@@ -32,7 +32,6 @@ pub type FactRecorder = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     Waits,
-    /// It holds, with this token.
     Holds(Option<u64>),
     /// It lets go, with the token that it had.
     LetsGo(Option<u64>),
@@ -124,7 +123,6 @@ pub struct Measured {
     /// Clients that have waited all through the last part of the run, though others were granted the lock.
     pub starved: u64,
     pub remarks: BTreeMap<Remark, u64>,
-    /// Messages of the lock.
     pub messages: u64,
 }
 
@@ -140,7 +138,6 @@ struct Inner {
     victim: Option<ClientId>,
 }
 
-/// The outside view; clones are one.
 #[derive(Clone)]
 pub struct OutsideView {
     clock: Clock,

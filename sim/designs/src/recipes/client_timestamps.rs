@@ -8,7 +8,7 @@ use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, WhoseClock, poll_interval};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, WhoseClock, poll_interval};
 use crate::outside_view::{OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
@@ -20,27 +20,17 @@ use crate::{LOCK, TTL};
 pub struct ClientTimestamps;
 
 impl Design for ClientTimestamps {
-    fn id(&self) -> &'static str {
-        "client-timestamps"
+    fn about(&self) -> About {
+        About {
+            id: "client-timestamps",
+            name: "SETNX with client timestamps, GETSET, DEL",
+            source: "Redis's page on SETNX (\"design pattern\", since discouraged)",
+            claims: &["S1-5"],
+            clock: WhoseClock::Clients,
+            ..About::default()
+        }
     }
-    fn name(&self) -> &'static str {
-        "SETNX with client timestamps, GETSET, DEL"
-    }
-    fn source(&self) -> &'static str {
-        "Redis's page on SETNX (\"design pattern\", since discouraged)"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["S1-5"]
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        false
-    }
-    fn clock(&self) -> WhoseClock {
-        WhoseClock::Clients
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween => Some("a free lock is taken by one command"),

@@ -11,7 +11,7 @@ use rowlock_world::time::HostId;
 
 use crate::database::core::{Outcome, Transaction};
 use crate::database::{self, Client, PORT, Storage};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, Servers, poll_interval};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, Servers, poll_interval};
 use crate::outside_view::{OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::{Meter, Trouble};
@@ -23,24 +23,14 @@ pub struct DatabaseRow {
 }
 
 impl Design for DatabaseRow {
-    fn id(&self) -> &'static str {
-        if self.expires { "row-expiry" } else { "row" }
+    fn about(&self) -> About {
+        let (id, name, source) = match self.expires {
+            true => ("row-expiry", "database row with expiry", "ShedLock and others"),
+            false => ("row", "database row", "tutorials"),
+        };
+        About { id, name, source, claims: &["S1-1", "S2-2"], keeps_alive: !self.expires, ..About::default() }
     }
-    fn name(&self) -> &'static str {
-        if self.expires { "database row with expiry" } else { "database row" }
-    }
-    fn source(&self) -> &'static str {
-        if self.expires { "ShedLock and others" } else { "tutorials" }
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["S1-1", "S2-2"]
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        !self.expires
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {

@@ -13,7 +13,6 @@ use crate::redis::server::{Server, Settings};
 use crate::redis::{PORT, monitor};
 use crate::wire::Meter;
 
-/// What there is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub servers: usize,

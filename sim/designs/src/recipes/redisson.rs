@@ -17,7 +17,7 @@ use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client, Where};
 use crate::redis::core::{Answer, Command, channel_of};
@@ -57,41 +57,23 @@ impl Redisson {
 }
 
 impl Design for Redisson {
-    fn id(&self) -> &'static str {
-        match self.replication {
-            Replication::None => "redisson",
-            Replication::Asynchronous => "redisson-replicas",
-            Replication::MinReplicas => "redisson-min-replicas",
-            Replication::Wait => "redisson-wait",
-            Replication::WaitForAll => "redisson-wait-all",
-        }
+    fn about(&self) -> About {
+        let (id, name, claims): (_, _, &[_]) = match self.replication {
+            Replication::None => {
+                ("redisson", "Redisson, one server", &["S0-8", "S0-10", "S3-7", "S3-13", "E9", "E10"])
+            }
+            Replication::Asynchronous => {
+                ("redisson-replicas", "Redisson, replicas and failover", &["S0-12", "S2-7", "S4-3", "E9"])
+            }
+            Replication::MinReplicas => {
+                ("redisson-min-replicas", "Redisson, min-replicas-to-write 2", &["S2-8", "E8"])
+            }
+            Replication::Wait => ("redisson-wait", "Redisson, WAIT 1", &["E8"]),
+            Replication::WaitForAll => ("redisson-wait-all", "Redisson, WAIT for all replicas", &["E8"]),
+        };
+        About { id, name, claims, source: "Redisson's RLock", keeps_alive: true, ..About::default() }
     }
-    fn name(&self) -> &'static str {
-        match self.replication {
-            Replication::None => "Redisson, one server",
-            Replication::Asynchronous => "Redisson, replicas and failover",
-            Replication::MinReplicas => "Redisson, min-replicas-to-write 2",
-            Replication::Wait => "Redisson, WAIT 1",
-            Replication::WaitForAll => "Redisson, WAIT for all replicas",
-        }
-    }
-    fn source(&self) -> &'static str {
-        "Redisson's RLock"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        match self.replication {
-            Replication::None => &["S0-8", "S0-10", "S3-7", "S3-13", "E9", "E10"],
-            Replication::Asynchronous => &["S0-12", "S2-7", "S4-3", "E9"],
-            Replication::MinReplicas => &["S2-8", "E8"],
-            Replication::Wait | Replication::WaitForAll => &["E8"],
-        }
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        true
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween if self.waits_for() == 0 => {

@@ -13,7 +13,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::Client;
 use crate::redis::core::{Answer, Command};
@@ -32,24 +32,15 @@ pub struct Redlock {
 }
 
 impl Design for Redlock {
-    fn id(&self) -> &'static str {
-        if self.flushes { "redlock-fsync" } else { "redlock" }
+    fn about(&self) -> About {
+        let (id, name) = match self.flushes {
+            true => ("redlock-fsync", "RedLock, five masters, fsync always"),
+            false => ("redlock", "RedLock, five masters"),
+        };
+        let source = "Redis: \"Distributed locks with Redis\"";
+        About { id, name, source, claims: &["S0-11", "S4-1"], ..About::default() }
     }
-    fn name(&self) -> &'static str {
-        if self.flushes { "RedLock, five masters, fsync always" } else { "RedLock, five masters" }
-    }
-    fn source(&self) -> &'static str {
-        "Redis: \"Distributed locks with Redis\""
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["S0-11", "S4-1"]
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        false
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::PauseBetween => Some("a release on each master is one command"),

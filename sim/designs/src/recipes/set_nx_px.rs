@@ -8,7 +8,7 @@
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
@@ -33,42 +33,30 @@ pub struct SetNxPx {
 }
 
 impl Design for SetNxPx {
-    fn id(&self) -> &'static str {
-        match self.release {
-            Release::Del => "set-nx-px-del",
-            Release::GetThenDel => "set-nx-px-get-del",
-            Release::CompareAndDelete => "set-nx-px-script",
-            Release::CompareAndDeleteAlways => "set-nx-px-script-fsync",
-        }
+    fn about(&self) -> About {
+        let (id, name, source, claims): (_, _, _, &[_]) = match self.release {
+            Release::Del => {
+                ("set-nx-px-del", "SET NX PX, DEL", "tutorials (Jedis)", &["S1-7", "S2-4", "S3-3"])
+            }
+            Release::GetThenDel => {
+                ("set-nx-px-get-del", "SET NX PX, GET then DEL", "tutorials (Jedis)", &["S1-8", "S2-5"])
+            }
+            Release::CompareAndDelete => (
+                "set-nx-px-script",
+                "SET NX PX, compare-and-delete",
+                "Redis's page on SET, for one server",
+                &["S0-4", "S1-6", "S4-2", "S1-9"],
+            ),
+            Release::CompareAndDeleteAlways => (
+                "set-nx-px-script-fsync",
+                "SET NX PX, compare-and-delete, fsync always",
+                "the same with Redis's strictest persistence",
+                &["S0-4", "S1-6", "S4-2", "S1-9"],
+            ),
+        };
+        About { id, name, source, claims, ..About::default() }
     }
-    fn name(&self) -> &'static str {
-        match self.release {
-            Release::Del => "SET NX PX, DEL",
-            Release::GetThenDel => "SET NX PX, GET then DEL",
-            Release::CompareAndDelete => "SET NX PX, compare-and-delete",
-            Release::CompareAndDeleteAlways => "SET NX PX, compare-and-delete, fsync always",
-        }
-    }
-    fn source(&self) -> &'static str {
-        match self.release {
-            Release::Del | Release::GetThenDel => "tutorials (Jedis)",
-            Release::CompareAndDelete => "Redis's page on SET, for one server",
-            Release::CompareAndDeleteAlways => "the same with Redis's strictest persistence",
-        }
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        match self.release {
-            Release::Del => &["S1-7", "S2-4", "S3-3"],
-            Release::GetThenDel => &["S1-8", "S2-5"],
-            Release::CompareAndDelete | Release::CompareAndDeleteAlways => &["S0-4", "S1-6", "S4-2", "S1-9"],
-        }
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        false
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween => Some("acquire is one command"),

@@ -6,7 +6,7 @@
 use rowlock_world::executor::Simulation;
 
 use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
+use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, poll_interval};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client};
 use crate::redis::core::{Answer, Command};
@@ -18,24 +18,16 @@ use crate::{LOCK, TTL};
 pub struct SetnxExpire;
 
 impl Design for SetnxExpire {
-    fn id(&self) -> &'static str {
-        "setnx-expire"
+    fn about(&self) -> About {
+        About {
+            id: "setnx-expire",
+            name: "SETNX + EXPIRE, DEL",
+            source: "tutorials from before Redis 2.6.12",
+            claims: &["S1-4", "S2-3", "S3-1"],
+            ..About::default()
+        }
     }
-    fn name(&self) -> &'static str {
-        "SETNX + EXPIRE, DEL"
-    }
-    fn source(&self) -> &'static str {
-        "tutorials from before Redis 2.6.12"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["S1-4", "S2-3", "S3-1"]
-    }
-    fn has_tokens(&self) -> bool {
-        false
-    }
-    fn keeps_alive(&self) -> bool {
-        false
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::PauseBetween => Some("the release is one command"),

@@ -6,7 +6,7 @@
 use rowlock_world::executor::Simulation;
 
 use super::zk_setting::{self, ZkClient};
-use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
 use crate::outside_view::{OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
@@ -17,24 +17,16 @@ pub struct OneZnode;
 const PATH: &str = "/locks/stock";
 
 impl Design for OneZnode {
-    fn id(&self) -> &'static str {
-        "zk-one-znode"
+    fn about(&self) -> About {
+        About {
+            id: "zk-one-znode",
+            name: "ZooKeeper, one ephemeral znode",
+            source: "tutorials; ZooKeeper's recipes name its herd effect",
+            claims: &["S2-10", "S2-11", "S4-5"],
+            ..About::of_sessions()
+        }
     }
-    fn name(&self) -> &'static str {
-        "ZooKeeper, one ephemeral znode"
-    }
-    fn source(&self) -> &'static str {
-        "tutorials; ZooKeeper's recipes name its herd effect"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        &["S2-10", "S2-11", "S4-5"]
-    }
-    fn has_tokens(&self) -> bool {
-        true
-    }
-    fn keeps_alive(&self) -> bool {
-        true
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {

@@ -13,7 +13,7 @@ use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
 use super::zk_setting::{self, ZkClient};
-use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
@@ -30,39 +30,24 @@ pub(super) const PARENT: &str = "/locks/stock";
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 impl Design for Queue {
-    fn id(&self) -> &'static str {
-        if self.is_fenced { "zk-queue-fenced" } else { "zk-queue" }
+    fn about(&self) -> About {
+        let (id, name, source, claims): (_, _, _, &[_]) = match self.is_fenced {
+            true => (
+                "zk-queue-fenced",
+                "ZooKeeper, sequential recipe, with fencing",
+                "Kleppmann's advice on the same recipe",
+                &["K1"],
+            ),
+            false => (
+                "zk-queue",
+                "ZooKeeper, sequential recipe",
+                "ZooKeeper's recipes; Apache Curator",
+                &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"],
+            ),
+        };
+        About { id, name, source, claims, is_fenced: self.is_fenced, ..About::of_sessions() }
     }
-    fn name(&self) -> &'static str {
-        if self.is_fenced {
-            "ZooKeeper, sequential recipe, with fencing"
-        } else {
-            "ZooKeeper, sequential recipe"
-        }
-    }
-    fn source(&self) -> &'static str {
-        if self.is_fenced {
-            "Kleppmann's advice on the same recipe"
-        } else {
-            "ZooKeeper's recipes; Apache Curator"
-        }
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        if self.is_fenced {
-            &["K1"]
-        } else {
-            &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"]
-        }
-    }
-    fn has_tokens(&self) -> bool {
-        true
-    }
-    fn is_fenced(&self) -> bool {
-        self.is_fenced
-    }
-    fn keeps_alive(&self) -> bool {
-        true
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::PauseBetween => Some("the release is one command"),

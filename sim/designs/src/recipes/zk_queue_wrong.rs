@@ -15,14 +15,13 @@ use rowlock_world::executor::Simulation;
 use super::zk_queue::{PARENT, list};
 use super::zk_setting::{self, ZkClient};
 use crate::TTL;
-use crate::design::{Deployment, Design, Doing, Grant, Locker};
+use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
 
-/// Which mistakes are in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// E1, E2, E5, E6.
@@ -37,41 +36,25 @@ pub enum Flaw {
 const NEXT_LINE: Duration = Duration::from_millis(1);
 
 pub struct WrongQueue {
-    /// Which mistakes are in it.
     pub flaw: Flaw,
 }
 
 impl Design for WrongQueue {
-    fn id(&self) -> &'static str {
-        match self.flaw {
-            Flaw::AsPrinted => "zk-queue-as-printed",
-            Flaw::WakeIsGrant => "zk-queue-wake-is-grant",
-            Flaw::WatchBeforeLatch => "zk-queue-watch-before-latch",
-        }
+    fn about(&self) -> About {
+        let (id, name, claims): (_, _, &[_]) = match self.flaw {
+            Flaw::AsPrinted => {
+                ("zk-queue-as-printed", "ZooKeeper, sequential, as printed in the notes", &["E1", "E2", "E5"])
+            }
+            Flaw::WakeIsGrant => {
+                ("zk-queue-wake-is-grant", "ZooKeeper, sequential, wake-up taken as grant", &["E2", "S2-14"])
+            }
+            Flaw::WatchBeforeLatch => {
+                ("zk-queue-watch-before-latch", "ZooKeeper, sequential, watch before latch", &["E3", "E6"])
+            }
+        };
+        About { id, name, claims, source: "the notes' second class; many blogs", ..About::of_sessions() }
     }
-    fn name(&self) -> &'static str {
-        match self.flaw {
-            Flaw::AsPrinted => "ZooKeeper, sequential, as printed in the notes",
-            Flaw::WakeIsGrant => "ZooKeeper, sequential, wake-up taken as grant",
-            Flaw::WatchBeforeLatch => "ZooKeeper, sequential, watch before latch",
-        }
-    }
-    fn source(&self) -> &'static str {
-        "the notes' second class; many blogs"
-    }
-    fn claims(&self) -> &'static [&'static str] {
-        match self.flaw {
-            Flaw::AsPrinted => &["E1", "E2", "E5"],
-            Flaw::WakeIsGrant => &["E2", "S2-14"],
-            Flaw::WatchBeforeLatch => &["E3", "E6"],
-        }
-    }
-    fn has_tokens(&self) -> bool {
-        true
-    }
-    fn keeps_alive(&self) -> bool {
-        true
-    }
+
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
         match scenario {
             Scenario::PauseBetween => Some("the release is one command"),

@@ -9,7 +9,6 @@ use super::core::{Answer, Command};
 use super::{Ask, Push, Redis, Reply};
 use crate::wire::{Connection, Meter, Trouble};
 
-/// Where the server is.
 #[derive(Clone, Debug)]
 pub enum Where {
     Fixed(String),
@@ -17,7 +16,6 @@ pub enum Where {
     ByMonitor(String),
 }
 
-/// A client of one server.
 pub struct Client {
     place: Where,
     meter: Meter,

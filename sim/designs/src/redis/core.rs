@@ -64,14 +64,12 @@ pub enum Command {
     /// that is left.
     RedissonLock {
         key: String,
-        /// Whose it shall be.
         owner: String,
         ttl_ms: i64,
     },
     /// Redisson's renewal script: 1 and a new expiry if it is ours, else 0.
     RedissonRenew {
         key: String,
-        /// Whose it should be.
         owner: String,
         ttl_ms: i64,
     },
@@ -79,7 +77,6 @@ pub enum Command {
     /// nil; count down: 0 if it stays ours, else delete, publish, 1.
     RedissonUnlock {
         key: String,
-        /// Whose it should be.
         owner: String,
         ttl_ms: i64,
     },

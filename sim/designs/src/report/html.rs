@@ -55,13 +55,12 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// How bad a cell is.
 fn class(row: &Row, cell: &Cell) -> &'static str {
     match cell {
         Cell::NotApplicable(_) => "none",
         Cell::Halted { .. } => "bad",
         Cell::Measured(m) if m.windows > 0 || m.stuck > 0 => "bad",
-        Cell::Measured(m) if m.lost_fenced > 0 && row.has_tokens => "bad",
+        Cell::Measured(m) if m.lost_fenced > 0 && row.about.has_tokens => "bad",
         Cell::Measured(m) if row.lost(m) > 0 || m.starved > 0 => "warn",
         Cell::Measured(_) => "good",
     }
@@ -76,7 +75,7 @@ fn overview(table: &Table, judgements: &[Judgement], out: &mut String) {
     }
     out.push_str("<th>claims</th></tr>\n");
     for row in &table.rows {
-        let _ = write!(out, "<tr><td title=\"{}\">{}</td>", escape(row.source), escape(row.name));
+        let _ = write!(out, "<tr><td title=\"{}\">{}</td>", escape(row.about.source), escape(row.about.name));
         for (scenario, cell) in &row.cells {
             let title = match cell {
                 Cell::Measured(m) => command(row, *scenario, m),
@@ -122,7 +121,7 @@ fn one_scenario(table: &Table, scenario: Scenario, out: &mut String) {
     out.push_str("<th>run</th></tr>\n");
     for row in &table.rows {
         let Some((_, cell)) = row.cells.iter().find(|(s, _)| *s == scenario) else { continue };
-        let _ = write!(out, "<tr><td>{}</td>", escape(row.name));
+        let _ = write!(out, "<tr><td>{}</td>", escape(row.about.name));
         match cell {
             Cell::Measured(m) => {
                 let is_bad = [

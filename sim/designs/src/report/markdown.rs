@@ -34,7 +34,7 @@ fn overview(table: &Table, judgements: &[Judgement], out: &mut String) {
     line((0..table.scenarios.len() + 2).map(|_| "---".to_owned()), out);
     for row in &table.rows {
         let marks = row.cells.iter().map(|(_, cell)| mark(row, cell));
-        line([row.name.to_owned()].into_iter().chain(marks).chain([verdicts(row, judgements)]), out);
+        line([row.about.name.to_owned()].into_iter().chain(marks).chain([verdicts(row, judgements)]), out);
     }
     let _ = writeln!(out, "\n{LEGEND}.");
 }
@@ -56,7 +56,7 @@ fn one_scenario(table: &Table, scenario: Scenario, out: &mut String) {
     line((0..COLUMNS.len() + 2).map(|_| "---".to_owned()), out);
     for row in &table.rows {
         let Some((_, cell)) = row.cells.iter().find(|(s, _)| *s == scenario) else { continue };
-        let first = [row.name.to_owned()].into_iter();
+        let first = [row.about.name.to_owned()].into_iter();
         match cell {
             Cell::Measured(m) => {
                 let run = command(row, scenario, m);

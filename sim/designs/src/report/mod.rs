@@ -15,7 +15,6 @@ pub const LEGEND: &str = "T two holders at once; L updates lost on a store that 
     fencing: on a store that looks at tokens); F updates lost even on a store that looks at tokens; S stuck for ever; \
     V somebody starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
 
-/// What the figures are.
 pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
     act both believed that they held the lock. Lost: accepted writes that are not in the number. Stuck: runs that ended \
     with half a minute without a grant though somebody waited. Overtakes: grants that passed over a request which was \
@@ -40,7 +39,6 @@ impl Table {
     }
 }
 
-/// A cell of the overview.
 fn mark(row: &Row, cell: &Cell) -> String {
     let m = match cell {
         Cell::NotApplicable(_) => return "-".to_owned(),
@@ -50,7 +48,7 @@ fn mark(row: &Row, cell: &Cell) -> String {
     let letters = [
         (m.windows > 0, 'T'),
         (row.lost(m) > 0, 'L'),
-        (m.lost_fenced > 0 && row.has_tokens && !row.is_fenced, 'F'),
+        (m.lost_fenced > 0 && row.about.has_tokens && !row.about.is_fenced, 'F'),
         (m.stuck > 0, 'S'),
         (m.starved > 0, 'V'),
     ];
@@ -104,7 +102,7 @@ fn duration(time: Duration) -> String {
 /// The command that shows the first thing that should not be.
 fn command(row: &Row, scenario: Scenario, m: &Summary) -> String {
     let Some(seed) = row.first_bad_seed(m) else { return String::new() };
-    claims::Shown { design: row.id, scenario, seed }.command()
+    claims::Shown { design: row.about.id, scenario, seed }.command()
 }
 
 /// What a cell has instead of figures.
@@ -122,7 +120,7 @@ fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
         let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
         judgements.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
     };
-    let said: Vec<String> = row.claims.iter().filter_map(on).collect();
+    let said: Vec<String> = row.about.claims.iter().filter_map(on).collect();
     said.join(", ")
 }
 
@@ -132,7 +130,6 @@ fn corrections(judgements: &[Judgement]) -> Vec<&Judgement> {
     judgements.iter().filter(is_correction).collect()
 }
 
-/// How it was run.
 fn preface(table: &Table) -> String {
     format!(
         "{} designs, {} scenarios, seeds 1 to {} each. The time to live of every lock and the timeout of every session \

@@ -24,13 +24,20 @@ pub fn write(table: &Table) -> String {
     corrections(&judgements).iter().for_each(|j| claim(j, &mut out));
     let _ = writeln!(out, "\nDesigns\n");
     for row in &table.rows {
-        let _ = writeln!(out, "{}: {} ({}). {}", row.id, row.name, row.source, verdicts(row, &judgements));
+        let _ = writeln!(
+            out,
+            "{}: {} ({}). {}",
+            row.about.id,
+            row.about.name,
+            row.about.source,
+            verdicts(row, &judgements)
+        );
     }
     out
 }
 
 fn name_width(table: &Table) -> usize {
-    table.rows.iter().map(|row| row.id.len()).max().unwrap_or(0)
+    table.rows.iter().map(|row| row.about.id.len()).max().unwrap_or(0)
 }
 
 fn overview(table: &Table, out: &mut String) {
@@ -44,7 +51,7 @@ fn overview(table: &Table, out: &mut String) {
     }
     out.push('\n');
     for row in &table.rows {
-        let _ = write!(out, "{:width$}", row.id);
+        let _ = write!(out, "{:width$}", row.about.id);
         for (_, cell) in &row.cells {
             let _ = write!(out, " {:>4}", mark(row, cell));
         }
@@ -63,7 +70,7 @@ fn one_scenario(table: &Table, scenario: Scenario, out: &mut String) {
     out.push('\n');
     for row in &table.rows {
         let Some((_, cell)) = row.cells.iter().find(|(s, _)| *s == scenario) else { continue };
-        let _ = write!(out, "{:width$}", row.id);
+        let _ = write!(out, "{:width$}", row.about.id);
         if let Some(reason) = reason(cell) {
             let _ = write!(out, " {reason}");
         }

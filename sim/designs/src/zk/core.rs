@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
-/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     Open,
@@ -48,9 +47,7 @@ pub enum Reply {
     Done,
     /// A znode was made: its path, and its position among all changes (czxid).
     Created(String, u64),
-    /// It is there already.
     NodeExists,
-    /// It is not there.
     NoNode,
     Exists,
     Children(Vec<String>),

@@ -47,7 +47,6 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Opens a session at the service.
     pub async fn open(addr: &str, meter: &Meter) -> Result<Session, Trouble> {
         let (connection, pushes) = Connection::<Zk>::open(addr, CONNECT_TIMEOUT, meter).await?;
         let sent = time::now();
