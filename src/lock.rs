@@ -12,8 +12,8 @@
 pub mod elect;
 pub mod exec;
 mod held;
+mod http_server;
 mod job;
-mod loopback;
 pub mod once;
 mod options;
 mod passed;

@@ -109,7 +109,7 @@ fn flush_floor(dir: &Dir) -> Result<Measured> {
 async fn echo_floor(each: Duration) -> Result<Measured> {
     let listener = Listener::bind("127.0.0.1:0").await?;
     let mut stream = Stream::connect(&listener.local_addr().to_string(), PATIENCE).await?;
-    let (mut other, _) = listener.accept().await?;
+    let mut other = listener.accept().await;
     let echo = task::spawn("echo", async move {
         let mut buf = [0; DATA_BYTES];
         while other.read_exact(&mut buf).await.is_ok() && other.write_all(&buf).await.is_ok() {}

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,10 +14,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::backoff::Backoff;
 use crate::busy::{self, Work};
 use crate::time::{self, Instant};
 use crate::world::{self, Conduit, Port};
 use crate::{resolve, rng};
+
+/// Pauses of a listener that cannot accept.
+const ACCEPT_PAUSES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_millis(250);
 
 /// A connection in both directions.
 #[derive(Debug)]
@@ -357,16 +362,35 @@ impl Listener {
         Ok(Listener { inner: ListenerIn::Reality(inner), local })
     }
 
-    /// The next connection. Cancel safe. Errors of single connections (out of descriptors, reset) are
-    /// returned: wait a little and go on.
-    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
-        let stream = match &self.inner {
-            ListenerIn::Reality(listener) => Stream::wrap(listener.accept().await?.0)?,
-            ListenerIn::World(port) => Stream::over(std::future::poll_fn(|cx| port.poll_accept(cx)).await?),
-        };
-        busy::spend(Work::SocketCall, ACCEPT_CALLS);
-        let peer = stream.peer;
-        Ok((stream, peer))
+    /// Waits for the next connection. A failure (usually: out of file descriptors) is logged, and tried again
+    /// after a pause. Cancel safe.
+    pub async fn accept(&self) -> Stream {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.try_accept().await {
+                Ok(stream) => {
+                    busy::spend(Work::SocketCall, ACCEPT_CALLS);
+                    return stream;
+                }
+                Err(error) => {
+                    let pause = backoff.failed(time::now(), &ACCEPT_PAUSES);
+                    if backoff.failures() == 1 {
+                        let address = self.local;
+                        tracing::warn!(%address, %error, "cannot accept connections; raise the limit of open files if it is reached");
+                    }
+                    time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    async fn try_accept(&self) -> io::Result<Stream> {
+        match &self.inner {
+            ListenerIn::Reality(listener) => Stream::wrap(listener.accept().await?.0),
+            ListenerIn::World(port) => {
+                Ok(Stream::over(std::future::poll_fn(|cx| port.poll_accept(cx)).await?))
+            }
+        }
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -409,7 +433,7 @@ mod tests {
             // A client whose first packet is dropped connects later, or never if no connection is accepted.
             all.push(Stream::connect(&addr, Duration::from_secs(20)).await.expect("connects"));
         }
-        listener.accept().await.expect("accepts");
+        listener.accept().await;
     }
 
     #[tokio::test]
@@ -417,7 +441,7 @@ mod tests {
         let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().to_string();
         let mut a = Stream::connect(&addr, Duration::from_secs(5)).await.expect("connects");
-        let (b, _) = listener.accept().await.expect("accepts");
+        let b = listener.accept().await;
         let (mut br, mut bw) = b.into_split();
         a.write_all(b"ping").await.expect("writes");
         let mut buf = [0; 4];

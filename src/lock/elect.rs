@@ -158,7 +158,6 @@ impl Elect {
     }
 }
 
-/// A leader as a document.
 pub(super) fn json(leader: &Leader) -> serde_json::Value {
     json!({
         "value": leader.value,

@@ -22,7 +22,6 @@ pub struct Job {
     children: unix::Signal,
 }
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The exit code as a shell reports it: its own, or 128 and the number of the signal.

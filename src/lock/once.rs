@@ -129,7 +129,6 @@ pub struct RunNotes {
     retry_failed: bool,
 }
 
-/// A run that has begun.
 pub struct NotedRun {
     lock: String,
     key: String,

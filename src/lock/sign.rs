@@ -4,29 +4,21 @@
 //! Each answer looks at the clock and at the lock's deadline (`Loss::reason`), so it is right also after the
 //! process was paused. Invariant: no answer of 200 begins when the lead is lost or given back.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rowlock_client::{Client, Election, Leadership, Loss, SessionState};
-use rowlock_env::net::{Listener, Stream};
+use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
-use rowlock_env::{task, time};
+use rowlock_env::task;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
 
+use super::http_server::{self, Incoming, Outgoing};
 use crate::exit::{Failure, UNAVAILABLE};
 
 /// From the accept to the end of the answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(2);
-/// Head of a request; a longer one is refused.
-const HEAD_MAX_BYTES: usize = 8 << 10;
-/// At once; further ones wait to be accepted, for no longer than these last.
-const CONNECTIONS_MAX: usize = 64;
-/// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// What is answered. It ends with the process.
 pub struct Sign {
@@ -69,7 +61,9 @@ impl Sign {
         let known = Arc::new(Known { host, session: OnceLock::new(), lead: OnceLock::new(), leader });
         let addr = listener.local_addr();
         // It ends with the runtime.
-        task::spawn("sign", serve(listener, known.clone()));
+        let answering = known.clone();
+        let answer = move |asked| std::future::ready(answering.answer(&asked));
+        task::spawn("sign", http_server::serve(listener, (EXCHANGE_MAX, 0), answer));
         Ok(Sign { addr, known, leader: tell })
     }
 
@@ -102,8 +96,21 @@ impl Sign {
 }
 
 impl Known {
+    /// The same for all paths: what checks health has its own idea of them.
+    fn answer(&self, asked: &Incoming) -> Outgoing {
+        match asked.method.as_str() {
+            _ if !is_for_us(&asked.head, &self.host) => Outgoing::text(421, ""),
+            "GET" | "HEAD" => {
+                let (leads, leader) = self.who_leads();
+                let body = format!("{}\n", json!({ "leads": leads, "leader": leader }));
+                Outgoing::new(if leads { 200 } else { 503 }, body)
+            }
+            _ => Outgoing::not_allowed("GET, HEAD"),
+        }
+    }
+
     /// Whether this process leads, and what is known of the leader.
-    fn answer(&self) -> (bool, Value) {
+    fn who_leads(&self) -> (bool, Value) {
         if let Some((_, ourselves)) = self.lead.get().filter(|(loss, _)| loss.reason().is_none()) {
             return (true, ourselves.clone());
         }
@@ -116,44 +123,9 @@ impl Known {
     }
 }
 
-async fn serve(listener: Listener, known: Arc<Known>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let place = places.clone().acquire_owned().await.expect("Invariant: nobody closes it");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let known = known.clone();
-                task::spawn("sign-connection", async move {
-                    // Who hangs up wants no answer.
-                    let _ = time::timeout(EXCHANGE_MAX, exchange(stream, &known)).await;
-                    drop(place);
-                });
-            }
-            Err(_) => time::sleep(ACCEPT_RETRY).await,
-        }
-    }
-}
-
-/// One request, one answer.
-async fn exchange(mut stream: Stream, known: &Known) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MAX_BYTES {
-        if stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
-        }
-    }
-    stream.write_all(answer(&head, known).as_bytes()).await?;
-    stream.shutdown().await?;
-    // A close with something unread would take the answer away from the client.
-    let mut rest = [0; 1024];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
-}
-
 /// Whether the request is for this host. A page of another site that lets its name point to our address (DNS
 /// rebinding) makes a browser ask for that name.
-fn is_for_us(head: &[u8], ours: &str) -> bool {
-    let head = String::from_utf8_lossy(head);
+fn is_for_us(head: &str, ours: &str) -> bool {
     let named: Vec<&str> = head
         .lines()
         .skip(1)
@@ -172,26 +144,6 @@ fn is_for_us(head: &[u8], ours: &str) -> bool {
         }
         _ => false,
     }
-}
-
-/// The same for all paths: what checks health has its own idea of them.
-fn answer(head: &[u8], known: &Known) -> String {
-    let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let (status, body) = match method {
-        _ if !is_for_us(head, &known.host) => ("421 Misdirected Request", String::new()),
-        b"GET" | b"HEAD" => {
-            let (leads, leader) = known.answer();
-            let status = if leads { "200 OK" } else { "503 Service Unavailable" };
-            (status, format!("{}\n", json!({ "leads": leads, "leader": leader })))
-        }
-        _ => ("405 Method Not Allowed\r\nAllow: GET, HEAD", String::new()),
-    };
-    let length = body.len();
-    let body = if method == b"HEAD" { "" } else { &body };
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n\
-         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
 }
 
 #[cfg(test)]
@@ -213,14 +165,14 @@ mod tests {
         let (_tell, leader) = watch::channel(Value::Null);
         let host = "sidecar".to_owned();
         let known = Known { host, session: OnceLock::new(), lead: OnceLock::new(), leader };
-        let get = answer(b"GET /any HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n\r\n", &known);
-        assert!(
-            get.starts_with("HTTP/1.1 503 ") && get.ends_with("{\"leader\":null,\"leads\":false}\n"),
-            "{get}"
-        );
-        let head = answer(b"HEAD / HTTP/1.0\r\n\r\n", &known);
-        assert!(head.starts_with("HTTP/1.1 503 ") && head.ends_with("\r\n\r\n"), "{head}");
-        assert!(answer(b"POST / HTTP/1.1\r\nHost: [::1]\r\n\r\n", &known).starts_with("HTTP/1.1 405 "));
+        let answer = |method: &str, head: &str| {
+            let (method, path, body) = (method.to_owned(), String::new(), bytes::Bytes::new());
+            known.answer(&Incoming { method, path, head: head.to_owned(), body })
+        };
+        let get = answer("GET", "GET /any HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n\r\n");
+        assert_eq!((get.code, &get.body[..]), (503, &b"{\"leader\":null,\"leads\":false}\n"[..]));
+        assert_eq!(answer("HEAD", "HEAD / HTTP/1.0\r\n\r\n").code, 503);
+        assert_eq!(answer("POST", "POST / HTTP/1.1\r\nHost: [::1]\r\n\r\n").code, 405);
     }
 
     #[test]
@@ -236,10 +188,10 @@ mod tests {
             ("", false),
         ] {
             let head = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
-            assert_eq!(is_for_us(head.as_bytes(), "sidecar"), is_ours, "{host}");
+            assert_eq!(is_for_us(&head, "sidecar"), is_ours, "{host}");
         }
         for head in ["GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"] {
-            assert!(!is_for_us(head.as_bytes(), "sidecar"), "{head}");
+            assert!(!is_for_us(head, "sidecar"), "{head}");
         }
     }
 }

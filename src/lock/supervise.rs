@@ -27,7 +27,6 @@ const GRACE_FORCED: Duration = Duration::from_secs(1);
 /// How often to check whether the children of an ended command have ended.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How the command ended.
 pub enum End {
     Itself(Ended),
     /// By Ctrl-C or Ctrl-\\, which are meant for all processes at the terminal.

@@ -7,6 +7,7 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_client::{Acl, Client, CreateMode, Error, Transaction};
@@ -15,7 +16,7 @@ use rowlock_env::{rng, task};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::loopback::{self, Incoming, Outgoing};
+use super::http_server::{self, Incoming, Outgoing};
 use super::options::{Asking, ask_on_terms};
 use super::queued::Queued;
 use super::under::Around;
@@ -25,6 +26,10 @@ use crate::znode::tree;
 
 /// Where states are kept.
 const FOLDER: &str = "/terraform";
+/// For an answer, which may wait for a change of the leader.
+const EXCHANGE_MAX: Duration = Duration::from_secs(60);
+/// More than a znode takes.
+const STATE_MAX_BYTES: usize = 4 << 20;
 
 /// Run Terraform or OpenTofu under the lock of a state
 #[derive(clap::Args)]
@@ -117,7 +122,7 @@ pub async fn serve(
         let backend = backend.clone();
         async move { backend.answer(asked).await }
     };
-    task::spawn("terraform-backend", loopback::serve(listener, answer));
+    task::spawn("terraform-backend", http_server::serve(listener, (EXCHANGE_MAX, STATE_MAX_BYTES), answer));
     Ok(environment)
 }
 
@@ -130,9 +135,7 @@ impl Backend {
             ("GET", Some("/state")) => self.read().await,
             ("POST", Some("/state")) => self.write(asked.body).await,
             ("DELETE", Some("/state")) => self.delete().await,
-            (_, Some("/lock" | "/state")) => {
-                Outgoing::text(405, "this backend takes LOCK, UNLOCK, GET, POST, DELETE")
-            }
+            (_, Some("/lock" | "/state")) => Outgoing::not_allowed("LOCK, UNLOCK, GET, POST, DELETE"),
             _ => Outgoing::text(404, "there is no such address"),
         }
     }
@@ -144,7 +147,7 @@ impl Backend {
         }
         let mut held = self.info.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
-            Some(other) if id_of(other) != id_of(&info) => Outgoing { code: 423, body: other.clone() },
+            Some(other) if id_of(other) != id_of(&info) => Outgoing::new(423, other.clone()),
             _ => {
                 *held = Some(info);
                 Outgoing::text(200, "")
@@ -157,7 +160,7 @@ impl Backend {
         let mut held = self.info.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
             Some(other) if !info.is_empty() && id_of(other) != id_of(info) => {
-                Outgoing { code: 409, body: other.clone() }
+                Outgoing::new(409, other.clone())
             }
             _ => {
                 *held = None;
@@ -173,7 +176,7 @@ impl Backend {
             Err(e) => Err(e),
         };
         match read {
-            Ok(znode) => Outgoing { code: 200, body: znode.data.unwrap_or_default() },
+            Ok(znode) => Outgoing::new(200, znode.data.unwrap_or_default()),
             Err(Error::Rejected(ErrorCode::NoNode)) => Outgoing::text(404, "there is no state yet"),
             Err(e) => self.refused(&e),
         }

@@ -62,7 +62,6 @@ pub struct Setting<'a> {
     pub client: &'a Client,
     /// The lock, as the user named it.
     pub name: &'a str,
-    /// What to print about it.
     pub work: &'a Work,
     /// Program and arguments to run. Empty: just hold.
     pub words: Vec<OsString>,

@@ -91,7 +91,6 @@ impl Warden {
         self.tell(&format!("key {key}\n"));
     }
 
-    /// The lock is ours until then.
     pub fn extend(&mut self, until: Instant) {
         if self.told != Some(until) {
             self.told = Some(until);
@@ -192,7 +191,6 @@ impl Watch {
     }
 }
 
-/// Why the warden stops watching.
 enum StopCause {
     /// The command has ended, and `rowlock lock` has seen it.
     Ended,

@@ -99,7 +99,7 @@ fn write(path: &Path, text: &str, mode: u32) {
 async fn pair() -> (Stream, Stream) {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let dialed = Stream::connect(&listener.local_addr().to_string(), PATIENCE).await.unwrap();
-    (dialed, listener.accept().await.unwrap().0)
+    (dialed, listener.accept().await)
 }
 
 /// What both sides of a handshake between nodes say.
@@ -190,9 +190,9 @@ async fn on_the_wire_is_no_byte_of_what_was_sent() {
     let (near, far) =
         (Listener::bind("127.0.0.1:0").await.unwrap(), Listener::bind("127.0.0.1:0").await.unwrap());
     let dialed = Stream::connect(&near.local_addr().to_string(), PATIENCE).await.unwrap();
-    let mut relay_in = near.accept().await.unwrap().0;
+    let mut relay_in = near.accept().await;
     let mut relay_out = Stream::connect(&far.local_addr().to_string(), PATIENCE).await.unwrap();
-    let accepted = far.accept().await.unwrap().0;
+    let accepted = far.accept().await;
     let (one, two) = (place.material("node-1"), place.material("node-2"));
     let secret = b"the data of a znode";
     let mut seen = Vec::new();
@@ -421,7 +421,7 @@ async fn each_frame_for_a_client_is_a_record_of_its_own_and_arrives_whole() {
     place.new_client(&place.clients, "alice", DAY);
     let near = Listener::bind("127.0.0.1:0").await.unwrap();
     let dialed = Stream::connect(&near.local_addr().to_string(), PATIENCE).await.unwrap();
-    let middle = near.accept().await.unwrap().0;
+    let middle = near.accept().await;
     let (relayed, accepted) = pair().await;
     let (mut from_client, mut to_client) = middle.into_split();
     let (mut from_server, mut to_server) = relayed.into_split();

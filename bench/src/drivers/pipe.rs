@@ -114,7 +114,6 @@ mod tests {
 
     use super::Pipe;
 
-    /// A reply is one byte.
     fn byte(input: &mut BytesMut) -> anyhow::Result<Option<u8>> {
         Ok((!input.is_empty()).then(|| input.get_u8()))
     }
@@ -123,7 +122,7 @@ mod tests {
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().to_string();
         let stream = Stream::connect(&address, Duration::from_secs(10)).await.unwrap();
-        (Pipe::over(stream, byte), listener.accept().await.unwrap().0)
+        (Pipe::over(stream, byte), listener.accept().await)
     }
 
     #[tokio::test]

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rowlock_env::net::{Listener, ReadHalf, Stream, WriteHalf};
 use rowlock_env::sync::watch;
 use rowlock_env::task::TaskGroup;
-use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_transport::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,8 +24,6 @@ const CHUNK: usize = 64 << 10;
 const OPENING_MAX: usize = 1 << 20;
 /// A node on loopback accepts at once or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// After an accept that failed: out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Target of a proxied connection.
 #[derive(Clone, Debug)]
@@ -50,16 +47,12 @@ impl Door {
     /// Lets connections through for as long as the group runs.
     pub(super) async fn serve(self, listener: Listener, tasks: TaskGroup) {
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let (door, open) = (self.clone(), tasks.clone());
-                    tasks.spawn("door", async move {
-                        // An error is the end of the connection, which both sides see.
-                        let _ = door.open(stream, open).await;
-                    });
-                }
-                Err(_) => time::sleep(ACCEPT_PAUSE).await,
-            }
+            let stream = listener.accept().await;
+            let (door, open) = (self.clone(), tasks.clone());
+            tasks.spawn("door", async move {
+                // An error is the end of the connection, which both sides see.
+                let _ = door.open(stream, open).await;
+            });
         }
     }
 

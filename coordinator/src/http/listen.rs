@@ -13,7 +13,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use rowlock_env::busy;
 use rowlock_env::net::Listener;
-use rowlock_env::time::{Instant, now, sleep};
+use rowlock_env::time::{Instant, now};
 use rowlock_types::limits::{
     HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
     HTTP_YIELD_AFTER,
@@ -22,9 +22,6 @@ use rowlock_types::metrics::Metrics;
 
 use super::connection::{HttpConnection, Visitor};
 use super::secure::SecureHttp;
-
-/// How long to leave the listener alone after a failed accept (usually: out of file descriptors).
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Limits of a [`BoundedListener`].
 #[derive(Clone, Copy, Debug)]
@@ -85,25 +82,17 @@ impl BoundedListener {
     /// The next connection that has a place. Cancel safe.
     pub(super) async fn accept(&mut self) -> (HttpConnection, Visitor) {
         loop {
-            match self.inner.accept().await {
-                Ok((stream, addr)) => match self.place(addr.ip().to_canonical()) {
-                    Some(place) => {
-                        self.metrics.http_connections_total.inc();
-                        let visitor = Visitor::of(addr, place.taken.clone());
-                        let secure = self.secure.as_deref();
-                        let connection = HttpConnection::new(stream, place, self.bounds, secure, &visitor);
-                        return (connection, visitor);
-                    }
-                    None => {
-                        self.metrics.http_connections_refused_total.inc();
-                        busy::end_turn_if_over().await;
-                    }
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "an HTTP connection could not be accepted");
-                    sleep(ACCEPT_RETRY).await;
-                }
+            let stream = self.inner.accept().await;
+            let addr = stream.peer_addr();
+            if let Some(place) = self.place(addr.ip().to_canonical()) {
+                self.metrics.http_connections_total.inc();
+                let visitor = Visitor::of(addr, place.taken.clone());
+                let secure = self.secure.as_deref();
+                let connection = HttpConnection::new(stream, place, self.bounds, secure, &visitor);
+                return (connection, visitor);
             }
+            self.metrics.http_connections_refused_total.inc();
+            busy::end_turn_if_over().await;
         }
     }
 }
@@ -127,7 +116,6 @@ pub(super) struct Taken {
     /// When it ends, unless something happens before.
     pub(super) ends: Mutex<Instant>,
     bounds: Bounds,
-    /// It has to end.
     pub(super) gives_way: AtomicBool,
     pub(super) task: AtomicWaker,
 }

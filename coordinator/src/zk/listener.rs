@@ -21,9 +21,6 @@ use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
 use crate::guesses::{Guesses, Verdict};
 
-/// How long accepting rests after an error (out of descriptors: it will not go away at once).
-const ACCEPT_ERROR_WAIT: Duration = Duration::from_millis(100);
-
 /// The identity that a password is to prove.
 pub(super) enum Who<'a> {
     Superuser,
@@ -122,17 +119,9 @@ impl Listener {
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
-                came = listener.accept() => match came {
-                    Ok((stream, _)) => {
-                        accepted(stream);
-                        busy::end_turn_if_over().await;
-                    }
-                    Err(error) => {
-                        if let Some(suppressed) = self.shared.connections_log.admit() {
-                            tracing::warn!(%error, suppressed, "cannot accept a client; raise the limit of open files if it is reached");
-                        }
-                        time::sleep(ACCEPT_ERROR_WAIT).await;
-                    }
+                stream = listener.accept() => {
+                    accepted(stream);
+                    busy::end_turn_if_over().await;
                 }
             }
         }

@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::rate::LogLimiter;
@@ -23,9 +22,6 @@ use super::security::Security;
 use super::service::Service;
 use super::strangers::{Stranger, Strangers};
 use super::wire::{self, Inbox, Outbox, WireError};
-
-/// Pause after a failed accept (out of descriptors, most likely): the next one would fail at once as well.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listener for other nodes.
 pub struct Server<S> {
@@ -126,34 +122,27 @@ impl<S: Service> Server<S> {
 
     async fn accept(self, listener: Listener) {
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let address = stream.peer_addr();
-                    let stranger = match self.strangers.admit(address.ip(), time::now()) {
-                        Ok(stranger) => stranger,
-                        Err(error) => {
-                            self.refusals.note(address, &error.to_string());
-                            continue;
-                        }
-                    };
-                    let server = self.clone();
-                    let shutdown = self.tasks.shutdown().clone();
-                    self.connections.fetch_add(1, Ordering::AcqRel);
-                    let counted = Counted(self.connections.clone());
-                    self.tasks.spawn("peer-connection", async move {
-                        let _counted = counted;
-                        tokio::select! {
-                            biased;
-                            () = shutdown.wait() => {}
-                            () = server.serve(stream, stranger) => {}
-                        }
-                    });
-                }
+            let stream = listener.accept().await;
+            let address = stream.peer_addr();
+            let stranger = match self.strangers.admit(address.ip(), time::now()) {
+                Ok(stranger) => stranger,
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept another node's connection");
-                    time::sleep(ACCEPT_PAUSE).await;
+                    self.refusals.note(address, &error.to_string());
+                    continue;
                 }
-            }
+            };
+            let server = self.clone();
+            let shutdown = self.tasks.shutdown().clone();
+            self.connections.fetch_add(1, Ordering::AcqRel);
+            let counted = Counted(self.connections.clone());
+            self.tasks.spawn("peer-connection", async move {
+                let _counted = counted;
+                tokio::select! {
+                    biased;
+                    () = shutdown.wait() => {}
+                    () = server.serve(stream, stranger) => {}
+                }
+            });
         }
     }
 

@@ -46,10 +46,8 @@ impl Drop for Visit {
 async fn serve(listener: Listener, api: Direct) {
     let mut visits: Vec<Visit> = Vec::new();
     loop {
-        let Ok((stream, address)) = listener.accept().await else {
-            time::sleep(Duration::from_millis(10)).await;
-            continue;
-        };
+        let stream = listener.accept().await;
+        let address = stream.peer_addr();
         visits.retain(|visit| !visit.0.is_finished());
         let answers = api.clone();
         let visit = async move {

@@ -30,7 +30,7 @@ async fn attached_to(rig: Rig) -> (Arc<Core>, Stream) {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().to_string();
     let stream = Stream::connect(&address, Duration::from_secs(5)).await.unwrap();
-    let (server, _) = listener.accept().await.unwrap();
+    let server = listener.accept().await;
     let mut machine = rig.machine;
     machine.effects.out.clear();
     let core = Core::new(machine, Shared::new());

@@ -171,8 +171,7 @@ async fn a_side_that_has_gone_silent_is_given_up() {
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let pool = pool(&listener.local_addr().to_string());
     let _hung = task::spawn("hung-node", async move {
-        let (stream, _) = listener.accept().await.expect("accepts");
-        let mut raw = Raw::on(stream);
+        let mut raw = Raw::on(listener.accept().await);
         raw.receive().await.expect("a hello");
         raw.send(0, &handshake::encode_verdict(&Ok(welcome(2)))).await;
         std::future::pending::<()>().await;

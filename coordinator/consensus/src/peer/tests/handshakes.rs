@@ -122,7 +122,7 @@ async fn a_listener_that_is_no_node_is_told_apart() {
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let pool = pool(&listener.local_addr().to_string());
     let _web = task::spawn("web-server", async move {
-        let (mut stream, _) = listener.accept().await.expect("accepts");
+        let mut stream = listener.accept().await;
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("writes");
         std::future::pending::<()>().await;
     });

@@ -65,8 +65,7 @@ pub async fn relay(to: u64, target: String, cuts: &Cuts) -> String {
         loop {
             tokio::select! {
                 () = shutdown.wait() => return,
-                accepted = listener.accept() => {
-                    let (stream, _) = accepted.expect("accepts");
+                stream = listener.accept() => {
                     let (target, cuts, shutdown) = (target.clone(), cuts.clone(), shutdown.clone());
                     tasks.spawn("relay-connection", async move {
                         tokio::select! {

@@ -12,7 +12,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Answers each frame (length, then bytes) with the same.
 async fn serve() {
     let listener = Listener::bind("0.0.0.0:2181").await.expect("binds");
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let stream = listener.accept().await;
         task::spawn("echo", async move {
             let (mut reader, mut writer) = stream.into_split();
             while let Ok(bytes) = reader.read_u32().await {
