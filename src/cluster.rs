@@ -121,7 +121,6 @@ impl Cluster {
         failure
     }
 
-    /// The builder of a session.
     pub fn client(&self) -> Result<ClientBuilder, Failure> {
         self.client_within(None)
     }
@@ -213,12 +212,10 @@ fn load(path: &Path) -> Result<ClusterConfig, Failure> {
     ClusterConfig::load(path).map_err(|e| Failure::new(CONFIG, e))
 }
 
-/// The usual ones may.
 fn default_file() -> Result<Option<ClusterConfig>, Failure> {
     USUAL_FILES.iter().map(Path::new).find(|path| path.exists()).map(load).transpose()
 }
 
-/// What names the cluster.
 enum ClusterSource {
     Endpoints(String),
     File(PathBuf),

@@ -60,7 +60,6 @@ enum Look {
 }
 
 impl Look {
-    /// A line in this style.
     fn paint(self, paint: &Paint, line: &str) -> String {
         match self {
             Look::Plain => line.to_owned(),

@@ -66,7 +66,6 @@ pub async fn json(addr: &str, path: &str, way: &Way, deadline: Duration) -> io::
     serde_json::from_str(&body).map_err(|e| invalid(format!("{path} of {addr} is not JSON: {e}")))
 }
 
-/// What a node answered.
 pub struct Answer {
     /// The status code as text, such as `200`.
     pub status: String,

@@ -13,12 +13,10 @@ pub struct Name {
 }
 
 impl Name {
-    /// The lock of this name.
     pub fn of(name: String) -> Name {
         Name { name, path: false }
     }
 
-    /// As the person said it.
     pub fn as_said(&self) -> &str {
         &self.name
     }
@@ -32,7 +30,6 @@ impl Name {
         mutex_of(client, &self.name, self.path)
     }
 
-    /// The handle of the semaphore.
     pub fn semaphore(&self, client: &Client, limit: u32) -> Semaphore {
         if self.is_path() {
             client.semaphore_at(&self.name, limit)
@@ -41,7 +38,6 @@ impl Name {
         }
     }
 
-    /// The handle of the election.
     pub fn election(&self, client: &Client) -> Election {
         if self.is_path() { client.election_at(&self.name) } else { client.election(&self.name) }
     }

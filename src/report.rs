@@ -16,7 +16,6 @@ pub struct Report {
     /// leader, follower, candidate or learner.
     pub role: String,
     pub term: u64,
-    /// The leader it knows.
     pub leader: Option<u64>,
     pub serving: bool,
     /// Last log index applied.
@@ -26,7 +25,6 @@ pub struct Report {
     pub digest: String,
     /// Open sessions of the cluster, as this node has applied them.
     pub sessions: u64,
-    /// Connections of this node.
     pub connections: u64,
     /// The whole document, as the node returned it.
     pub raw: Value,

@@ -41,7 +41,6 @@ enum StatusFormat {
     Json,
 }
 
-/// One line of the table.
 struct Line {
     cells: [String; 8],
     json: Value,

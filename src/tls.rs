@@ -137,7 +137,6 @@ fn days_left(expires_ms: i64) -> i64 {
     (expires_ms - time::wall_ms()).div_euclid(DAY_MS)
 }
 
-/// What a certificate is, for programs.
 fn described(certificate: &Certificate) -> Value {
     json!({
         "subject": certificate.subject,

@@ -160,7 +160,6 @@ fn end_of(life: Duration) -> Result<i64, Failure> {
         .ok_or_else(|| Failure::new(USAGE, "--expires is too far away; leave it out for a token without end"))
 }
 
-/// The contents of a token file.
 struct TokenFile {
     path: PathBuf,
     text: String,

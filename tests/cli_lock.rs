@@ -18,7 +18,6 @@ async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
     start(&cluster.folder, arguments).end().await
 }
 
-/// Holds the lock with these flags.
 async fn hold(cluster: &Cluster, flags: &[&str]) -> Running {
     let mut arguments = vec!["lock"];
     arguments.extend(flags);

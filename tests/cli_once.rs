@@ -173,7 +173,6 @@ impl Host {
     }
 }
 
-/// Of a process, if it has one.
 fn kill_warden(parent: u32) {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     for thread in threads {

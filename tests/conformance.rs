@@ -114,7 +114,6 @@ async fn ask(apis: &[String], path: &str, document: &Value, deadline: Instant) -
     None
 }
 
-/// An attempt of a scenario.
 struct Attempt {
     path: String,
     lease: Arc<Lease>,

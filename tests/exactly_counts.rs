@@ -11,7 +11,6 @@ use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 const WAITERS: usize = 1_000;
 /// Waiters that connect at a time.
 const ABREAST: usize = 50;
-/// Releases whose notices are counted.
 const RELEASES: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

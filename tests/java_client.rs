@@ -74,7 +74,6 @@ impl Jdk {
         self.run("javac", &[&lints[..], &path, &sources].concat());
     }
 
-    /// A program of the tests.
     fn java(&self, program: &str) -> Command {
         let mut java = self.command("java");
         java.arg("-cp").arg(format!("{}:{}", self.out("main"), self.out("tests")));

@@ -87,7 +87,6 @@ impl Shell {
         line.replace("SECRET", &told("secret")).replace("TOKEN", &told("token"))
     }
 
-    /// Runs it to its end.
     async fn run(&mut self, line: &str) -> Said {
         let mut command = self.command(&self.filled(line));
         let child = command.spawn().unwrap();

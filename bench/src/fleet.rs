@@ -17,7 +17,6 @@ use crate::system::System;
 use crate::workload::Workload;
 use crate::workload::phase::Times;
 
-/// Clients that warm servers up.
 const WARM_UP_CLIENTS: u64 = 256;
 
 /// The running servers, by system. Rowlock's serve both of its clients.

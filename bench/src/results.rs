@@ -11,7 +11,6 @@ use crate::system::System;
 pub struct Results {
     /// Of this layout of the file.
     pub version: u32,
-    /// When, on what, by which command.
     pub about: About,
     /// What each system makes durable before it answers, in words.
     pub durability: BTreeMap<System, String>,
@@ -71,7 +70,6 @@ pub struct About {
     /// Cores that this process may use.
     pub cores: usize,
     pub machine: String,
-    /// The commit of this repository.
     pub commit: String,
     /// Version of each system's servers.
     pub versions: BTreeMap<System, String>,

@@ -22,7 +22,6 @@ pub enum Frame {
     /// The reply to the oldest request.
     Reply {
         line: Line,
-        /// The zxid in its header.
         zxid: Zxid,
     },
 }

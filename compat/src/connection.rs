@@ -16,7 +16,6 @@ pub const WAIT_MAX: Duration = Duration::from_secs(15);
 const CONNECT_TRIES: usize = 200;
 const RETRY_PAUSE: Duration = Duration::from_millis(25);
 
-/// A connection with a session.
 #[derive(Debug)]
 pub struct Connection(Wire);
 
@@ -31,7 +30,6 @@ pub enum Incoming {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     pub id: SessionId,
-    /// Proves that it is ours.
     pub password: Bytes,
 }
 

@@ -32,7 +32,6 @@ pub async fn play(
     Ok(player.transcript)
 }
 
-/// A client of the script.
 struct Client {
     server: usize,
     connection: Option<Connection>,

@@ -68,7 +68,6 @@ impl Line {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The answer to this step.
     Step(usize),
     /// The answer to a request that the player sent between two steps.
     Between,
@@ -119,7 +118,6 @@ impl Transcript {
         self.sessions.entry(session).or_insert_with(|| format!("session {count} of client {client}"));
     }
 
-    /// Returns the name of a session.
     pub fn session(&self, session: SessionId) -> String {
         self.sessions.get(&session).cloned().unwrap_or_else(|| format!("session {:#x}", session.0))
     }

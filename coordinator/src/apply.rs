@@ -51,7 +51,6 @@ pub struct Applier {
     pub clock: Arc<LogClock>,
     /// Notes digests, for the comparison with the other replicas.
     pub marks: Arc<Marks>,
-    /// When locks are due.
     pub lock_alarm: LockAlarm,
     /// Keeps what happens to locks.
     pub history: Arc<dyn HistorySink>,

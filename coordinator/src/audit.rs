@@ -59,7 +59,6 @@ pub(crate) struct AuditRecord<'a> {
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
-    /// The client of the request.
     #[serde(flatten)]
     pub client: Client,
 }
@@ -77,7 +76,6 @@ impl AuditRecord<'_> {
     }
 }
 
-/// A record with when and where.
 #[derive(Serialize)]
 struct WrittenRecord<'a> {
     time: String,

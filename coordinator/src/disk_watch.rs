@@ -35,7 +35,6 @@ const MORE_BY_PART: u64 = 8;
 pub struct DiskWatch {
     /// The room that is kept for the log.
     pub reserve: Reserve,
-    /// How much there must be.
     pub limits: LimitsConfig,
     /// Where it is said who has room.
     pub replica: Arc<Replica>,
@@ -44,7 +43,6 @@ pub struct DiskWatch {
     pub metrics: Arc<Metrics>,
 }
 
-/// How the disk stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     #[default]

@@ -16,7 +16,6 @@ use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
 /// What becomes of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is right, and counts.
     Right,
     Wrong,
     /// Its host has been wrong too often; whether it was right is not said.

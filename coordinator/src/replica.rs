@@ -25,7 +25,6 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Of a node that knows these versions.
     pub fn of(versions: Versions) -> Replica {
         Replica { applied: Arc::new(AppliedState::of(versions)), ..Replica::default() }
     }

@@ -147,7 +147,6 @@ pub struct StatusPublisher {
     pub contact_max: Duration,
     /// For the gauges, and for what this node holds in memory.
     pub replica: Arc<Replica>,
-    /// The log, for the same.
     pub log: Log,
     pub pending: Arc<PendingWrites>,
     /// Whom to close when serving ends.

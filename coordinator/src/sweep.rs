@@ -42,7 +42,6 @@ pub struct Sweep {
 struct Swept {
     /// Paths of znodes to be removed.
     paths: Vec<String>,
-    /// The first of the exceeded quotas.
     exceeded: Vec<Quota>,
     exceeded_count: usize,
 }

@@ -36,7 +36,6 @@ const NAME_MAX: usize = 64;
 const NEVER: &str = "never";
 const COMMENT: char = '#';
 
-/// A permission of a token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Metrics, status, and reports on what everybody may read.
@@ -66,7 +65,6 @@ pub struct Token {
     pub expires_ms: Option<i64>,
 }
 
-/// The tokens of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
 

@@ -147,7 +147,6 @@ mod tests {
         assert!(!moments.is_awake(last + WINDOW));
     }
 
-    /// Awake for an hour.
     fn awake(window: Duration) -> BusyPoll {
         let poll = BusyPoll::new(window);
         poll.moments.lock().saved = HOUR;

@@ -239,7 +239,6 @@ impl Dir {
         }
     }
 
-    /// There is a file of this name.
     pub fn exists(&self, name: &str) -> bool {
         let path = self.path.join(name);
         match &self.disk {

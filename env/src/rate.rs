@@ -80,7 +80,6 @@ impl PerHost {
         PerHost { full, hosts_max, used: Mutex::default() }
     }
 
-    /// Uses the bucket of a host.
     pub fn with<T>(&self, addr: IpAddr, now: Instant, act: impl FnOnce(&mut Bucket) -> T) -> T {
         let mut used = self.used.lock();
         let mut key = host(addr);

@@ -11,10 +11,8 @@ use crate::{time, worker};
 /// How often the files are read. With what reading takes, a change counts within ten seconds.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
-/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloaded<E> {
-    /// They have not changed.
     Same,
     /// The new files count from now on.
     New,
@@ -31,7 +29,6 @@ pub struct Reloadable<C, T, E> {
     read: Box<Read<C, E>>,
     build: Box<Build<C, T, E>>,
     current: RwLock<Arc<T>>,
-    /// Result of the last reading.
     seen: Mutex<Result<C, E>>,
     asked: watch::Sender<u64>,
 }

@@ -269,7 +269,6 @@ impl TaskGroup {
         &self.shutdown
     }
 
-    /// Starts a task of the group.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         if tasks.running.len() >= tasks.prune_at {

@@ -67,7 +67,6 @@ struct WorkerState<J> {
     delay_max: Duration,
 }
 
-/// The next step of a worker.
 enum Next {
     Work,
     Rest,

@@ -84,12 +84,9 @@ pub trait Port: Debug + Send + Sync {
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<dyn Conduit>>>;
 }
 
-/// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// It must not be there yet.
     New,
-    /// It must be there.
     Existing,
     /// It is there or not, and is empty afterwards.
     Empty,
@@ -98,7 +95,6 @@ pub enum Open {
 /// A host's file systems. Names and contents are durable after [`Disk::sync_dir`] and [`DiskFile::sync`], and
 /// after nothing else.
 pub trait Disk: Send + Sync {
-    /// It is there, and a directory.
     fn is_dir(&self, path: &Path) -> bool;
     /// It exists, as a file or a directory.
     fn exists(&self, path: &Path) -> bool;
@@ -135,7 +131,6 @@ pub trait DiskFile: Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Threads that are in a world.
 static INHABITED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

@@ -34,7 +34,6 @@ pub struct RawClient {
     pub frames_out: usize,
     /// Frames received, without the handshake.
     pub frames_in: usize,
-    /// Bytes of these frames.
     pub bytes_in: usize,
     /// A frame that arrives before the awaited one fails the test, instead of being kept in the queues below.
     strict: bool,

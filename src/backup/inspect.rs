@@ -64,7 +64,6 @@ pub(super) fn open(path: &std::path::Path) -> Result<Source, Failure> {
     Source::open(path).map_err(|e| Failure::new(IO, format!("{}: {e}", path.display())))
 }
 
-/// The failure of reading a backup.
 pub(super) fn refused(path: &std::path::Path, error: &BackupError) -> Failure {
     let code = if matches!(error, BackupError::Io(_)) { IO } else { REFUSED };
     Failure::new(code, format!("{} {error}", path.display()))

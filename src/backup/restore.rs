@@ -190,7 +190,6 @@ pub fn told_of_grace(grace_ms: u32) -> String {
     )
 }
 
-/// The id of a cluster that begins.
 pub fn new_id() -> ClusterId {
     ClusterId(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }

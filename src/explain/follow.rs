@@ -135,7 +135,6 @@ impl History {
     }
 }
 
-/// A look at the history.
 struct News {
     /// When the newest entry of all locks happened.
     newest_ms: i64,

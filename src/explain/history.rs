@@ -76,7 +76,6 @@ impl History {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What it is about, for messages.
     pub(super) fn about(&self) -> &str {
         self.name.as_deref().unwrap_or("history")
     }

@@ -196,7 +196,6 @@ fn confirm(found: &str, session: &str) -> Result<(), Failure> {
     Err(Failure::new(REFUSED, "not confirmed; nothing was changed"))
 }
 
-/// The report on one session.
 async fn one(client: &Client, session: &str, limit: u32) -> Result<Value, Failure> {
     let question = format!("/v1/sessions?limit={limit}&session={}", in_query(session));
     let mut document = ask(client, session, &question).await?;

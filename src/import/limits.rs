@@ -11,7 +11,6 @@ pub const BATCH_OPS: usize = 1_000;
 pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
 /// Transactions on their way; then the next waits for the first of them.
 pub const BATCHES_IN_FLIGHT: usize = 8;
-/// Reads on their way.
 pub const READS_IN_FLIGHT: usize = 64;
 /// Znodes of a live tree that are read at once; this many may be in memory for every level of the tree.
 pub const WALK_IN_FLIGHT: usize = 16;

@@ -9,7 +9,6 @@ use super::record::{Lifetime, Record, sequence_number};
 /// A znode some of whose descendants may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// Path in the source.
     pub path: String,
     pub children: i64,
     /// The largest number that ends the name of a child.
@@ -20,7 +19,6 @@ pub struct Open {
     pub is_container: bool,
 }
 
-/// The stack of them.
 #[derive(Debug, Default)]
 pub struct Lineage {
     open: Vec<Open>,

@@ -174,7 +174,6 @@ fn warn_of_newer_logs(path: &Path) {
     }
 }
 
-/// Whose import it is.
 fn describe(found: &JournalState) -> String {
     let header = &found.header;
     let age_s = (time::wall_ms() - header.started_ms) / 1_000;

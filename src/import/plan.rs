@@ -21,9 +21,7 @@ pub struct AclUse {
 /// Paths of one kind of trouble.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// How many there are.
     pub count: u64,
-    /// The first of them.
     pub first: Vec<String>,
 }
 
@@ -39,9 +37,7 @@ impl Notes {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub znodes: u64,
-    /// Bytes of their data.
     pub bytes: u64,
-    /// Those of them that are containers.
     pub containers: u64,
     /// Those of them with a time to live.
     pub ttl: u64,

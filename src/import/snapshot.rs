@@ -114,7 +114,6 @@ impl Snapshot {
     }
 }
 
-/// The znodes of a snapshot.
 pub struct Records<'a> {
     acls: &'a Acls,
     input: Input<'a>,
@@ -171,7 +170,6 @@ pub fn split(path: &Path) -> Result<(&Path, &str), SnapshotError> {
     Ok((folder, name))
 }
 
-/// What else it may be.
 fn guess(first: i32) -> &'static str {
     match first.to_be_bytes() {
         [0x1f, 0x8b, ..] => ": it is compressed, use gunzip first",

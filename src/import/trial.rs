@@ -16,7 +16,6 @@ pub enum TrialResult {
     Hopeless(Failure),
 }
 
-/// Tries all of them.
 pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, Trouble> {
     for (acl, used) in &plan.acls {
         let outcome = insist(|| client.commit(transaction(acl, used.has_children))).await;

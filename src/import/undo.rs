@@ -12,13 +12,11 @@ use super::show::Progress;
 use super::trouble::Trouble;
 use super::window::Amount;
 
-/// The outcome of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
     pub deleted: u64,
     /// Znodes of the import that stay because of what others did.
     pub kept: u64,
-    /// The first of those.
     pub first_kept: Vec<String>,
 }
 

@@ -239,7 +239,6 @@ pub(super) fn said(output: Output, (node, role): (u64, &str), text: &str) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// The member of this number.
 pub(super) fn member(members: &MemberList, node: u64) -> Result<Server, Failure> {
     let found = members.servers.get(&node).cloned();
     found.ok_or_else(|| {

@@ -49,7 +49,6 @@ impl Ls {
     }
 }
 
-/// A member, for machines.
 fn document(states: &BTreeMap<u64, MemberState>, id: u64, server: &Server) -> Value {
     let (state, leader) = (&states[&id], leader(states));
     json!({

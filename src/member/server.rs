@@ -11,7 +11,6 @@ pub struct Server {
     pub votes: bool,
 }
 
-/// All members at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberList {
     pub servers: BTreeMap<u64, Server>,

@@ -26,7 +26,6 @@ pub enum MemberState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
     pub role: String,
-    /// Its release, if it reports one.
     pub release: Option<String>,
     /// The newest write that it has applied.
     pub zxid: u64,
@@ -96,7 +95,6 @@ impl MemberState {
     }
 }
 
-/// Asks all members at once.
 pub async fn ask_all(cluster: &Cluster, members: &MemberList) -> Result<BTreeMap<u64, MemberState>, Failure> {
     let secure = cluster.tls.secure()?;
     let asked: Vec<_> = members

@@ -63,7 +63,6 @@ impl Folder {
         self.dir.path().join(format!("{stem}{KEY}"))
     }
 
-    /// Stems of all certificates in the folder.
     pub fn stems(&self) -> Result<Vec<String>, Failure> {
         let names = self.dir.list().map_err(|e| cannot(self.dir.path(), &e, "make it readable"))?;
         Ok(names.iter().filter_map(|name| name.strip_suffix(CERT)).map(str::to_owned).collect())

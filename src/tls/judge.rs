@@ -34,7 +34,6 @@ pub struct Finding {
     pub what: What,
     /// The authority in another file that has signed it. `None` for an authority, and where none has.
     pub signed_by: Option<PathBuf>,
-    /// Its key is here, too.
     pub has_key: bool,
     /// Reasons for which a peer refuses it.
     pub problems: Vec<String>,

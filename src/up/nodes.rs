@@ -62,7 +62,6 @@ impl Nodes {
         self.running.get(&id).and_then(Child::id)
     }
 
-    /// A node that has ended by itself.
     pub fn ended(&mut self) -> Option<(u64, ExitStatus)> {
         self.running.iter_mut().find_map(|(id, child)| Some((*id, child.try_wait().ok().flatten()?)))
     }

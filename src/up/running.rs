@@ -36,7 +36,6 @@ pub struct Running {
     pub way: Option<Way>,
     /// How the nodes are asked over HTTP.
     pub http: http_get::Way,
-    /// How to show it.
     pub paint: Paint,
 }
 
@@ -45,7 +44,6 @@ impl Running {
         self.config.nodes.iter().map(|node| node.id.0).collect()
     }
 
-    /// For a client of ours.
     pub fn client(&self) -> ClientBuilder {
         let builder = Client::builder().endpoints(&self.config.endpoints());
         match &self.way {

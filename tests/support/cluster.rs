@@ -295,7 +295,6 @@ impl Cluster {
         self.write_file();
     }
 
-    /// The data folder of a node.
     pub fn data(&self, id: u64) -> PathBuf {
         self.folder.join("data").join(format!("node-{id}"))
     }

@@ -4,7 +4,6 @@ use super::tree::Tree;
 
 /// What a report should look like: its plots are not there.
 pub const GOLDEN: &str = "/golden.md";
-/// The contents of the site.
 const CONTENTS: &str = "docs/SUMMARY.md";
 /// A decision is one page: the most words beside its tables and code.
 const DECISIONS: &str = "docs/decisions/";

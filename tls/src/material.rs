@@ -28,7 +28,6 @@ const HTTP_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 /// Whether clients must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
     None,
     /// They are asked, and may have none.
     Want,

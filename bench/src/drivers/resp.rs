@@ -22,7 +22,6 @@ pub enum Reply {
     Bulk(Option<Bytes>),
 }
 
-/// A connection to one Redis.
 pub struct Connection {
     stream: Stream,
     input: BytesMut,

@@ -19,11 +19,9 @@ use crate::results::Results;
 pub struct Headline {
     /// Its name in a trial.
     pub metric: &'static str,
-    /// Whether more of it is better.
     pub more_is_better: bool,
 }
 
-/// Of a workload, by its name.
 pub fn headline(workload: &str) -> Option<Headline> {
     let (metric, more_is_better) = match workload {
         "uncontended" | "posted" | "shared" | "scale-locks" | "scale-paths" | "scale-depth"

@@ -15,11 +15,9 @@ pub struct Target {
     pub subject: System,
     pub figure: Figure<'static>,
     pub measure: Measure,
-    /// Whether more of it is better.
     pub more_is_better: bool,
     /// Below (or above) it the target is missed.
     pub must: Bound,
-    /// What would be good.
     pub aim: Bound,
 }
 
@@ -55,7 +53,6 @@ pub enum Verdict {
 
 /// What a run shows of a target.
 pub struct Judged {
-    /// The figure of the subject.
     pub subject: Option<Spread>,
     /// That of the other one, if it is compared.
     pub other: Option<Spread>,

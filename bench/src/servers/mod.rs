@@ -34,7 +34,6 @@ pub struct Servers {
     pub processes: Vec<Process>,
     /// What is durable before an answer, in words.
     pub durability: String,
-    /// Of the servers, as they say.
     pub version: String,
     /// Where their data and logs are.
     pub folder: PathBuf,

@@ -32,7 +32,6 @@ pub struct Pulse {
     pub cycle: Latency,
     /// Processor time of all servers meanwhile.
     pub servers_cpu: Duration,
-    /// That of this program.
     pub client_cpu: Duration,
     /// How long it went on.
     pub took: Duration,

@@ -15,7 +15,6 @@ use crate::system::System;
 
 /// For all to be at their servers before the leader dies.
 const GATHERED_WITHIN: Duration = Duration::from_secs(120);
-/// Sessions of one program.
 const PER_PROGRAM: usize = 5000;
 
 /// One trial, on servers of its own. As many sessions as a server may have open are at the leader, the others

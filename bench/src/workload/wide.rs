@@ -28,7 +28,6 @@ const LAST_NAME: usize = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// Locks in one folder.
     Locks,
     /// Bytes of a lock's path, which has two levels.
     PathBytes,

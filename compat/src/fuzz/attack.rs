@@ -75,7 +75,6 @@ async fn attack(mut stream: Stream, spoilt: Spoilt, tally: &Tally) -> io::Result
     Ok(())
 }
 
-/// Takes what is there.
 fn take(stream: &Stream, input: &mut BytesMut, tally: &Tally) -> io::Result<()> {
     input.resize(READ_BYTES, 0);
     match stream.try_read(input) {

@@ -17,7 +17,6 @@ pub struct Spoilt {
     pub segments: Vec<Bytes>,
     /// How the connection ends after the last one.
     pub ending: Ending,
-    /// How many mutations it had.
     pub mutations: u64,
 }
 

@@ -18,7 +18,6 @@ use crate::dialect;
 use crate::script::{Action, Comeback, Relative, Script, Step};
 use rowlock_world::rng::Rng;
 
-/// Makes the script of a seed.
 pub fn script(seed: u64, root: &str) -> Script {
     let mut rng = Rng::new(seed);
     let clients = rng.pick_weighted(&[(4, 1), (4, 2), (2, 3)]);
@@ -133,7 +132,6 @@ impl Generator {
         ])
     }
 
-    /// A kind that stands for one request.
     fn request_kind(&mut self) -> Kind {
         loop {
             match self.kind() {

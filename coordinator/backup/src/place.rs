@@ -19,7 +19,6 @@ fn place(path: &Path) -> io::Result<(Dir, &str)> {
     Ok((Dir::open(folder)?, name))
 }
 
-/// A file that is there.
 pub struct Source {
     file: File,
     length: u64,

@@ -21,7 +21,6 @@ use crate::room::Room;
 #[derive(Default)]
 pub struct AppliedState {
     pub state: RwLock<Machine>,
-    /// What this node holds in memory.
     pub memory: Memory,
     /// Who has room on its disk.
     pub room: Room,
@@ -29,7 +28,6 @@ pub struct AppliedState {
     pub batch_cache: BatchCache,
     /// When the entries came that are not applied yet.
     pub entry_times: Arc<EntryTimes>,
-    /// Those that this node knows.
     pub versions: Versions,
     applied_index: AtomicU64,
     /// In which version the cluster writes; 0: nothing has been applied yet.

@@ -28,9 +28,7 @@ const KEY_BYTES: usize = 8 + 8 + 4;
 /// What is known of a block without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// Key of its first entry.
     pub first: Key,
-    /// Key of its last entry.
     pub last: Key,
     pub entries: u32,
 }

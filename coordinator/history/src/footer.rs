@@ -24,7 +24,6 @@ const VERSION: u8 = 3;
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Locks and sessions that a footer names.
 const NAMES_MAX: usize = 16_384;
-/// Blocks of a segment.
 pub(super) const BLOCKS_MAX: usize = 8_192;
 /// A head has two keys of 23 bytes at most, a name 5 bytes.
 const _: () = assert!(BLOCKS_MAX * 51 + NAMES_MAX * 5 < FOOTER_MAX_BYTES / 2);
@@ -119,12 +118,10 @@ impl Footer {
         self.is_lost || self.names.may_hold(filter)
     }
 
-    /// Key of its first entry.
     pub fn first(&self) -> Key {
         self.blocks.first().expect("Invariant: a segment has blocks").first
     }
 
-    /// Key of its last entry.
     pub fn last(&self) -> Key {
         self.blocks.last().expect("Invariant: a segment has blocks").last
     }
@@ -133,7 +130,6 @@ impl Footer {
         self.blocks.iter().map(|block| u64::from(block.entries)).sum()
     }
 
-    /// Reads the footer of a segment.
     pub fn read(folder: &Dir) -> Result<Footer, HistoryError> {
         let bytes = folder.read(FOOTER_FILE)?;
         let damaged = |why: &str| HistoryError::Damaged(format!("its footer {why}"));

@@ -13,7 +13,6 @@ use super::segment::Reader;
 /// Entries of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
 const EXAMINED_MAX: usize = 1_000_000;
 
-/// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Only of this lock (path of its znode).
@@ -88,7 +87,6 @@ impl<'a> Reading<'a> {
         Reading { filter, page: Page::default(), examined: 0, is_over }
     }
 
-    /// Adds what a segment has.
     pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
         for (number, head) in segment.blocks(range) {
             // The page is full, or has looked at much, or the caller has gone.

@@ -40,7 +40,6 @@ impl Key {
     }
 }
 
-/// One entry of the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry<'a> {
     /// Something happened to a place in a lock's queue.
@@ -77,7 +76,6 @@ pub struct Record<'a> {
     /// What is wanted, or held.
     pub mode: Mode,
     pub is_acquired: bool,
-    /// Who could read it then.
     pub readers: Readers,
     pub kind: LockEventKind,
 }

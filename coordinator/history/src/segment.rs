@@ -78,7 +78,6 @@ impl OpenSegment {
             || self.footer.blocks.len() >= BLOCKS_MAX
     }
 
-    /// The oldest key in it.
     pub fn first(&self) -> Option<Key> {
         self.footer.blocks.first().or(self.tail.head.as_ref()).map(|head| head.first)
     }
@@ -147,7 +146,6 @@ pub(super) fn take_opening(history: &Dir) -> Option<u64> {
     std::str::from_utf8(&text).ok()?.parse().ok()
 }
 
-/// The folder of a closed segment.
 pub(super) fn folder_name(number: u64) -> String {
     format!("segment-{number:010}")
 }
@@ -161,7 +159,6 @@ pub(super) struct Reader<'a> {
     table: &'a Table,
     /// Of the blocks in the table.
     heads: &'a [Head],
-    /// The block behind them.
     tail: Option<&'a Block>,
 }
 

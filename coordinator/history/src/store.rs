@@ -115,7 +115,6 @@ pub(super) struct Store {
     /// Number of the next segment to be closed.
     next: u64,
     covered: Zxid,
-    /// Key of the newest entry.
     newest: Key,
 }
 
@@ -164,7 +163,6 @@ impl Store {
         self.covered
     }
 
-    /// Key of the newest entry.
     pub fn newest(&self) -> Key {
         self.newest
     }

@@ -80,7 +80,6 @@ struct Report {
 #[derive(Default)]
 struct TouchAnswer {
     noted: Option<Noted>,
-    /// It has noted the disconnects.
     disconnected: bool,
 }
 

@@ -20,9 +20,7 @@ use crate::report;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Questioned {
     pub lock: String,
-    /// By which it is held.
     pub token: FencingToken,
-    /// What its holder is asked.
     pub asked: ShownQuestion,
 }
 
@@ -48,7 +46,6 @@ impl Api {
         }
     }
 
-    /// The holders that have this question.
     fn questioned(&self, caller: &Caller, ask: &Ask) -> Vec<Party> {
         let state = self.context.replica.state.read();
         let Some(queue) = state.lock_queue(&ask.lock) else { return Vec::new() };

@@ -51,7 +51,6 @@ enum Sign {
     Noted,
 }
 
-/// A message of the node.
 enum Heard {
     Applied(Box<Answer>),
     Notice(Notice),

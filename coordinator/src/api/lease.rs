@@ -31,7 +31,6 @@ enum Key {
     Proof(Proof),
 }
 
-/// A lease that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub session: SessionId,

@@ -59,7 +59,6 @@ impl RequestId {
 /// What a release of a lease does: each has a number of its own, as attempts have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giving {
-    /// It gives back what is held.
     Held = 2,
     /// It leaves the queue.
     Place = 3,

@@ -13,11 +13,9 @@ use super::call::{Call, MOVES_MAX};
 use super::request_id::RequestId;
 use super::{Api, Caller, For, Lease, LockName, Place, Refusal, Secret, Wanted};
 
-/// One of the locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub lock: LockName,
-    /// How it is to be held.
     pub mode: Mode,
     pub limit: u32,
 }
@@ -25,7 +23,6 @@ pub struct Part {
 /// Where an attempt at several locks stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standings {
-    /// The lease that has the places.
     pub lease: SessionId,
     /// To ask again by.
     pub request_id: String,

@@ -46,7 +46,6 @@ pub enum StateLock {
     Taken(Value),
 }
 
-/// The result of an unlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlocked {
     /// Whether it was held by this ID; otherwise it was free.
@@ -55,7 +54,6 @@ pub enum Unlocked {
     Taken(Value),
 }
 
-/// The lock as this node knows it.
 enum LockStatus {
     Free,
     /// Held by this ID.

@@ -46,7 +46,6 @@ pub struct Watch {
     _place: Counted,
 }
 
-/// One of the streams of this node.
 struct Counted {
     metrics: Arc<Metrics>,
     _place: HeldShare,

@@ -27,7 +27,6 @@ const TTL_MS: u32 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZnodePath(String);
 
-/// How new a read must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// Not from before the request.
@@ -42,11 +41,9 @@ pub enum Consistency {
 pub struct Page {
     /// Return names behind this one; empty: from the first.
     pub after: String,
-    /// Most names to return.
     pub most: usize,
 }
 
-/// A page of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Children {
     pub names: Vec<String>,
@@ -67,11 +64,9 @@ pub enum Change {
     /// It gets other data.
     Set {
         data: Bytes,
-        /// If it has this version.
         version: Version,
     },
     Delete {
-        /// If it has this version.
         version: Version,
     },
 }

@@ -117,7 +117,6 @@ fn event(request: &Request) -> Option<Event> {
     }
 }
 
-/// The paths that a request is about.
 pub(crate) fn paths(request: &Request) -> Vec<&str> {
     match request {
         Request::Create(create)

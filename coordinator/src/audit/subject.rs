@@ -13,10 +13,8 @@ use crate::trace::TraceParent;
 const TEXT_MAX_BYTES: usize = 1_024;
 /// Identities that are recorded. Beyond: the last one is `…`.
 const IDENTITIES_MAX: usize = 8;
-/// Stands for what was cut.
 pub(super) const CUT: char = '…';
 
-/// The client that has done it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Client {
     /// Its identities as `scheme:id`; of a digest only the user.
@@ -33,7 +31,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client with these identities.
     pub fn new(identities: &[Id], session: SessionId, address: SocketAddr) -> Client {
         let session = (session != SessionId::NONE).then(|| session.to_string());
         Client { who: who(identities), session, address: Some(address), trace: None }
@@ -50,7 +47,6 @@ impl Client {
     }
 }
 
-/// Identities as they are recorded.
 pub(super) fn who(identities: &[Id]) -> Vec<String> {
     let mut all: Vec<String> = identities
         .iter()

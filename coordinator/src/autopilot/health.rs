@@ -46,7 +46,6 @@ pub(super) struct Stand {
     pub(super) silent_for: Duration,
 }
 
-/// A change by the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberChange {
     /// This learner becomes a voter.

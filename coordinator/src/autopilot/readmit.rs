@@ -44,12 +44,10 @@ const UP_WITHIN: Duration = Duration::from_secs(2);
 const ONE_AT_A_TIME: Duration = Duration::from_secs(60);
 /// For the newest membership to be here.
 const MEMBERS_DEADLINE: Duration = Duration::from_secs(2);
-/// How often that is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often a leader asks voters that acknowledge nothing whether they wait.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// For an answer to that.
 const ASK_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Memory of the nodes that are removed and readmitted.

@@ -34,7 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often it is said who is missing.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// For a name to be looked up.
 const LOOK_UP_DEADLINE: Duration = Duration::from_secs(5);
 /// Addresses that are tried in one look. A name that leads to more leads to strangers.
 const ADDRESSES_MAX: usize = 64;

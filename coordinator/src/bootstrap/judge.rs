@@ -14,7 +14,6 @@ use rowlock_wal::FolderState;
 
 use super::BootstrapError;
 
-/// Answers of the others, by node.
 pub(super) type Answers = BTreeMap<NodeId, Introduction>;
 
 /// What a node that has been started knows of itself.
@@ -25,7 +24,6 @@ pub(super) struct Us {
     pub(super) is_learner: bool,
     /// The voters of its configuration.
     pub(super) founders: BTreeSet<NodeId>,
-    /// The voters of its log.
     pub(super) voters: BTreeSet<NodeId>,
     /// Index of the log entry that names them.
     pub(super) members_at: Option<u64>,

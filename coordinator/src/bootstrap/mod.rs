@@ -72,13 +72,7 @@ pub enum BootstrapError {
          cluster from the node that has its data (`rowlock recover`) or from a backup (`rowlock backup restore`)",
         .empty.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
     )]
-    TooManyWiped {
-        node: NodeId,
-        /// It and the others.
-        empty: Vec<NodeId>,
-        /// Who knows this node.
-        witness: NodeId,
-    },
+    TooManyWiped { node: NodeId, empty: Vec<NodeId>, witness: NodeId },
     /// The leader knows that this node has stored more than it has.
     #[error(
         "the data folder of node {node} is older than what the node has acknowledged: the leader of term {term}, node \
@@ -88,7 +82,6 @@ pub enum BootstrapError {
     )]
     RolledBack {
         node: NodeId,
-        /// Who has its word.
         leader: NodeId,
         term: u64,
         acknowledged: u64,

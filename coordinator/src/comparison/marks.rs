@@ -42,7 +42,6 @@ enum MarkState {
     Logged,
 }
 
-/// This node must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     me: NodeId,

@@ -62,7 +62,6 @@ impl Duty for DigestMarks {
 pub struct Comparison {
     /// Who the voters are.
     pub raft: Raft,
-    /// What apply has noted.
     pub marks: Arc<Marks>,
     /// Where this node's digests go.
     pub proposer: Proposer,

@@ -22,7 +22,6 @@ use rowlock_state::outcome::LockEvent;
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
 pub(crate) struct Happened {
-    /// As the history has it.
     pub(crate) at: (Key, Entry<'static>),
     line: OnceLock<Arc<FeedEntry>>,
 }
@@ -88,7 +87,6 @@ struct Ring {
     last: Option<Key>,
 }
 
-/// A place in the feed.
 pub(crate) struct Reading {
     feed: Arc<LockFeed>,
     at: u64,

@@ -28,7 +28,6 @@ use crate::delivery::watch::ConnectionId;
 #[derive(Default)]
 pub struct Registry {
     inner: Mutex<RegistryState>,
-    /// For those who watch locks.
     pub(crate) feed: Arc<LockFeed>,
     /// Which all connections pass, those of HTTP too.
     pub(crate) turnstile: Turnstile,

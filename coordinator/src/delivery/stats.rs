@@ -144,7 +144,6 @@ impl ConnectionStats {
     }
 }
 
-/// What the last reply answered.
 #[derive(Clone, Copy)]
 pub(crate) struct LastReply {
     pub(crate) opcode: OpCode,

@@ -39,7 +39,6 @@ const AUTHORIZATION_MAX_BYTES: usize = 1_024;
 pub struct Access {
     /// Whether anything is asked of them.
     pub is_closed: bool,
-    /// The tokens that count.
     pub tokens: Option<Arc<TokenKeeper>>,
     /// Subjects of certificates whose owners are operators.
     pub superusers: Vec<String>,
@@ -71,11 +70,9 @@ pub(super) struct AdminRequest<'a> {
     pub(super) result: &'a str,
 }
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     Unproven,
-    /// Its token is wrong, or has ended.
     WrongToken,
     /// There were too many wrong ones from its address.
     TooMany,

@@ -59,7 +59,6 @@ pub use direct::Direct;
 use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};
 
-/// What the handlers have.
 #[derive(Clone)]
 pub struct ApiContext {
     /// Who may ask, for which hosts; metrics.
@@ -201,7 +200,6 @@ impl IntoResponse for Denied {
     }
 }
 
-/// What a handler gives.
 type Answer = Result<Response, Denied>;
 
 /// Who asks, for what, and whose API it is.

@@ -70,7 +70,6 @@ pub struct HttpContext {
     pub elections: Arc<Elections>,
     /// The leader's view of the members.
     pub leader_view: Arc<LeaderView>,
-    /// When the process started.
     pub started: Instant,
     /// Which connections pass before each turn.
     pub turnstile: Turnstile,

@@ -28,7 +28,6 @@ use rowlock_consensus::raft::leadership::Leadership;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A backup that has failed is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Suffix of the names of backups.
 const SUFFIX: &str = ".backup";
 
 /// Dependencies of the task.

@@ -23,7 +23,6 @@ pub(super) struct AuditLog {
     writer: Option<AuditWriter>,
 }
 
-/// Opens the file, if there is one.
 pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<AuditLog, StartError> {
     let Some(settings) = config.audit.settings(config.id, &config.data_dir) else {
         return Ok(AuditLog::default());

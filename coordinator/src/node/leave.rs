@@ -16,7 +16,6 @@ use crate::proposer::pending::PendingWrites;
 
 /// For the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
-/// How often that is asked.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// Dependencies of a stop.

@@ -21,7 +21,6 @@ use crate::upgrade::Upgrades;
 
 /// Signals for other tasks.
 pub(super) struct Signals {
-    /// The node is about to stop.
     pub(super) leaving: watch::Receiver<bool>,
     pub(super) drained: watch::Receiver<bool>,
 }

@@ -51,7 +51,6 @@ async fn forward(node: &Node, term: u64) -> Response {
     ask(node, Lane::Proposals, &Request::Forward { term, batch: vec![opening()] }).await
 }
 
-/// What the node answers to node 2.
 async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
     let address = node.addresses.peer.to_string();
     let stream = Stream::connect(&address, PATIENCE).await.expect("the node listens");

@@ -13,7 +13,6 @@ use crate::tokens::{self, TokenKeeper};
 /// The tokens of a node, if it has a file of them.
 pub(super) type Tokens = Option<Arc<TokenKeeper>>;
 
-/// Reads the file, if there is one.
 pub(super) async fn open(config: &NodeConfig) -> Result<Tokens, StartError> {
     let Some(path) = config.http.token_file.clone() else { return Ok(None) };
     let opened = worker::run_blocking("token-file", move || tokens::open(path)).await;

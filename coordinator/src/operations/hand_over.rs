@@ -23,7 +23,6 @@ use crate::proposer::{Proposer, Submission};
 const BARRIER_DEADLINE: Duration = Duration::from_secs(1);
 /// For the other nodes to apply it, and so to answer their clients.
 const APPLIED_DEADLINE: Duration = Duration::from_secs(1);
-/// How often that is asked.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// For another node to lead.
 const HAND_OVER_DEADLINE: Duration = Duration::from_secs(1);

@@ -20,7 +20,6 @@ pub trait LogSwitch: Send + Sync + 'static {
     /// The filter means nothing, in words; then nothing has changed.
     fn set(&self, filter: Option<&str>) -> Result<(), String>;
 
-    /// The filter by which it logs.
     fn current(&self) -> String;
 }
 

@@ -48,7 +48,6 @@ pub struct Operations {
     pub me: NodeId,
     pub queue: mpsc::Receiver<Ask>,
     pub leadership: watch::Receiver<Leadership>,
-    /// Operations of this node.
     pub here: Arc<Operator>,
     /// The way to the others.
     pub peers: PeerPool,

@@ -28,12 +28,10 @@ const STATUS_DEADLINE: Duration = Duration::from_secs(1);
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Operator {
-    /// Leadership of this node.
     pub hand_over: HandOver,
     /// The version of the cluster.
     pub upgrades: Arc<Upgrades>,
     pub registry: Arc<Registry>,
-    /// Sessions of the cluster.
     pub ending: EndSession,
     pub log_level: Arc<LogLevel>,
     /// Heard by the status publisher, which ends serving.

@@ -25,7 +25,6 @@ pub struct Submission {
     pub attachment: Attachment,
     /// For ACL checks.
     pub identities: Arc<[Id]>,
-    /// What to do.
     pub command: Command,
     /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be
     /// known.

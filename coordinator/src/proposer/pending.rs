@@ -36,7 +36,6 @@ struct Waiting {
     first: u64,
     /// Emptied when the answer is given.
     answers: VecDeque<Option<Waiter>>,
-    /// Those that are there.
     count: usize,
     bytes: usize,
     window: Window,

@@ -62,7 +62,6 @@ pub struct Reconfig {
     pub me: NodeId,
     pub queue: mpsc::Receiver<Ask>,
     pub leadership: watch::Receiver<Leadership>,
-    /// This node as the leader.
     pub here: Arc<Reconfigurer>,
     /// The way to another leader.
     pub peers: PeerPool,

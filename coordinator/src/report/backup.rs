@@ -42,7 +42,6 @@ struct OpenBackup {
     asked: Instant,
 }
 
-/// Which backup, and from which byte on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// As the first answer said.

@@ -6,7 +6,6 @@ use serde::Serialize;
 /// Items of a document.
 pub(super) struct List<T> {
     pub items: Vec<T>,
-    /// There was no room for all.
     pub more: bool,
     limit: usize,
     bytes: usize,

@@ -13,7 +13,6 @@ use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 pub enum Requester {
     /// Clients of this host, by ZooKeeper's protocol.
     Sessions(IpAddr),
-    /// HTTP of this host.
     Http(IpAddr),
 }
 

@@ -7,12 +7,10 @@ use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 use super::Refusal;
 use super::backup::Piece;
 
-/// The reports there are.
 pub(super) const PATHS: [&str; 5] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/backup"];
 /// Longest question that is looked at.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
-/// A question that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     Locks(LocksQuestion),

@@ -24,7 +24,6 @@ const PAGE: usize = 1_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) after: Zxid,
-    /// And this one is the last.
     pub(crate) last: Zxid,
 }
 

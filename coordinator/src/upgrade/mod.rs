@@ -31,9 +31,7 @@ use survey::{Health, MemberVersions, Stand, Survey};
 
 /// A member that has acknowledged nothing for so long is not up.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// For a decision to be applied here.
 const APPLIED_DEADLINE: Duration = Duration::from_secs(5);
-/// How often that is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Dependencies of a leader's upgrade duty.

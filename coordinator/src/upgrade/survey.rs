@@ -31,7 +31,6 @@ pub(super) struct Survey {
     pub(super) members: Vec<MemberVersions>,
 }
 
-/// How an upgrade stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// No member knows more than the version in force.
@@ -124,7 +123,6 @@ impl Health {
         Some(now.saturating_since(since))
     }
 
-    /// When it began, in this term.
     pub(super) fn since(&self, term: u64) -> Option<Instant> {
         self.since.filter(|(of, ..)| *of == term).map(|(.., since)| since)
     }

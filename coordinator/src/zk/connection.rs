@@ -133,7 +133,6 @@ struct Talk {
     conversation: Conversation,
 }
 
-/// The result of a round.
 enum Round {
     /// The client's next bytes, or the node, are to be waited for.
     Done,

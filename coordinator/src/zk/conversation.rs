@@ -78,7 +78,6 @@ pub(super) struct Conversation {
     attached: Attached,
     identities: Arc<[Id]>,
     queue: PendingQueue,
-    /// Bytes of the current frame.
     frame_bytes: usize,
     pings: Pings,
     /// The client may only keep its session alive from now on. Until it is looked at.
@@ -158,7 +157,6 @@ impl Conversation {
         self.queue.waits_for_log()
     }
 
-    /// A frame of the client.
     pub(super) fn receive(&mut self, frame: Bytes, now: Instant) {
         debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
         if matches!(self.phase, Phase::Moved) {
@@ -473,7 +471,6 @@ impl Conversation {
         answered
     }
 
-    /// The session that the conversation is about.
     pub(super) fn session(&self) -> SessionId {
         self.attached.session
     }

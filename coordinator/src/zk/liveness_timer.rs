@@ -22,7 +22,6 @@ pub(super) struct SessionTimeout {
 }
 
 impl SessionTimeout {
-    /// Timeout of an absent session.
     pub(super) const NONE: SessionTimeout = SessionTimeout { ms: 0 };
 
     pub(super) fn as_millis(self) -> u32 {

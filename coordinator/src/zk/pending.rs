@@ -161,7 +161,6 @@ impl PendingQueue {
         None
     }
 
-    /// The answer to a submission.
     pub(super) fn answered(&mut self, tag: u64, answer: Box<Answer>) {
         self.answers.push_back((tag, answer));
     }

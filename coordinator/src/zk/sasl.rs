@@ -31,7 +31,6 @@ pub(super) enum Negotiation {
     Over,
 }
 
-/// How it goes on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SaslStep {
     Challenge(String),

@@ -6,12 +6,10 @@ use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 
-/// How the reply to a write looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReplyForm {
     Empty,
     Path,
-    /// Path and Stat created.
     PathStat,
     Stat,
     /// One result per operation.
@@ -30,7 +28,6 @@ pub(super) enum ReplyForm {
 /// Where a request is answered from.
 pub(super) enum Route {
     Log(Command, ReplyForm),
-    /// From the local state.
     Local(Request),
     Refused(ErrorCode),
 }
@@ -81,7 +78,6 @@ pub(super) fn route(request: Request) -> Route {
     Route::Log(command, form)
 }
 
-/// The body of the reply.
 pub(super) fn response(form: ReplyForm, outcome: Outcome) -> Response {
     match (form, outcome) {
         (ReplyForm::Empty | ReplyForm::Close, Outcome::Done) => Response::Empty,

@@ -53,7 +53,6 @@ impl World {
         World { folder, clients, node }
     }
 
-    /// One with a certificate of this name.
     fn named(&self, name: &str) -> Connector {
         self.signed(name, &self.clients)
     }

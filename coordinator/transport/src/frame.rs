@@ -28,10 +28,8 @@ impl RequestId {
     pub const NONE: RequestId = RequestId(0);
 }
 
-/// A frame as it came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Which request it is, or answers.
     pub id: RequestId,
     pub body: Bytes,
 }

@@ -24,7 +24,6 @@ pub trait KnownIncarnations: Send + Sync + 'static {
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>>;
 }
 
-/// Why an incarnation was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
     /// The node was known by another folder.

@@ -56,7 +56,6 @@ impl Pool {
         Pool { ours: Ours { security, ..self.ours }, ..self }
     }
 
-    /// Who we are to the others.
     pub fn identity(&self) -> &Identity {
         &self.ours.us
     }

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 /// The answers that count.
 const LATEST: usize = 8;
 
-/// Those of one node.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrips {
     latest: Mutex<VecDeque<Duration>>,

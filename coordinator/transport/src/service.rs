@@ -10,7 +10,6 @@ use super::handshake::Lane;
 pub trait Service: Send + Sync + 'static {
     type Conversation: Conversation;
 
-    /// A node has connected, for this lane.
     fn open(&self, from: NodeId, lane: Lane) -> Self::Conversation;
 
     /// A connection of `from`, for this lane, has ended.
@@ -19,7 +18,6 @@ pub trait Service: Send + Sync + 'static {
 
 /// One connection's requests; dropped with it.
 pub trait Conversation: Send {
-    /// What a request means.
     type Request: Send;
 
     /// Reads a request. An error closes the connection: the other side has a bug, or is none of ours.

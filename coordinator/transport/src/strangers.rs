@@ -18,7 +18,6 @@ const REFUSALS_SPAN: Duration = Duration::from_secs(1);
 /// Addresses whose refusals are counted. Those of further addresses in this second are not.
 const REFUSED_ADDRESSES_MAX: usize = 4_096;
 
-/// How many there are.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(Mutex<Counts>);
 

@@ -20,7 +20,6 @@ impl Member {
         format!("{host}:{port}")
     }
 
-    /// The host that is dialed.
     pub fn host(&self) -> &str {
         self.parts().0
     }

@@ -48,7 +48,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them, with their label.
     pub const ALL: [(Part, &'static str); 7] = [
         (Part::State, "state"),
         (Part::Sessions, "sessions"),

@@ -25,7 +25,6 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
     pub term: u64,
-    /// The candidate of the term.
     pub candidate: NodeId,
     /// A quorum has voted so: the candidate leads.
     pub elected: bool,

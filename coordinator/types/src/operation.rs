@@ -34,7 +34,6 @@ pub enum Operation {
 /// A change of a node's log level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogWish {
-    /// It says how it logs.
     Look,
     /// `reset=true`: it logs as its configuration says.
     Reset,

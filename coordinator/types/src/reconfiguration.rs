@@ -26,7 +26,6 @@ pub struct Wanted {
     pub config_id: i64,
 }
 
-/// The members, and which of them vote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub nodes: BTreeMap<NodeId, Member>,
@@ -46,7 +45,6 @@ pub enum Change {
     Replace(Vec<Server>),
 }
 
-/// One server of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     id: NodeId,

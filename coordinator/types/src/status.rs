@@ -82,7 +82,6 @@ pub struct Status {
     pub applied_index: u64,
     /// Last log index known committed here.
     pub committed_index: u64,
-    /// Last log index stored here.
     pub last_log_index: u64,
     /// Log index of the last snapshot, 0 for none.
     pub snapshot_index: u64,

@@ -39,7 +39,6 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// The znode that watchers of [`Torrent::Events`] watch.
 const WATCHED: &str = "/flood";
 
-/// Floods the node at a place.
 pub async fn pour(torrent: Torrent, place: usize, connections: u16) {
     let most = match torrent {
         Torrent::Reads => READS_MAX,

@@ -35,16 +35,12 @@ use crate::history::node::NodeFact;
 
 /// Processes and hosts that faults act on.
 pub struct Patients {
-    /// The nodes' hosts, by place.
     pub nodes: Vec<HostId>,
-    /// The clients' hosts, by place.
     pub clients: Vec<HostId>,
     pub operator: HostId,
-    /// Hosts that floods come from.
     pub flooders: Vec<HostId>,
     /// The status of the nodes.
     pub statuses: NodeStatuses,
-    /// Which nodes there are.
     pub membership: Membership,
     /// The operator, who changes the membership.
     pub desk: Desk,
@@ -55,11 +51,9 @@ pub struct Patients {
 /// What the injector cannot do itself: the run starts processes, as it knows what runs in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Birth {
-    /// The node at this place.
     Node(usize),
     /// The node of the old cluster at this place, which was thought lost.
     Revenant(usize),
-    /// The client at this place.
     Client(usize),
 }
 
@@ -107,7 +101,6 @@ pub struct Injector {
     distrusts: Distrusts,
     /// Clients that die as soon as they wait for a lock, and what then.
     dying: Vec<(usize, Down)>,
-    /// Since when hosts are paused.
     paused: BTreeMap<HostId, Nanos>,
     /// Nodes that lose their power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,

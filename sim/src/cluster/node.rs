@@ -21,9 +21,7 @@ pub fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
 }
 
-/// The name of the cluster.
 pub const CLUSTER: &str = "simulation";
-/// The folder of a node.
 pub const DATA_DIR: &str = "/data";
 /// Longer than any session of the workload, and short enough for new clusters to wait for.
 pub const MAX_TIMEOUT_MS: u32 = 12_000;

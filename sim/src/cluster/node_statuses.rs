@@ -92,7 +92,6 @@ impl NodeStatuses {
         self.0.lock().iter().any(|entry| !matches!(entry.process, Process::Up | Process::Down))
     }
 
-    /// The states of the processes.
     pub fn processes(&self) -> Vec<Process> {
         self.0.lock().iter().map(|entry| entry.process.clone()).collect()
     }

@@ -139,7 +139,6 @@ pub struct Operator {
 /// Why a job is not done yet.
 enum NotYet {
     Because(String),
-    /// It can never be done.
     Never(&'static str),
 }
 

@@ -26,7 +26,6 @@ use crate::history::Index;
 use crate::history::client::DATA;
 use crate::history::node::Position;
 
-/// A session for the backup.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 const CONNECT: Duration = Duration::from_secs(3);
 

@@ -28,7 +28,6 @@ struct Inner {
     invariants: Invariants,
     reference: Reference,
     violation: Option<Violation>,
-    /// The clients that wait for a lock.
     waiting: BTreeMap<CallId, ClientId>,
     facts: u64,
     calls: u64,
@@ -209,7 +208,6 @@ impl Record {
         self.inner.lock().violation.is_some()
     }
 
-    /// The client waits for a lock.
     pub fn waits(&self, client: ClientId) -> bool {
         self.inner.lock().waiting.values().any(|who| *who == client)
     }
@@ -225,7 +223,6 @@ impl Record {
         self.inner.lock().quiet.1
     }
 
-    /// For the client of this number.
     pub fn journal(&self, client: ClientId) -> Journal {
         Journal { record: self.clone(), client }
     }

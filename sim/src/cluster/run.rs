@@ -51,7 +51,6 @@ pub struct Plan {
     pub record: bool,
 }
 
-/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The first broken promise.

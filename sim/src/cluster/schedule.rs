@@ -22,7 +22,6 @@ impl<T> Schedule<T> {
         self.entries.insert((at, self.serial), what);
     }
 
-    /// When the next is due.
     pub fn next(&self) -> Option<Nanos> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }

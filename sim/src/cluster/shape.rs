@@ -21,7 +21,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What a seed has in a scenario.
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
         let mut rng = Rng::new(seed ^ 0x7368_6170_6573);
         let shape = Self::of(&mut rng);

@@ -157,14 +157,12 @@ pub struct FactRecorder {
 }
 
 impl FactRecorder {
-    /// Reports only these locks.
     pub fn new(locks: Locks) -> Self {
         let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         FactRecorder { locks, members, wishes, places, delays, addresses, numbers }
     }
 
-    /// Which locks it reports.
     pub fn locks(&self) -> &Locks {
         &self.locks
     }

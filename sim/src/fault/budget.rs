@@ -155,7 +155,6 @@ impl Budget {
         (down + 1 + self.gone.len() + self.gone_by_role) * 2 < self.voters().len()
     }
 
-    /// A node is down for a while.
     pub(super) fn down(&mut self, until: Nanos) {
         self.down_until.push(until);
     }

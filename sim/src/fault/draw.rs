@@ -360,7 +360,6 @@ impl Draw {
         Target::Follower(1 + self.rng.below(others))
     }
 
-    /// A node or a client.
     fn one(&mut self) -> Target {
         if self.rng.chance(60) { self.node() } else { Target::Client(1 + self.rng.below(self.clients)) }
     }

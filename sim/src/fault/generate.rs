@@ -38,7 +38,6 @@ pub struct Ground {
     pub quiet: Nanos,
 }
 
-/// The script of `seed`.
 pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     assert!(ground.nodes > 0 && ground.clients > 0, "faults need somebody to fall on");
     let mut rng = Rng::new(seed ^ STREAM);

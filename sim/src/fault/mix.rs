@@ -101,7 +101,6 @@ impl Mix {
         Mix { kinds, odds, subset: true, ..Mix::only(&[]) }
     }
 
-    /// Only what happens to the network.
     pub fn network() -> Self {
         Mix::only(&[
             Kind::Partition,

@@ -14,7 +14,6 @@ use super::write::OVER_BUDGET;
 /// A fast or slow clock beyond this (a tenth) is not a clock any more: it would be a mistake in the script.
 const PPM_MAX: i64 = 100_000;
 
-/// Text that is no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     pub line: usize,

@@ -17,13 +17,11 @@ pub const NEW_CLUSTER: Duration = Duration::from_secs(14);
 /// Whom a fault hits. Numbers begin with 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The node with this number.
     Node(usize),
     /// The leader when the fault begins; the node with the lowest number if there is none.
     Leader,
     /// The k-th of the nodes that do not lead when the fault begins, by number.
     Follower(usize),
-    /// The client with this number.
     Client(usize),
     AllNodes,
     AllClients,
@@ -34,7 +32,6 @@ pub enum Target {
 pub enum Down {
     /// It is restarted after this long.
     For(Duration),
-    /// It is not restarted.
     ForGood,
 }
 
@@ -309,7 +306,6 @@ impl Fault {
     }
 }
 
-/// A fault and when it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     pub at: Nanos,

@@ -54,7 +54,6 @@ impl<'a> Words<'a> {
         Ok((from, self.targets()?))
     }
 
-    /// The number of a node.
     pub(super) fn node(&mut self) -> Result<usize, String> {
         match self.target()? {
             Target::Node(n) => Ok(n),
@@ -62,7 +61,6 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The number of a client.
     pub(super) fn client(&mut self) -> Result<usize, String> {
         match self.target()? {
             Target::Client(n) => Ok(n),

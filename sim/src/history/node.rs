@@ -27,7 +27,6 @@ pub enum Down {
     PowerLost,
 }
 
-/// A fact about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
     Started,

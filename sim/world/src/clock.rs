@@ -6,7 +6,6 @@ use crate::time::Nanos;
 /// A clock that keeps true time runs at this rate.
 pub const TRUE_RATE: u64 = 1_000_000;
 
-/// The clocks of one host.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Parts per million of true time.

@@ -106,7 +106,6 @@ pub enum What {
     },
 }
 
-/// A thing and when it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening {
     pub at: Nanos,

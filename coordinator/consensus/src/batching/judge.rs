@@ -21,7 +21,6 @@ pub struct Judged {
     pub refused: u64,
 }
 
-/// Judges by the applied state.
 pub fn judged(mut proposals: Vec<Proposal>, state: &Machine) -> Judged {
     let (mut steps, mut refused) = (0, 0);
     for at in 0..proposals.len() {

@@ -51,7 +51,6 @@ const REFUSED_LATE: Duration = Duration::from_millis(5);
 /// then).
 #[derive(Debug)]
 pub struct TermBatch {
-    /// The term in which they were accepted.
     pub term: u64,
     /// In their sender's order.
     pub proposals: Vec<Proposal>,
@@ -89,7 +88,6 @@ pub struct Entries {
     commands: usize,
     /// Those of this term that came back and are to be proposed again.
     undone: BTreeMap<Ordinal, MadeEntry>,
-    /// Not before this are they.
     again_at: Instant,
 }
 
@@ -260,7 +258,6 @@ impl Entries {
         Payload(bytes)
     }
 
-    /// Hands one entry to Raft.
     async fn hand_over(&mut self, entry: MadeEntry) {
         assert!(
             self.in_flight.len() < BATCHES_IN_FLIGHT_MAX,

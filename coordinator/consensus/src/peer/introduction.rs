@@ -18,7 +18,6 @@ pub struct Introduction {
     /// This node takes part in votes and acknowledgements.
     pub is_admitted: bool,
     pub term: u64,
-    /// The leader that it knows.
     pub leader: Option<NodeId>,
     /// If it leads in `term`: up to where the asking node has acknowledged its log.
     pub acknowledged: Option<u64>,

@@ -101,7 +101,6 @@ pub enum Response {
     Reconfigured(Result<u64, ErrorCode>),
     /// The sessions of `ClientDisconnects` have their shorter time, but for those that are elsewhere by now.
     ClientDisconnectsNoted,
-    /// The introduction of the node.
     Introduced(Introduction),
     /// The result of an operator's request as a document, or its error.
     Operated(Result<String, ErrorCode>),

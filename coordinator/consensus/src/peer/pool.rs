@@ -152,7 +152,6 @@ impl Peer {
     }
 }
 
-/// Reads an answer of a node.
 pub fn decode(node: NodeId, body: &[u8]) -> Result<Response, PeerError> {
     codec::decode(body, PEER_FRAME_MAX_BYTES)
         .map_err(|error| PeerError::Garbled { node, reason: error.to_string() })

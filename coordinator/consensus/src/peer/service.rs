@@ -57,7 +57,6 @@ pub trait PeerService: Send + Sync + 'static {
     /// Introduces this node to `from`, which has been started.
     fn introduce(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
 
-    /// How this node stands.
     fn status(&self) -> impl Future<Output = Status> + Send;
 
     /// Takes a learner in; gives the log index of the committed change.

@@ -181,7 +181,6 @@ impl QuorumContact {
         self.acks.forget(member);
     }
 
-    /// These are the members from now on.
     pub fn follow_members(&self, members: &BTreeSet<NodeId>) {
         self.acks.follow_members(members, time::now());
     }

@@ -50,7 +50,6 @@ pub struct AppendPipeline<'l, S> {
 
 /// What an append request said.
 pub struct InFlightAppend {
-    /// Whose request it is.
     leader: LeaderId,
     /// The entry before the first one sent.
     prev: Option<LogId>,

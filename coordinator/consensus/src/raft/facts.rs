@@ -141,7 +141,6 @@ pub fn is_member(raft: &Raft, node: NodeId) -> bool {
     raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
 }
 
-/// Returns the voters that this node knows.
 pub fn voters(raft: &Raft) -> BTreeSet<NodeId> {
     let metrics = raft.metrics();
     let known = metrics.borrow_watched();
@@ -216,7 +215,6 @@ pub async fn form(raft: &Raft, voters: BTreeMap<NodeId, Member>) -> Result<(), S
 /// Why Raft has not done it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// This node does not lead.
     NotLeader,
     /// The leader has no contact to a quorum.
     NoQuorum,

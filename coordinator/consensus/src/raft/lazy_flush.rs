@@ -69,7 +69,6 @@ pub struct Followers {
 }
 
 impl Followers {
-    /// Of the node whose metrics these are.
     pub fn of(metrics: &RaftServerMetrics<TypeConfig>, spare: SpareFlushes) -> Followers {
         let membership = metrics.membership_config.membership();
         let mut voters: BTreeSet<u64> = membership.voter_ids().collect();
@@ -113,7 +112,6 @@ struct State {
     committed: u64,
     /// The voters that are not lazy. With fewer than the quorum needs, no follower is lazy.
     quickest: BTreeSet<u64>,
-    /// The last eager period.
     eager: Option<EagerPeriod>,
     /// On a follower: the leader waits for no flush up to this entry.
     lazy_to: u64,

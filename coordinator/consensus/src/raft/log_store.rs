@@ -41,7 +41,6 @@ pub struct LogStore {
     times: Arc<EntryTimes>,
 }
 
-/// Reads the log, from any task.
 #[derive(Clone)]
 pub struct LogReader {
     log: Log,

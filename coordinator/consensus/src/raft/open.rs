@@ -22,7 +22,6 @@ use crate::config::RaftConfig;
 use crate::peer::{PeerPool, RaftService};
 use crate::raft_types::{Payload, TypeConfig};
 
-/// Raft with our types.
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
 /// Entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands; bytes

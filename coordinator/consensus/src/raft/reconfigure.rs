@@ -33,7 +33,6 @@ const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(1);
 /// For new members to catch up, so that there is a quorum of the new voters.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(10);
-/// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A member that has acknowledged nothing for so long does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);

@@ -46,7 +46,6 @@ pub trait SnapshotSink: Send + Sync + 'static {
     fn begin(&self) -> io::Result<Self::Incoming>;
 }
 
-/// A snapshot on its way in.
 pub trait IncomingSnapshot: Send + 'static {
     type Data: Send + 'static;
 

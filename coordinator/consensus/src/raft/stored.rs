@@ -53,7 +53,6 @@ pub fn raft_entry(entry: wal::Entry) -> Entry {
     Entry { log_id: raft_log_id(entry.log_id), payload }
 }
 
-/// Converts the meta of a snapshot.
 pub fn meta(meta: &SnapshotMeta) -> wal::SnapshotMeta {
     let members = &meta.last_membership;
     wal::SnapshotMeta {
@@ -65,7 +64,6 @@ pub fn meta(meta: &SnapshotMeta) -> wal::SnapshotMeta {
     }
 }
 
-/// Converts the meta of a snapshot.
 pub fn raft_meta(meta: &wal::SnapshotMeta) -> SnapshotMeta {
     let members = &meta.last_membership;
     let (at, membership) = (members.log_id.map(raft_log_id), raft_membership(&members.membership));

@@ -17,7 +17,6 @@ pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
 pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
 /// The answer to a whole snapshot.
 pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
-/// A snapshot with its data.
 pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
 
 /// What one node's Raft asks of another's.

@@ -61,7 +61,6 @@ openraft::declare_raft_types!(
         AsyncRuntime = EnvRuntime,
 );
 
-/// A position in the log.
 pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
 pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;

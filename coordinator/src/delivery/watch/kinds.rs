@@ -22,7 +22,6 @@ impl Kinds {
         Kinds(self.0 & other.0)
     }
 
-    /// In this set only.
     pub fn without(self, other: Kinds) -> Kinds {
         Kinds(self.0 & !other.0)
     }

@@ -34,7 +34,6 @@ pub struct WatchTable {
     bounds: WatchBounds,
 }
 
-/// A connection that may have watches.
 struct Watcher {
     outbox: Outbox,
     identities: Arc<[Id]>,
@@ -43,7 +42,6 @@ struct Watcher {
     bytes: usize,
 }
 
-/// How much there is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchCounts {
     /// Connections with at least one watch.
@@ -164,7 +162,6 @@ impl WatchTable {
         self.recursive -= kinds.and(Kinds::RECURSIVE).count();
     }
 
-    /// How much there is.
     pub fn counts(&self) -> WatchCounts {
         let connections = self.watchers.values().filter(|w| w.watches > 0).count();
         WatchCounts { connections, paths: self.paths.len(), watches: self.watches }
@@ -305,7 +302,6 @@ impl Watcher {
     }
 }
 
-/// A watch event as it travels.
 pub(crate) fn event_frame(zxid: Zxid, event_type: EventType, path: &str) -> Bytes {
     let event = WatchedEvent { zxid, event_type, state: SYNC_CONNECTED, path: path.to_owned() };
     let mut frame = BytesMut::with_capacity(64 + path.len());

@@ -16,7 +16,6 @@ pub(super) fn weight(path: &str) -> usize {
 /// How much the watches of a node may weigh.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchBounds {
-    /// Those of one connection.
     pub connection: usize,
     /// From so much of all connections on, each may have `small`.
     pub all: usize,

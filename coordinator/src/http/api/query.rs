@@ -3,7 +3,6 @@
 use crate::api::Refusal;
 use crate::report::question::decoded;
 
-/// What is left of it.
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {

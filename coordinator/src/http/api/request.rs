@@ -15,12 +15,10 @@ use crate::audit;
 
 /// The secret of a lease may stand here instead of in the body.
 const LEASE_HEADER: &str = "rowlock-lease";
-/// Of a question.
 const LABEL_MAX_BYTES: usize = 100;
 /// Milliseconds of a lease that an acquire without `secret` and `ttl_ms` opens.
 const TTL_MS: u32 = 10_000;
 
-/// A request to open a lease.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -194,7 +192,6 @@ pub(super) struct Release {
     /// Of the lease; it may stand in the header Rowlock-Lease instead.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
-    /// What is held by this token.
     #[cfg_attr(test, schema(pattern = "^[0-9]{1,19}$", example = "42"))]
     token: Option<String>,
     /// Your name of this attempt: 1 to 64 visible ASCII characters.

@@ -36,7 +36,6 @@ const FENCE: &str = "rowlock-fence";
 /// Bytes of an answer per write to the socket.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A question about a znode.
 enum ZnodeQuery {
     Data,
     Stat,

@@ -51,7 +51,6 @@ pub fn unwatched(path: &str) -> PathWatch {
     PathWatch { path: path.to_owned(), watch: false }
 }
 
-/// A socket to the node.
 pub async fn raw(node: &Node) -> Stream {
     Stream::connect(&node.addr, PATIENCE).await.expect("connects")
 }

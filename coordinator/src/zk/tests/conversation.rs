@@ -121,7 +121,6 @@ impl Stage {
         self.change_by(self.session, request);
     }
 
-    /// A change by another session.
     fn change_by_another(&self, request: Request) {
         let open = Command::OpenSession { proof: Proof::of(&[8; 16]), timeout_ms: 10_000 };
         match apply(&self.context, SessionId::NONE, open, None) {

@@ -28,7 +28,6 @@ fn node(authority: &Authority, node: u64) -> Arc<Keeper> {
     keeper(authority, authority, Some(&node_uri("test", node)))
 }
 
-/// Node 2, which echoes.
 struct Listening {
     address: String,
     metrics: Arc<Metrics>,

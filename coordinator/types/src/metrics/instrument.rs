@@ -88,7 +88,6 @@ impl PartsGauge {
         }
     }
 
-    /// The parts with their label.
     pub fn get(&self) -> [(&'static str, u64); Part::ALL.len()] {
         Part::ALL.map(|(part, label)| (label, self.0[part as usize].load(Relaxed)))
     }
@@ -105,7 +104,6 @@ pub enum TlsListener {
 }
 
 impl TlsListener {
-    /// All with their label.
     const ALL: [(TlsListener, &'static str); 3] =
         [(TlsListener::Peer, "peer"), (TlsListener::Client, "client"), (TlsListener::Http, "http")];
 }
@@ -180,7 +178,6 @@ impl SilenceGauge {
 pub struct RoleGauge(AtomicU64);
 
 impl RoleGauge {
-    /// All roles with their label.
     pub const ROLES: [(Role, &'static str); 4] = [
         (Role::Follower, "follower"),
         (Role::Candidate, "candidate"),

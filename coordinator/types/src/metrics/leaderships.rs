@@ -19,7 +19,6 @@ pub enum LeaderEnd {
 }
 
 impl LeaderEnd {
-    /// All with their label.
     pub const ALL: [(LeaderEnd, &'static str); 5] = [
         (LeaderEnd::Start, "start"),
         (LeaderEnd::HandedOver, "handed-over"),

@@ -26,7 +26,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All with their label.
     pub const ALL: [(Stage, &'static str); 6] = [
         (Stage::Queue, "queue"),
         (Stage::Forward, "forward"),

@@ -9,7 +9,6 @@ use super::instrument::{
 use super::leaderships::Leaderships;
 use super::stages::StageHistograms;
 
-/// The text so far.
 #[derive(Default)]
 pub(super) struct Text(String);
 

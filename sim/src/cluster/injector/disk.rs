@@ -9,7 +9,6 @@ use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault, Target};
 
 impl Injector {
-    /// Applies a fault of a disk.
     pub(super) fn begin_on_disk(&mut self, fault: Fault) -> Result<(), Halt> {
         match fault {
             Fault::SlowDisk { target, times, lasts } => {

@@ -10,7 +10,6 @@ use crate::fault::Fault;
 const SLOWEST: u32 = 10;
 
 impl Injector {
-    /// Applies a fault of load.
     pub(super) fn begin_load(&mut self, fault: Fault) {
         match fault {
             Fault::Flood { target, torrent, connections, lasts } => {

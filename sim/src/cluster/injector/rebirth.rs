@@ -39,7 +39,6 @@ pub(super) struct Rebirth {
     revenant: Option<usize>,
 }
 
-/// A folder that is made.
 struct Folder {
     /// Disk contents at the start of each attempt.
     begins_with: DiskCopy,

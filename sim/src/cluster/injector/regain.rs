@@ -18,7 +18,6 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// How far it has come.
 pub(super) struct Regain {
-    /// The place of the leader.
     leader: usize,
     /// Whose messages come late.
     late: HostId,

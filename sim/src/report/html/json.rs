@@ -39,7 +39,6 @@ impl Array {
     }
 }
 
-/// An array of what is JSON already.
 pub(super) fn array(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(",\n"))
 }

@@ -24,7 +24,6 @@ const STORY_MAX: usize = 3_000;
 /// A page shows at most this many spans, and this many regions.
 const SPELLS_MAX: usize = 8_000;
 
-/// The page of a run.
 pub fn page(heading: &Heading, record: &[Happening], end: Nanos) -> String {
     let scene = Scene::of(record, end);
     let mut lines = story::in_full(record);

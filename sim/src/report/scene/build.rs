@@ -20,7 +20,6 @@ pub(super) fn scene(record: &[Happening], end: Nanos) -> Scene {
     building.finish(end)
 }
 
-/// When each host first ran.
 fn first_ups(record: &[Happening]) -> BTreeMap<HostId, Nanos> {
     let mut ups = BTreeMap::new();
     for happening in record {

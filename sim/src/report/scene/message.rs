@@ -16,7 +16,6 @@ pub struct Message {
     /// When it arrived, or was lost.
     pub ended: Option<Nanos>,
     pub lost: bool,
-    /// How long it was.
     pub bytes: usize,
     pub label: String,
 }

@@ -44,7 +44,6 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// A word for it.
     pub fn name(self) -> &'static str {
         match self {
             Tone::Plain => "plain",

@@ -26,7 +26,6 @@ struct OpenFile {
     ino: Ino,
 }
 
-/// A lock that is held.
 struct Lock {
     host: Arc<HostDisk>,
     life: Life,

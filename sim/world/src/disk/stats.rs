@@ -96,9 +96,7 @@ pub struct DiskStats {
     pub failed_syncs: u64,
     /// Other changes that failed because a fault said so.
     pub failed_changes: u64,
-    /// Changes for which there was no space.
     pub out_of_space: u64,
-    /// Bits that were inverted.
     pub rotten_bits: u64,
     pub deaths: u64,
     /// Times that the power went.

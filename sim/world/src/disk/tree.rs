@@ -78,7 +78,6 @@ impl Tree {
         }
     }
 
-    /// It is a directory.
     pub fn is_dir(&self, ino: Ino) -> bool {
         self.dir(ino).is_ok()
     }

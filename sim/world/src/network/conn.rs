@@ -70,7 +70,6 @@ impl End {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub id: ConnId,
-    /// The listener that it was made with.
     pub listener: u64,
     /// The server's kernel knows it.
     opened: bool,

@@ -29,7 +29,6 @@ pub(super) enum Deed {
 
 pub(super) struct Effects<'a> {
     pub now: Nanos,
-    /// When what is sent leaves.
     pub leaves: Nanos,
     pub trace: &'a Trace,
     woken: Vec<Waker>,

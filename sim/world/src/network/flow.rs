@@ -14,7 +14,6 @@ pub(super) enum Load {
     Open,
     /// Bytes, and their number in the record.
     Data(Vec<u8>, u64),
-    /// The end of the stream.
     End,
 }
 
@@ -50,7 +49,6 @@ pub(super) struct Flow {
     pub unacknowledged: bool,
     /// Since when the sender hears no acknowledgement.
     pub stuck_since: Option<Nanos>,
-    /// Waits to read from here.
     pub reader: Option<Waker>,
     /// Waits for room to write here.
     pub writer: Option<Waker>,
@@ -85,7 +83,6 @@ impl Flow {
         bytes
     }
 
-    /// Copies what is there.
     pub fn take(&mut self, buf: &mut [u8]) -> usize {
         let mut read = 0;
         while let Some(piece) = self.arrived.front() {

@@ -42,7 +42,6 @@ impl Delay {
     }
 }
 
-/// A duration of a range.
 pub(super) fn within(least: Duration, most: Duration, rng: &mut Rng) -> Duration {
     let Some(span) = most.checked_sub(least).filter(|span| !span.is_zero()) else { return least };
     let nanos = usize::try_from(span.as_nanos()).unwrap_or(usize::MAX - 1);

@@ -89,7 +89,6 @@ impl Conn {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// A side reads no more.
     pub fn close_read(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let end = self.end_mut(side);
         if end.broken.is_some() || std::mem::replace(&mut end.reads_closed, true) {

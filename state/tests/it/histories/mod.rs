@@ -25,7 +25,6 @@ use steps::Generator;
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 300;
-/// Commands of one history.
 const COMMANDS: usize = 120;
 /// Commands that a failure shows.
 const SHOWN: usize = 10;

@@ -50,7 +50,6 @@ pub struct Generator {
     large: Option<Bytes>,
 }
 
-/// A place in some queue.
 #[derive(Clone, Debug)]
 struct Place {
     lock: String,

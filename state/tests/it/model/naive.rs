@@ -363,7 +363,6 @@ impl Naive {
         if over_count || over_bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// Data and Stat as they are read.
     pub fn shown(&self, path: &str) -> (Option<Bytes>, Stat) {
         let subject =
             path.strip_prefix("/zookeeper/quota/").and_then(|rest| rest.strip_suffix("/zookeeper_stats"));

@@ -34,7 +34,6 @@ pub enum Step {
         session: usize,
         stale: bool,
     },
-    /// Of the cluster itself.
     Cluster(Command),
 }
 

@@ -122,7 +122,6 @@ impl World {
         self.run(self.victim, &victim(), Command::Acquire([waits].into())).unwrap();
     }
 
-    /// Only the victim may read the places.
     pub fn hide_places(&mut self) {
         let acl = Some(self.acl(0).into());
         for path in self.machine.ephemerals(self.victim, LOCK) {

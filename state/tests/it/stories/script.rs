@@ -84,7 +84,6 @@ impl<'a> Words<'a> {
         self.option("ttl_ms").map(|ttl| ttl.parse().unwrap())
     }
 
-    /// A command of a session.
     pub fn command(&self, line: &str) -> Option<Command> {
         Some(match self.at(0) {
             "create" => Command::Create { create: self.create(), ttl_ms: self.ttl_ms() },

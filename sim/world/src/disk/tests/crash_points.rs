@@ -10,7 +10,6 @@ use rowlock_env::world::{self, Boxed, Conduit, Port, TaskId, TimerId, World};
 
 use super::*;
 
-/// A world of one disk.
 struct OnlyADisk(Arc<dyn Disk>);
 
 impl World for OnlyADisk {
