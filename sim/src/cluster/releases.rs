@@ -42,10 +42,19 @@ impl Releases {
     }
 
     /// Chooses the release for a start at this time. Gives what is worth a note in the story.
-    pub(super) fn choose(&mut self, now: Nanos, config: &mut NodeConfig) -> Option<String> {
+    ///
+    /// A node that is not certainly a member starts with the newest release, as an operator brings one in:
+    /// the leader asks members only before it raises the version, and a cluster that has raised it refuses
+    /// the old release for ever (seed 5,215).
+    pub(super) fn choose(
+        &mut self,
+        now: Nanos,
+        is_member: bool,
+        config: &mut NodeConfig,
+    ) -> Option<String> {
         let all_new_from = self.all_new_from?;
         let is_for_good = now >= all_new_from;
-        let is_new = is_for_good || self.rng.chance(50);
+        let is_new = is_for_good || self.rng.chance(50) || !is_member;
         if is_new {
             config.versions = Versions::of_a_rehearsal();
         }
@@ -69,12 +78,15 @@ mod tests {
             for second in 0..20 {
                 let mut config = NodeConfig::single("/data");
                 let now = Nanos::default() + Duration::from_secs(second);
-                let told = releases.choose(now, &mut config);
+                let told = releases.choose(now, true, &mut config);
                 let is_new = config.versions != Versions::of_this_release();
                 assert_eq!(told.is_some(), releases.all_new_from.is_some());
                 assert!(!is_new || told.is_some(), "a run of one release has no other");
                 let may_finalize = told.is_some() && config.upgrade.finalize == Finalize::Auto;
                 assert!(!may_finalize || is_new, "seed {seed}");
+                let mut stranger = NodeConfig::single("/data");
+                let told = releases.choose(now, false, &mut stranger);
+                assert!(told.is_none() || stranger.versions != Versions::of_this_release(), "seed {seed}");
                 back += u32::from(before == Some(true) && !is_new);
                 before = Some(is_new);
             }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::connected::Watcher;
 use super::flood;
 use super::injector::{Birth, Injector, Patients};
-use super::membership::Membership;
+use super::membership::{Membership, Part};
 use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Desk, Job, Operator};
@@ -422,7 +422,8 @@ impl Run {
         for (member, place) in config.nodes.iter_mut().zip(&known) {
             member.peer_addr = self.membership.peer_addr(*place);
         }
-        if let Some(text) = self.releases.choose(self.sim.now(), &mut config) {
+        let is_member = matches!(self.membership.part(node), Part::Voter | Part::Learner);
+        if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
             self.sim
                 .trace()
                 .note(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
