@@ -261,7 +261,7 @@ pub enum HistoryEvent {
     Gap {
         /// `too-fast`, `snapshot`, `lost`, `no-space`.
         reason: String,
-        /// The first change that is missing.
+        /// All up to this change is there.
         from_zxid: Zxid,
         /// How many records are missing, if that is known.
         missing: Option<u64>,

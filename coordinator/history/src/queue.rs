@@ -34,7 +34,7 @@ pub trait HistorySink: Send + Sync + 'static {
     fn installed(&self, zxid: Zxid, time_ms: i64);
 }
 
-/// Keeps nothing: the history is off, or the world is simulated.
+/// Keeps nothing: the history is off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Off;
 

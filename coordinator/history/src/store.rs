@@ -126,8 +126,8 @@ impl Store {
         let dir = data.sub(FOLDER)?;
         // What was open, and segments in a form that no release has written.
         for leftover in dir.list()?.iter().filter(|name| number_of(name).is_none()) {
-            if dir.path().join(leftover).is_dir() {
-                dir.sub(leftover)?.remove_all()?;
+            if let Ok(folder) = Dir::open(&dir.path().join(leftover)) {
+                folder.remove_all()?;
             }
         }
         let highest = footers.iter().map(|footer| footer.number).chain(damaged.iter().copied()).max();
@@ -310,11 +310,10 @@ impl Store {
 
     fn remove(&mut self, number: u64) -> Result<(), HistoryError> {
         self.closed.retain(|footer| footer.number != number);
-        let path = self.dir.path().join(folder_name(number));
-        if path.is_dir() {
-            Dir::open(&path)?.remove_all()?;
+        match Dir::open(&self.dir.path().join(folder_name(number))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            folder => Ok(folder?.remove_all()?),
         }
-        Ok(())
     }
 
     fn close_view(&mut self) -> Result<(), HistoryError> {

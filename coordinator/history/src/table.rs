@@ -4,9 +4,8 @@
 //! again with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block
 //! is a tree of its own, a *tree*, which it writes once. Measured: docs/decisions/history-in-sled.md.
 //!
-//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so a caller runs
-//! this on a worker thread of a real node, never in a simulation (clippy cannot see what a dependency
-//! does inside).
+//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so a simulated
+//! node has a file per block in its place.
 //!
 //! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that
 //! it has closed in order (`footer.rs`). It panics on most damaged files, which ends the node:
@@ -17,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use rowlock_env::disk::Dir;
+use rowlock_env::world;
 
 use super::block::BLOCK_MAX_BYTES;
 use super::error::HistoryError;
@@ -34,8 +34,9 @@ const _: () = assert!(lz4_flex::block::get_maximum_output_size(BLOCK_MAX_BYTES) 
 const CLOSE_TRIES: u32 = 2_000;
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
-pub(super) struct Table {
-    db: sled::Db,
+pub(super) enum Table {
+    Sled(sled::Db),
+    Simulated(Dir),
 }
 
 impl From<sled::Error> for HistoryError {
@@ -51,31 +52,49 @@ impl From<sled::Error> for HistoryError {
 impl Table {
     /// Opens the database in `folder`, or makes an empty one.
     pub fn open(folder: &Path) -> Result<Table, HistoryError> {
+        if world::is_simulated() {
+            return Ok(Table::Simulated(Dir::open(folder)?));
+        }
         let config = sled::Config::new()
             .path(folder)
             .mode(sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
             // What is not closed is never read again, so nothing is flushed before.
             .flush_every_ms(None);
-        Ok(Table { db: config.open()? })
+        Ok(Table::Sled(config.open()?))
     }
 
     /// Stores the block of this number; the same again replaces it.
     pub fn put(&self, number: usize, block: &[u8]) -> Result<(), HistoryError> {
-        self.db.open_tree(tree(number))?.insert(BLOCK, block)?;
+        let tree = tree(number);
+        match self {
+            Table::Sled(db) => drop(db.open_tree(tree)?.insert(BLOCK, block)?),
+            Table::Simulated(folder) => {
+                if folder.exists(&tree) {
+                    folder.remove(&tree)?;
+                }
+                folder.create_new(&tree)?.write_all_at(block, 0)?;
+            }
+        }
         Ok(())
     }
 
     pub fn get(&self, number: usize) -> Result<sled::IVec, HistoryError> {
-        let found = self.db.open_tree(tree(number))?.get(BLOCK)?;
+        let tree = tree(number);
+        let found = match self {
+            Table::Sled(db) => db.open_tree(tree)?.get(BLOCK)?,
+            Table::Simulated(folder) if folder.exists(&tree) => Some(folder.read(&tree)?.into()),
+            Table::Simulated(_) => None,
+        };
         found.ok_or_else(|| HistoryError::Damaged("a block is not there".to_owned()))
     }
 
     /// Writes everything out and waits until sled has let go of the files in `folder`, which are those that
     /// it opened.
     pub fn close(self, folder: &Dir) -> Result<(), HistoryError> {
-        self.db.flush()?;
-        drop(self.db);
+        let Table::Sled(db) = self else { return Ok(()) };
+        db.flush()?;
+        drop(db);
         for _ in 0..CLOSE_TRIES {
             // sled's threads hold the file, and with it this lock, until the last of them has done its work.
             if folder.lock(SLED_FILE).is_ok() {

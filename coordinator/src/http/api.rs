@@ -55,7 +55,7 @@ use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
 use crate::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
 use crate::report::question::{Question, Scope};
 use crate::tokens::Role;
-pub use direct::Direct;
+pub use direct::{Direct, Pieces};
 use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};
 

@@ -220,6 +220,7 @@ mod tests {
                 keep_logs: 10,
                 segment_bytes: 64 << 10,
                 readmits: false,
+                history_bytes: None,
             },
             1,
         )

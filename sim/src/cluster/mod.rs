@@ -13,8 +13,7 @@
 //! - `cast`: which hosts a script may name;
 //! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
 //!
-//! What is not simulated: the lock history (sled uses its own files and threads), TLS, and of HTTP the
-//! connections (`rest_door`).
+//! What is not simulated: sled below the lock history, TLS, and of HTTP the connections (`rest_door`).
 
 mod audit;
 mod cast;

@@ -4,9 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rowlock_coordinator::config::{
-    HistoryConfig, NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes,
-};
+use rowlock_coordinator::config::{NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes};
 use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
 use rowlock_env::net::Listener;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -55,8 +53,8 @@ pub fn config(
         spare_flushes: SpareFlushes::Always,
         ..RaftConfig::default()
     };
-    // Its storage is a library with files and threads of its own, past the seam; what it keeps is derived.
-    config.history = HistoryConfig { enabled: false, ..HistoryConfig::default() };
+    config.history.enabled = shape.history_bytes.is_some();
+    config.history.max_bytes = shape.history_bytes.unwrap_or(config.history.max_bytes);
     // The same on every machine.
     config.limits.memory_bytes = Some(1 << 30);
     config.log_segment_bytes = shape.segment_bytes;

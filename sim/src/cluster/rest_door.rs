@@ -1,7 +1,8 @@
 //! The door of a node for clients by HTTP. The routes, and all behind them, are the production code; only the
 //! way there is another one, because axum starts its connections past the seam (see
 //! `rowlock_coordinator::http::api::Direct`): a request is a frame `METHOD PATH\nDOCUMENT`, and its answer is
-//! a frame `STATUS\nDOCUMENT`. As with HTTP, a request whose connection ends is dropped.
+//! a frame `STATUS\nDOCUMENT`. That of a stream goes on with a frame for each piece, and ends with the connection.
+//! As with HTTP, a request whose connection ends is dropped.
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ use rowlock_frames::wire::Wire;
 
 /// Where it listens, at the address of its node.
 pub const PORT: u16 = 2481;
+/// The host that requests are for.
+const HOST: &str = "10.0.0.1";
+/// Answers here are streams.
+const STREAMS: &str = "/v1/watch";
 /// A connection that asks nothing for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -65,14 +70,35 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
     let text = std::str::from_utf8(&request).ok()?;
     let (head, body) = text.split_once('\n')?;
     let (method, path) = head.split_once(' ')?;
+    if path.starts_with(STREAMS) {
+        return stream(wire, api, address, path).await;
+    }
     let answer = tokio::select! {
         biased;
         // One request at a time: whatever comes now is the end of the connection.
         _ = wire.frame() => return None,
-        answer = api.ask(address, "10.0.0.1", (method, path, body.to_owned())) => answer,
+        answer = api.ask(address, HOST, (method, path, body.to_owned())) => answer,
     };
     let (status, body) = answer?;
     wire.send(&frame(&format!("{status}\n{body}"))).await.ok()
+}
+
+/// Ends with the stream, whichever side ends it.
+async fn stream(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr, path: &str) -> Option<()> {
+    let (status, mut pieces) = tokio::select! {
+        biased;
+        _ = wire.frame() => return None,
+        answer = api.stream(address, HOST, path) => answer?,
+    };
+    wire.send(&frame(&format!("{status}\n"))).await.ok()?;
+    loop {
+        let piece = tokio::select! {
+            biased;
+            _ = wire.frame() => return None,
+            piece = pieces.next() => piece?,
+        };
+        wire.send(&frame(std::str::from_utf8(&piece).ok()?)).await.ok()?;
+    }
 }
 
 /// A text behind its length.

@@ -18,7 +18,12 @@ pub struct Shape {
     pub segment_bytes: u64,
     /// A node that lost its data is taken out of the members and in again.
     pub readmits: bool,
+    /// Bytes of each node's lock history, if nodes keep one.
+    pub history_bytes: Option<u64>,
 }
+
+/// Mixed into what decides about the history.
+const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
@@ -50,7 +55,10 @@ impl Shape {
         // Small, so that the log goes through many segments, and disks stay small.
         let segment_bytes = rng.pick(&[12, 16, 32, 64]) << 10;
         let readmits = rng.chance(50);
-        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits }
+        // Beside the stream, so that runs without it are what they were. A small one has many segments.
+        let mut beside = Rng::new(rng.clone().u64() ^ HISTORY_STREAM);
+        let history_bytes = beside.chance(60).then(|| beside.pick(&[64 << 10, 1 << 20, 256 << 20]));
+        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits, history_bytes }
     }
 
     pub fn nodes(&self) -> usize {

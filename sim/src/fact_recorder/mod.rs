@@ -5,13 +5,16 @@
 //! item in the recorder.
 
 mod data;
+mod events;
 mod reference;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, PlaceState, place_number};
 use rowlock_proto::path::{join, name};
+use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Command, Proposal};
@@ -67,6 +70,8 @@ pub enum Recorded {
         held: bool,
         why: Why,
     },
+    /// What people hear of it.
+    Told(Box<HistoryEntry>),
 }
 
 /// Facts about one command, in order.
@@ -94,6 +99,7 @@ impl EventSink for Recorder {
     fn lock(&mut self, event: &LockEvent<'_>) {
         let (zxid, token, session) = (event.zxid, event.token, event.session);
         let lock = || event.lock.to_owned();
+        self.0.push(Recorded::Told(Box::new(events::entry(event))));
         match event.kind {
             LockEventKind::Granted { .. } => {
                 self.0.push(Recorded::Granted { zxid, lock: lock(), token, session })
@@ -111,6 +117,7 @@ impl EventSink for Recorder {
     fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
         let (lock, token) = (event.lock.to_owned(), event.token);
         let Question { asked_ms, deadline, .. } = *question;
+        self.0.push(Recorded::Told(Box::new(events::entry(event))));
         self.0.push(Recorded::Asked { lock, token, asked_ms, deadline });
     }
 }
@@ -215,6 +222,7 @@ impl FactRecorder {
             Recorded::Attached(session, attachment, timeout_ms) => {
                 vec![Fact::SessionAttached { session, attachment, timeout_ms, at }]
             }
+            Recorded::Told(entry) => vec![Fact::LockEvent(Arc::from(entry))],
             Recorded::Ended(session, end) => vec![Fact::SessionEnded { session, end, at }],
             Recorded::Granted { zxid, lock: path, token, session } => {
                 let Some(lock) = self.locks.find(&path) else { return Vec::new() };

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::lock::Mode;
+use rowlock_proto::report::{HistoryEntry, Locks, Queue};
 use rowlock_proto::{CreateMode, ErrorCode, EventType, FencingToken, SessionId, Stat, Version, Zxid};
 
 use super::{Lock, Millis};
@@ -173,6 +174,8 @@ pub enum ClientFact {
         session: SessionId,
         what: Follow,
     },
+    /// It follows the events of locks by HTTP, on one stream at a time, or pages through them.
+    Events(Events),
     /// It believes at this moment that its session is alive, and that it will be for at least this long, by
     /// its clock.
     Alive {
@@ -299,6 +302,30 @@ pub enum Follow {
     Cut,
     /// All its watches are registered on the next one; the answer showed the state of `since`.
     Rearmed { since: Zxid },
+}
+
+/// What a client does and hears that follows the events of locks. `scope`: the path of the one lock; otherwise
+/// of all.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Events {
+    /// It asks for a stream of those behind this change, or of those from now on.
+    Begins { scope: Option<String>, after: Option<Zxid> },
+    /// The stream tells of this one, or of a gap.
+    Told(Box<HistoryEntry>),
+    /// The stream has told of all up to this change.
+    UpTo(Zxid),
+    /// There is no stream behind what it knows: the answer was 400.
+    Refused,
+    /// The stream is over.
+    Ends,
+    /// It asks for all that has happened so far, in pages.
+    Pages { scope: Option<String> },
+    /// The next page has come, of what was before. The newest is the last.
+    Page(Vec<HistoryEntry>),
+    /// A node has shown the queue of a lock.
+    Queue(Box<Queue>),
+    /// A node has shown all locks.
+    Locks(Box<Locks>),
 }
 
 /// How a plain session stands with its connections: it has one at a time at most.

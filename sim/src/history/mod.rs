@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::lock::Mode;
+use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{SessionEnd, Why};
@@ -134,6 +135,8 @@ pub enum Fact {
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
     /// A holder goes on holding in another mode, in its place.
     Converted { lock: Lock, token: FencingToken, mode: Mode },
+    /// What event streams and histories say of a change of any lock.
+    LockEvent(Arc<HistoryEntry>),
     /// A place is gone from a queue, for this reason. Comes after [`Fact::Left`].
     Gone { lock: Lock, token: FencingToken, why: Why },
     /// The log ran a write of [`client::DATA`]; not told again when a numbered one comes again.

@@ -85,7 +85,8 @@ impl Lives {
             | ClientFact::Connects { session, .. }
             | ClientFact::Follows { session, .. }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),
-            ClientFact::Asked { .. }
+            ClientFact::Events(_)
+            | ClientFact::Asked { .. }
             | ClientFact::Holds { .. }
             | ClientFact::LetGo { .. }
             | ClientFact::Asks { .. }

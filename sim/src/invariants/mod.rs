@@ -102,6 +102,8 @@ impl Invariants {
             Box::new(cluster::restored_cluster::RestoredCluster::new(terms.has_bounded_clocks)),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::releases::Releases::default()),
+            Box::new(cluster::reports::Reports::default()),
+            Box::new(cluster::lock_events::LockEvents::within(terms.answer_within)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
             Box::new(cluster::serves_while_a_quorum_is_connected::ServesWhileAQuorumIsConnected::default()),

@@ -4,9 +4,12 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::{Request, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 use rowlock_env::task::Shutdown;
 use rowlock_env::turnstile::{Class, Turnstile};
 use tower_service::Service as _;
@@ -44,15 +47,41 @@ impl Direct {
         &self,
         address: SocketAddr,
         host: &str,
-        (method, path, body): (&str, &str, String),
+        request: (&str, &str, String),
     ) -> Option<(u16, String)> {
+        let response = self.call(address, host, request).await?;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), ANSWER_MAX_BYTES).await.ok()?;
+        Some((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// As [`Direct::ask`], of a stream of events.
+    pub async fn stream(&self, address: SocketAddr, host: &str, path: &str) -> Option<(u16, Pieces)> {
+        let response = self.call(address, host, ("GET", path, String::new())).await?;
+        Some((response.status().as_u16(), Pieces(response.into_body().into_data_stream())))
+    }
+
+    async fn call(
+        &self,
+        address: SocketAddr,
+        host: &str,
+        (method, path, body): (&str, &str, String),
+    ) -> Option<Response> {
         let visitor = ConnectInfo(Visitor::nobody(address));
         let request = Request::builder().method(method).uri(path).header(header::HOST, host);
         let request = request.extension(visitor).body(Body::from(body)).ok()?;
         let mut routes = self.routes.clone();
         let Ok(response) = routes.call(request).await;
-        let status = response.status().as_u16();
-        let body = axum::body::to_bytes(response.into_body(), ANSWER_MAX_BYTES).await.ok()?;
-        Some((status, String::from_utf8_lossy(&body).into_owned()))
+        Some(response)
+    }
+}
+
+/// The pieces of a stream. Dropping it ends the stream.
+pub struct Pieces(BodyDataStream);
+
+impl Pieces {
+    /// Waits for the next one; `None`: the node has ended the stream.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        self.0.next().await?.ok()
     }
 }

@@ -111,6 +111,9 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     if sides.rest {
         tasks.push(task::spawn("rest", rest::live(place.clone())));
     }
+    if sides.events {
+        tasks.push(task::spawn("events", rest::events::live(place.clone())));
+    }
     until_over(&caller, closing).await;
     ending.send(true);
     let deadline = time::now() + LAST_OPERATIONS;

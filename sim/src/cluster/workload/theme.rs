@@ -97,6 +97,10 @@ const FLOODS_STREAM: u64 = 0x666c_6f6f_6473;
 const REST_PERCENT: usize = 40;
 /// Mixed into what decides about it.
 const REST_STREAM: u64 = 0x7265_7374;
+/// Percentage of runs in which some clients follow the events of locks by HTTP.
+const EVENTS_PERCENT: usize = 40;
+/// Mixed into what decides about it.
+const EVENTS_STREAM: u64 = 0x6576_656e_7473;
 /// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
 /// Percentage of runs in which holders are asked to give their locks back.
@@ -117,6 +121,7 @@ pub(super) struct Sides {
     /// As many writes at once as there is room for.
     pub(super) floods: bool,
     pub(super) rest: bool,
+    pub(super) events: bool,
 }
 
 /// Settings that the clients of a run share.
@@ -217,6 +222,7 @@ impl Theme {
             frames: beside.chance(FRAMES_PERCENT),
             floods: Rng::new(rng.clone().u64() ^ FLOODS_STREAM).chance(FLOODS_PERCENT),
             rest: Rng::new(rng.clone().u64() ^ REST_STREAM).chance(REST_PERCENT),
+            events: Rng::new(rng.clone().u64() ^ EVENTS_STREAM).chance(EVENTS_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
             operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
@@ -282,10 +288,10 @@ impl Profile {
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
-        let Sides { queues, follows, frames, rest, floods } = theme.sides;
+        let Sides { queues, follows, frames, rest, floods, events } = theme.sides;
         let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
-        let (rest, floods) = (takes_part(rest), takes_part(floods));
-        let profile = Profile { sides: Sides { queues, follows, frames, rest, floods }, ..profile };
+        let (rest, floods, events) = (takes_part(rest), takes_part(floods), takes_part(events));
+        let profile = Profile { sides: Sides { queues, follows, frames, rest, floods, events }, ..profile };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
@@ -343,7 +349,7 @@ mod tests {
         assert!((30..100).contains(&queues), "{queues} of 300");
         assert!(own.iter().zip(&runs).all(|(own, run)| run.sides.queues || !own.queues));
         assert!(own.iter().any(|sides| sides.follows) && own.iter().any(|sides| sides.frames));
-        assert!(own.iter().any(|sides| sides.rest));
+        assert!(own.iter().any(|sides| sides.rest) && own.iter().any(|sides| sides.events));
     }
 
     #[test]

@@ -15,6 +15,21 @@ const DIAL: Duration = Duration::from_millis(500);
 /// Pause before the next node is asked.
 const PAUSE: Duration = Duration::from_millis(40);
 
+/// The address of any node for clients by HTTP.
+pub(super) fn any_node(membership: &Membership) -> Option<String> {
+    let endpoints = membership.endpoints();
+    let nodes: Vec<&str> =
+        endpoints.split(',').filter_map(|one| one.rsplit_once(':')).map(|it| it.0).collect();
+    (!nodes.is_empty()).then(|| format!("{}:{}", pick(&nodes), rest_door::PORT))
+}
+
+/// Sends a request on a connection of its own.
+pub(super) async fn connect(node: &str, request: &str) -> std::io::Result<Wire> {
+    let mut wire = Wire::connect(node, DIAL).await?;
+    wire.send(&rest_door::frame(request)).await?;
+    Ok(wire)
+}
+
 #[derive(Clone)]
 pub(super) struct Asking {
     pub(super) membership: Membership,
@@ -25,16 +40,13 @@ pub(super) struct Asking {
 impl Asking {
     /// Asks any node. None: no answer came in time, or one that says to ask again (5xx).
     pub(super) async fn once(&self, limit: Duration) -> Option<(u16, Value)> {
-        let endpoints = self.membership.endpoints();
-        let nodes: Vec<&str> =
-            endpoints.split(',').filter_map(|one| one.rsplit_once(':')).map(|it| it.0).collect();
-        if nodes.is_empty() {
-            return None;
-        }
-        let at = format!("{}:{}", pick(&nodes), rest_door::PORT);
+        self.at(&any_node(&self.membership)?, limit).await
+    }
+
+    /// As [`Asking::once`], at this node.
+    pub(super) async fn at(&self, node: &str, limit: Duration) -> Option<(u16, Value)> {
         let exchange = async {
-            let mut wire = Wire::connect(&at, DIAL).await?;
-            wire.send(&rest_door::frame(&format!("{}\n{}", self.head, self.body))).await?;
+            let mut wire = connect(node, &format!("{}\n{}", self.head, self.body)).await?;
             wire.frame().await
         };
         let answer = time::timeout(limit, exchange).await.ok()?.ok()?;

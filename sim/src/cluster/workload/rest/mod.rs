@@ -6,6 +6,7 @@
 
 mod attempt;
 mod call;
+pub(super) mod events;
 mod lease;
 
 use std::time::Duration;

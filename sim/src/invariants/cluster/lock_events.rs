@@ -1,0 +1,360 @@
+//! lock-events: who follows the events of a lock, or of all, hears of each once and in the order of the log,
+//! from one stream to the next at whatever node, except where a gap says so; the pages of a history likewise,
+//! from the newest back. Once everything is healed, a stream tells of an event within a bound.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_proto::Zxid;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_world::time::Nanos;
+
+use super::super::Invariant;
+use crate::history::Fact;
+use crate::history::client::{ClientFact, ClientId, Events};
+
+/// The path of the lock that is followed; `None`: all are.
+type Scope = Option<String>;
+
+pub struct LockEvents {
+    bound: Duration,
+    now: Nanos,
+    healed: Option<Nanos>,
+    log: Log,
+    streams: BTreeMap<ClientId, Stream>,
+    walks: BTreeMap<ClientId, Walk>,
+}
+
+/// What has happened in this life of the cluster.
+#[derive(Default)]
+struct Log {
+    events: Vec<(Nanos, Arc<HistoryEntry>)>,
+    last: Zxid,
+}
+
+struct Stream {
+    scope: Scope,
+    /// Since when it tells of what happens.
+    since: Option<Nanos>,
+    up_to: Zxid,
+    /// The first event that it may still tell of.
+    next: usize,
+}
+
+/// Pages from the newest back.
+struct Walk {
+    scope: Scope,
+    /// All events from here on have been shown.
+    shown: usize,
+    /// Nothing has been shown yet: what happened since the question may be.
+    is_new: bool,
+    /// Behind this change, some may be missing.
+    missing: Option<Zxid>,
+}
+
+fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
+    let lock = match &entry.event {
+        HistoryEvent::Requested { place, .. }
+        | HistoryEvent::Granted { place, .. }
+        | HistoryEvent::Converted(place)
+        | HistoryEvent::Asked { place, .. } => &place.lock,
+        HistoryEvent::Abandoned(end) | HistoryEvent::Released(end) | HistoryEvent::Lost(end) => {
+            &end.place.lock
+        }
+        _ => return false,
+    };
+    scope.as_ref().is_none_or(|scope| scope == lock)
+}
+
+/// Behind which change the gap begins.
+fn gap(entry: &HistoryEntry) -> Option<Zxid> {
+    if let HistoryEvent::Gap { from_zxid, .. } = entry.event { Some(from_zxid) } else { None }
+}
+
+impl Log {
+    /// The place behind all events up to this change.
+    fn behind(&self, zxid: Zxid) -> usize {
+        self.events.partition_point(|(_, entry)| entry.zxid <= zxid)
+    }
+
+    fn first(&self, scope: &Scope, from: usize) -> Option<(usize, &HistoryEntry)> {
+        let at = (from..self.events.len()).find(|at| is_about(scope, &self.events[*at].1))?;
+        Some((at, &self.events[at].1))
+    }
+
+    fn find(&self, wanted: &HistoryEntry) -> Option<usize> {
+        let from = self.events.partition_point(|(_, entry)| entry.zxid < wanted.zxid);
+        (from..self.behind(wanted.zxid)).find(|at| *self.events[*at].1 == *wanted)
+    }
+}
+
+impl Stream {
+    fn told(&mut self, entry: &HistoryEntry, log: &Log) -> Result<(), String> {
+        if self.since.is_none() {
+            return Err(format!("was told of {entry:?} before its stream said where it begins"));
+        }
+        let due = log.first(&self.scope, self.next);
+        if let Some(from) = gap(entry) {
+            self.next = self.next.max(log.behind(entry.zxid));
+            return match due.filter(|(_, due)| due.zxid <= from) {
+                Some((_, due)) => Err(format!("was told of {entry:?}, and {due:?} was before it")),
+                None => Ok(()),
+            };
+        }
+        match due {
+            Some((at, due)) if due == entry => self.next = at + 1,
+            due => return Err(format!("was told of {entry:?}, and next was {:?}", due.map(|due| due.1))),
+        }
+        Ok(())
+    }
+
+    fn up_to(&mut self, zxid: Zxid, now: Nanos, log: &Log) -> Result<(), String> {
+        if zxid > log.last || zxid < self.up_to {
+            return Err(format!(
+                "was told of all up to {zxid}, and before up to {}; the log is at {}",
+                self.up_to, log.last
+            ));
+        }
+        let behind_it = log.behind(zxid);
+        if self.since.is_none() {
+            self.next = behind_it;
+        }
+        self.since.get_or_insert(now);
+        self.up_to = zxid;
+        match log.first(&self.scope, self.next).filter(|(at, _)| *at < behind_it) {
+            Some((_, due)) => Err(format!("was told of all up to {zxid}, and not of {due:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Walk {
+    fn page(&mut self, entries: &[HistoryEntry], log: &Log) -> Result<(), String> {
+        for entry in entries.iter().rev() {
+            let at = match gap(entry) {
+                Some(_) => log.behind(entry.zxid),
+                None => log.find(entry).ok_or_else(|| format!("was shown {entry:?}, which never was"))? + 1,
+            };
+            if at > self.shown && !self.is_new && gap(entry).is_none() {
+                return Err(format!("was shown {entry:?} too late, or twice"));
+            }
+            let may_lack = |lacked: &HistoryEntry| self.missing.is_some_and(|from| lacked.zxid > from);
+            let mut left_out = (at..self.shown).map(|at| &log.events[at].1);
+            if let Some(lacked) = left_out.find(|lacked| is_about(&self.scope, lacked) && !may_lack(lacked)) {
+                return Err(format!("was shown {entry:?}, and not {lacked:?}"));
+            }
+            let was_new = std::mem::replace(&mut self.is_new, false);
+            match gap(entry) {
+                Some(from) => {
+                    self.missing = Some(self.missing.map_or(from, |known| known.min(from)));
+                    self.shown = if was_new { at } else { self.shown.min(at) };
+                }
+                None => self.shown = at - 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LockEvents {
+    /// Demands that a stream tells of an event within this, once everything is healed.
+    pub fn within(bound: Duration) -> Self {
+        let (now, log) = (Nanos(0), Log::default());
+        LockEvents { bound, now, healed: None, log, streams: BTreeMap::new(), walks: BTreeMap::new() }
+    }
+
+    fn heard(&mut self, client: ClientId, what: &Events) -> Result<(), String> {
+        let (streams, log) = (&mut self.streams, &self.log);
+        match what {
+            Events::Begins { scope, after } => {
+                let (scope, up_to) = (scope.clone(), after.unwrap_or(Zxid(0)));
+                let since = after.map(|_| self.now);
+                let next = log.behind(up_to);
+                streams.insert(client, Stream { scope, since, up_to, next });
+            }
+            Events::Ends => drop(streams.remove(&client)),
+            Events::Pages { scope } => {
+                let shown = log.events.len();
+                let walk = Walk { scope: scope.clone(), shown, is_new: true, missing: None };
+                self.walks.insert(client, walk);
+            }
+            // Without one, it is of an earlier life of the cluster.
+            Events::Told(entry) => return streams.get_mut(&client).map_or(Ok(()), |it| it.told(entry, log)),
+            Events::UpTo(zxid) => {
+                let now = self.now;
+                return streams.get_mut(&client).map_or(Ok(()), |it| it.up_to(*zxid, now, log));
+            }
+            Events::Page(entries) => {
+                return self.walks.get_mut(&client).map_or(Ok(()), |it| it.page(entries, log));
+            }
+            Events::Refused => {
+                if let Some(stream) = streams.get(&client) {
+                    return Err(format!("was refused a stream behind {}, which it knows of", stream.up_to));
+                }
+            }
+            Events::Queue(_) | Events::Locks(_) => {}
+        }
+        Ok(())
+    }
+
+    fn overdue(&self) -> Result<(), String> {
+        let Some(healed) = self.healed else { return Ok(()) };
+        for (client, stream) in &self.streams {
+            let Some(since) = stream.since else { continue };
+            let Some((at, due)) = self.log.first(&stream.scope, stream.next) else { continue };
+            let begins = self.log.events[at].0.max(since).max(healed);
+            if self.now > begins + self.bound {
+                return Err(format!("client {}: was not told of {due:?} since {begins}", client.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for LockEvents {
+    fn name(&self) -> &'static str {
+        "lock-events"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.now = fact.true_time().unwrap_or(self.now);
+        match fact {
+            Fact::LockEvent(entry) => self.log.events.push((self.now, entry.clone())),
+            Fact::Committed { zxid } => self.log.last = *zxid,
+            Fact::NewLife(new) => {
+                self.log = Log { events: Vec::new(), last: new.floor };
+                self.streams.clear();
+                self.walks.clear();
+            }
+            Fact::Healed { at } => self.healed = Some(*at),
+            Fact::Passed { .. } => return self.overdue(),
+            Fact::Client { client, what: ClientFact::Events(what), .. } => {
+                return self.heard(*client, what).map_err(|why| format!("client {} {why}", client.0));
+            }
+            Fact::Client { client, what: ClientFact::Ended, .. } => {
+                self.streams.remove(client);
+                self.walks.remove(client);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::report::{HistoryPlace, ModeName};
+    use rowlock_proto::{FencingToken, SessionId};
+
+    use super::super::super::judge;
+    use super::super::testing::{client, client_at};
+    use super::*;
+
+    fn entry(zxid: i64, lock: &str) -> HistoryEntry {
+        let place = HistoryPlace {
+            lock: lock.to_owned(),
+            path: format!("{lock}/place"),
+            token: FencingToken(zxid),
+            session: SessionId(1),
+            label: String::new(),
+            address: None,
+            mode: ModeName::Exclusive,
+            permits: None,
+            acquired: true,
+        };
+        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event: HistoryEvent::Converted(place) }
+    }
+
+    fn gap_between(from: i64, zxid: i64) -> HistoryEntry {
+        let event = HistoryEvent::Gap { reason: "lost".to_owned(), from_zxid: Zxid(from), missing: None };
+        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event }
+    }
+
+    /// Changes 1 to 5: those of `/b` are 2 and 4.
+    fn happened() -> Vec<Fact> {
+        let fact = |zxid| {
+            let entry = entry(zxid, if zxid % 2 == 0 { "/b" } else { "/a" });
+            [Fact::LockEvent(Arc::new(entry)), Fact::Committed { zxid: Zxid(zxid) }]
+        };
+        (1..=5).flat_map(fact).collect()
+    }
+
+    fn opinion(heard: Vec<Events>) -> Result<(), String> {
+        let heard = heard.into_iter().map(|what| client(1, ClientFact::Events(what)));
+        let facts: Vec<Fact> = happened().into_iter().chain(heard).collect();
+        judge(LockEvents::within(Duration::from_secs(1)), &facts)
+    }
+
+    fn told(zxid: i64) -> Events {
+        Events::Told(Box::new(entry(zxid, if zxid % 2 == 0 { "/b" } else { "/a" })))
+    }
+
+    fn begins(scope: Option<&str>, after: i64) -> Events {
+        Events::Begins { scope: scope.map(str::to_owned), after: Some(Zxid(after)) }
+    }
+
+    #[test]
+    fn a_stream_that_misses_repeats_or_mixes_up_is_caught() {
+        let all = |rest: Vec<Events>| opinion([vec![begins(None, 2)], rest].concat());
+        assert_eq!(
+            all(vec![told(3), Events::UpTo(Zxid(3)), told(4), told(5), Events::UpTo(Zxid(5))]),
+            Ok(())
+        );
+        assert!(all(vec![told(3), told(5)]).is_err(), "misses 4");
+        assert!(all(vec![told(3), Events::UpTo(Zxid(4))]).is_err(), "says that it has told of 4");
+        assert!(all(vec![told(3), told(3)]).is_err());
+        assert!(all(vec![told(4), told(3)]).is_err());
+        assert!(all(vec![told(2)]).is_err(), "it is known");
+        assert!(all(vec![Events::UpTo(Zxid(6))]).is_err(), "it has not happened");
+        assert!(all(vec![Events::Refused]).is_err());
+        let again = vec![told(3), Events::Ends, begins(None, 2), told(3), told(4)];
+        assert_eq!(all(again), Ok(()), "an id had not come yet");
+    }
+
+    #[test]
+    fn a_stream_of_one_lock_tells_of_that_alone_and_a_gap_excuses_what_is_in_it() {
+        let b = |rest: Vec<Events>| opinion([vec![begins(Some("/b"), 0)], rest].concat());
+        assert_eq!(b(vec![told(2), told(4), Events::UpTo(Zxid(5))]), Ok(()));
+        assert!(b(vec![told(1)]).is_err());
+        let gap = |from, zxid| Events::Told(Box::new(gap_between(from, zxid)));
+        assert_eq!(b(vec![gap(0, 3), told(4)]), Ok(()));
+        assert!(b(vec![gap(2, 3), told(4)]).is_err(), "2 is before the gap");
+        assert!(b(vec![gap(0, 1), told(4)]).is_err(), "2 is behind the gap");
+        let new = Events::Begins { scope: None, after: None };
+        assert_eq!(opinion(vec![new.clone(), Events::UpTo(Zxid(4)), told(5)]), Ok(()));
+        assert!(opinion(vec![new, told(5)]).is_err());
+    }
+
+    #[test]
+    fn a_stream_that_does_not_tell_in_time_is_caught() {
+        let begins = client(1, ClientFact::Events(begins(None, 4)));
+        let last = |at| Fact::Passed { at: Nanos::from_millis(at) };
+        let facts = |then| [happened(), vec![begins.clone(), Fact::Healed { at: Nanos(0) }, then]].concat();
+        let opinion = |facts: Vec<Fact>| judge(LockEvents::within(Duration::from_secs(1)), &facts);
+        assert_eq!(opinion(facts(last(900))), Ok(()));
+        assert!(opinion(facts(last(1_100))).is_err());
+        let told = client_at(900, 1, ClientFact::Events(told(5)));
+        assert_eq!(opinion([facts(told), vec![last(1_100)]].concat()), Ok(()));
+    }
+
+    #[test]
+    fn pages_that_leave_out_repeat_or_invent_are_caught() {
+        let page = |zxids: &[i64]| {
+            let entry = |zxid: &i64| entry(*zxid, if zxid % 2 == 0 { "/b" } else { "/a" });
+            Events::Page(zxids.iter().map(entry).collect())
+        };
+        let walk = |pages: Vec<Events>| opinion([vec![Events::Pages { scope: None }], pages].concat());
+        assert_eq!(walk(vec![page(&[4, 5]), page(&[2, 3])]), Ok(()), "1 may be too old");
+        assert!(walk(vec![page(&[3, 4])]).is_err(), "5 had happened");
+        assert!(walk(vec![page(&[3, 5])]).is_err());
+        assert!(walk(vec![page(&[4, 5]), page(&[2])]).is_err(), "3 is between the pages");
+        assert!(walk(vec![page(&[4, 5]), page(&[4])]).is_err());
+        let invented = Events::Page(vec![entry(5, "/c")]);
+        assert!(walk(vec![invented]).is_err());
+        let with_gap = Events::Page(vec![entry(2, "/b"), gap_between(2, 4), entry(5, "/a")]);
+        assert_eq!(walk(vec![with_gap]), Ok(()));
+        let too_late = Events::Page(vec![entry(1, "/a"), gap_between(2, 4), entry(5, "/a")]);
+        assert!(walk(vec![too_late]).is_err(), "2 is before the gap");
+    }
+}
