@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_env::time::{self, Sleep};
+use rowlock_env::world;
 use rowlock_proto::NodeId;
 
 use super::dial::Dialer;
@@ -21,6 +22,9 @@ use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::Lane;
 use super::wire::{self, Inbox, Outbox, WireError};
+
+/// In a simulated world a window for forwarded writes is full at once, one time in so many.
+const NARROW_ONE_IN: u64 = 4;
 
 /// What [`PeerLink::next`] waited for.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub struct PeerLink<T> {
     requests: BTreeMap<RequestId, Unanswered<T>>,
     /// Sum over these requests.
     bytes: usize,
+    /// Most requests without an answer, and the bytes of them.
+    window: (usize, usize),
     last_id: RequestId,
 }
 
@@ -75,12 +81,15 @@ impl<T> PeerLink<T> {
     pub(super) fn open(dialer: Dialer) -> PeerLink<T> {
         let (to, lane) = (dialer.to, dialer.lane);
         let state = LinkState::Dialing(async move { dialer.dial().await }.boxed());
-        PeerLink { to, lane, state, requests: BTreeMap::new(), bytes: 0, last_id: RequestId::NONE }
+        let (requests, bytes) = lane.window();
+        let is_narrow = lane == Lane::Proposals && world::mishap(NARROW_ONE_IN);
+        let window = (if is_narrow { 1 } else { requests }, bytes);
+        PeerLink { to, lane, state, requests: BTreeMap::new(), bytes: 0, window, last_id: RequestId::NONE }
     }
 
     /// Whether a request may be sent now. If not, there may be room after the next event.
     pub fn has_room(&self) -> bool {
-        let (requests, bytes) = self.lane.window();
+        let (requests, bytes) = self.window;
         let LinkState::Connected(connected) = &self.state else { return false };
         connected.outbox.has_room() && self.requests.len() < requests && self.bytes < bytes
     }
