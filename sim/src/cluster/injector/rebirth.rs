@@ -13,6 +13,7 @@ use rowlock_env::worker;
 use rowlock_proto::ClusterId;
 use rowlock_world::disk::DiskCopy;
 use rowlock_world::executor::Halt;
+use rowlock_world::rng::Rng;
 use rowlock_world::trace::What;
 
 use super::super::membership::Part;
@@ -130,7 +131,11 @@ impl Injector {
             match outcome {
                 _ if folder.made.is_some() => continue,
                 Some(Ok(made)) => {
-                    self.sim.stop(host)?;
+                    // What an operator is told is on the disk.
+                    match Rng::new(rebirth.plan.at_ms.unsigned_abs() ^ *place as u64).chance(50) {
+                        true => self.sim.power_off(host)?,
+                        false => self.sim.stop(host)?,
+                    }
                     folder.made = Some(made);
                     continue;
                 }

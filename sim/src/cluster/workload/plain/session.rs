@@ -29,6 +29,10 @@ const BELIEVED_PERCENT: u32 = 90;
 /// Percentage of handshakes that are given up soon; then another node is asked.
 const IMPATIENT_PERCENT: u64 = 40;
 
+/// Percentage of handshakes that ask for less than the session has, and the least that they ask for.
+const SHORTER_PERCENT: u64 = 15;
+const SHORTEST: Duration = Duration::from_millis(1_500);
+
 /// Why a call was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -161,6 +165,10 @@ impl Session {
         let endpoints = self.membership.endpoints();
         let endpoints: Vec<&str> = endpoints.split(',').collect();
         let mut wire = Wire::connect(pick(&endpoints), DIAL).await?;
+        if self.id != SessionId::NONE && chance(SHORTER_PERCENT) {
+            // It counts on no more from now on, since the handshake may be taken and not answered.
+            self.timeout = self.timeout.min(SHORTEST.max(self.timeout * 2 / 3));
+        }
         let hello = ConnectRequest {
             last_zxid_seen: self.last_zxid,
             session_id: self.id,
