@@ -86,6 +86,10 @@ pub enum Op {
         lock: Lock,
         token: FencingToken,
     },
+    /// One request by HTTP of an attempt at these locks, answered with [`Answer::Held`].
+    Held {
+        locks: Vec<Lock>,
+    },
     /// Ask the log whether a lock is held (Rowlock's verify).
     Verify {
         lock: Lock,
@@ -113,6 +117,8 @@ pub enum Answer {
     Synced,
     /// The lock is held.
     Acquired(FencingToken),
+    /// All the locks are held.
+    Held(Vec<FencingToken>),
     /// Whether it was held until then.
     Released(bool),
     /// Whether it is held.
@@ -394,7 +400,9 @@ impl Op {
             | Op::Check { path, .. }
             | Op::Read { path, .. } => vec![path],
             Op::Multi(ops) => ops.iter().flat_map(Op::paths).collect(),
-            Op::Sync | Op::Acquire { .. } | Op::Release { .. } | Op::Verify { .. } => Vec::new(),
+            Op::Sync | Op::Acquire { .. } | Op::Release { .. } | Op::Held { .. } | Op::Verify { .. } => {
+                Vec::new()
+            }
         }
     }
 

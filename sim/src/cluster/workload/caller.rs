@@ -195,7 +195,7 @@ impl Caller {
                 Answer::Synced
             }
             Op::Check { .. } => return Err(Error::InvalidArgument("a check outside of a multi")),
-            Op::Acquire { .. } | Op::Release { .. } | Op::Verify { .. } => {
+            Op::Acquire { .. } | Op::Release { .. } | Op::Held { .. } | Op::Verify { .. } => {
                 return Err(Error::InvalidArgument("locks have handles of their own"));
             }
         };
@@ -318,6 +318,7 @@ fn also(transaction: Transaction, op: &Op) -> Transaction {
         | Op::Sync
         | Op::Acquire { .. }
         | Op::Release { .. }
+        | Op::Held { .. }
         | Op::Verify { .. } => unreachable!("a multi is made of writes and checks"),
     }
 }

@@ -134,6 +134,8 @@ pub struct Theme {
     /// The semaphore and its permits.
     permits: (Lock, u32),
     lead: Lock,
+    /// An election by HTTP.
+    election: Lock,
     /// How many plain znodes there are to write.
     znodes: u64,
     stores: Stores,
@@ -162,6 +164,7 @@ pub struct Profile {
     pub(super) plain: Vec<Lock>,
     pub(super) permits: (Lock, u32),
     pub(super) lead: Lock,
+    pub(super) election: Lock,
     pub(super) znodes: u64,
     pub(super) operations: Vec<(Operation, u64)>,
     /// How many operations it does at a time.
@@ -228,15 +231,16 @@ impl Theme {
             operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
         }
         let plain: Vec<Lock> = (0..1 + rng.below(3)).map(Lock).collect();
-        let (permits, lead) = (Lock(plain.len()), Lock(plain.len() + 1));
+        let [permits, lead, election] = [0, 1, 2].map(|number| Lock(plain.len() + number));
         let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
-        let others = ["/locks/permits".to_owned(), "/elections/lead".to_owned()];
+        let others = ["/locks/permits", "/elections/lead", "/locks/@elections/lead"].map(str::to_owned);
         Theme {
             membership,
             locks: Locks::at(paths.chain(others)),
             plain,
             permits: (permits, 1 + rng.below(4) as u32),
             lead,
+            election,
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
             operations,
@@ -277,6 +281,7 @@ impl Profile {
             plain: theme.plain.clone(),
             permits: theme.permits,
             lead: theme.lead,
+            election: theme.election,
             znodes: theme.znodes,
             operations,
             lanes: 2 + rng.below(5),

@@ -1,4 +1,5 @@
-//! linearizable-verify: the answer to "is this lock held?" was right at a moment between question and answer.
+//! linearizable-verify: the answer to "is this lock held?" was right at a moment between question and answer;
+//! and when a request by HTTP is told that it holds its locks, it held all of them at one such moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +9,60 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
+type Place = (Lock, FencingToken);
+
 /// A question that is not answered yet.
 struct Asked {
-    place: (Lock, FencingToken),
-    was_held: bool,
-    was_not_held: bool,
+    locks: Vec<Lock>,
+    /// The place whose hold is in question; otherwise the answer says which.
+    place: Option<Place>,
+    held: BTreeSet<Place>,
+    /// How many changes there had been.
+    since: usize,
 }
 
 /// Holds in the log, and pending questions about them.
 #[derive(Default)]
 pub struct LinearizableVerify {
-    held: BTreeSet<(Lock, FencingToken)>,
+    held: BTreeSet<Place>,
+    /// Places that have begun or ceased to hold.
+    changes: Vec<(Place, bool)>,
     asked: BTreeMap<CallId, Asked>,
 }
 
 impl LinearizableVerify {
-    fn changed(&mut self, place: (Lock, FencingToken), is_held: bool) {
+    fn changed(&mut self, place: Place, is_held: bool) {
         if is_held {
             self.held.insert(place);
         } else {
             self.held.remove(&place);
         }
-        for asked in self.asked.values_mut().filter(|asked| asked.place == place) {
-            asked.was_held |= is_held;
-            asked.was_not_held |= !is_held;
-        }
+        self.changes.push((place, is_held));
+    }
+
+    fn ask(&mut self, call: CallId, op: &Op) {
+        let (locks, place) = match op {
+            Op::Verify { lock, token } => (vec![*lock], Some((*lock, *token))),
+            Op::Held { locks } => (locks.clone(), None),
+            _ => return,
+        };
+        let (held, since) = (self.held.clone(), self.changes.len());
+        self.asked.insert(call, Asked { locks, place, held, since });
+    }
+
+    /// Whether at a moment since the question all these places held, or one of them did not.
+    fn could_be(&self, asked: &Asked, places: &[Place], is_held: bool) -> bool {
+        let mut held = asked.held.clone();
+        let is_so = |held: &BTreeSet<Place>| places.iter().all(|place| held.contains(place)) == is_held;
+        is_so(&held)
+            || self.changes[asked.since..].iter().any(|(place, begins)| {
+                if *begins {
+                    held.insert(*place)
+                } else {
+                    held.remove(place)
+                };
+                is_so(&held)
+            })
     }
 }
 
@@ -45,21 +75,19 @@ impl Invariant for LinearizableVerify {
         match fact {
             Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),
             Fact::Left { lock, token, .. } => self.changed((*lock, *token), false),
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => {
-                if let Op::Verify { lock, token } = &**op {
-                    let place = (*lock, *token);
-                    let was_held = self.held.contains(&place);
-                    self.asked.insert(*call, Asked { place, was_held, was_not_held: !was_held });
-                }
-            }
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.ask(*call, op),
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
                 let Some(asked) = self.asked.remove(call) else { return Ok(()) };
-                let Ok(Answer::Verified(is_held)) = result else { return Ok(()) };
-                let could_be = if *is_held { asked.was_held } else { asked.was_not_held };
-                if !could_be {
-                    let (lock, token) = asked.place;
+                let (places, is_held) = match (result, asked.place) {
+                    (Ok(Answer::Verified(is_held)), Some(place)) => (vec![place], *is_held),
+                    (Ok(Answer::Held(tokens)), _) => {
+                        (asked.locks.iter().copied().zip(tokens.iter().copied()).collect(), true)
+                    }
+                    _ => return Ok(()),
+                };
+                if !self.could_be(&asked, &places, is_held) {
                     return Err(format!(
-                        "client {} was told that {token} of {lock:?} is held: {is_held}, wrong throughout the call",
+                        "client {} was told that {places:?} are held: {is_held}, wrong throughout the call",
                         client.0
                     ));
                 }
@@ -89,5 +117,16 @@ mod tests {
         assert_eq!(opinion(&[granted(), ask(), told(true)]), Ok(()));
         assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
         assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
+    }
+
+    #[test]
+    fn locks_that_were_never_held_together_are_caught() {
+        let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0), Lock(0)] });
+        let told = || returned(1, 1, Ok(Answer::Held(vec![FencingToken(5), FencingToken(6)])));
+        let granted = |token| entitled(token, None, Millis(0));
+        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        assert_eq!(opinion(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
+        assert!(opinion(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
+        assert!(opinion(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());
     }
 }

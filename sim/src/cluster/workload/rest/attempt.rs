@@ -13,7 +13,7 @@ use rowlock_proto::lock::Mode;
 use serde_json::{Value, json};
 
 use super::super::Journal;
-use super::super::chance::{about, chance, millis, pick, weighted};
+use super::super::chance::{about, between, chance, millis, pick, weighted};
 use super::super::life::Place;
 use super::Strays;
 use super::call::Asking;
@@ -24,22 +24,29 @@ use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 /// Percentages of requests of which a copy arrives late, and of releases that are repeated.
 const STRAY_PERCENT: u64 = 20;
 const REPEATED_PERCENT: u64 = 30;
+/// Percentages of attempts that campaign, that have the name of the one before, and of holds whose lease another
+/// client tries to use.
+const ELECTION_PERCENT: u64 = 12;
+const REUSED_PERCENT: u64 = 40;
+const IMPOSTOR_PERCENT: u64 = 15;
 /// How long one node may take to answer, on top of the wait.
-const EACH: Duration = Duration::from_millis(1_500);
+pub(super) const EACH: Duration = Duration::from_millis(1_500);
 /// How long an answer about a lock is waited for.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 /// Takes a place, uses the lock and gives it back. False: the lease is of no more use.
 pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bool {
     let profile = place.caller.profile();
+    if chance(ELECTION_PERCENT) {
+        let attempt = Attempt::new(place, lease, profile.election, Mode::Exclusive, strays);
+        return attempt.run(json!({ "value": "by HTTP" }), strays).await;
+    }
     let (permits, limit) = profile.permits;
     let (lock, mode) = match weighted(&[(Mode::Exclusive, 6), (Mode::Shared, 3), (Mode::Permits(1), 1)]) {
         mode @ Mode::Permits(_) => (permits, mode),
         mode => (pick(&profile.plain), mode),
     };
-    let name = place.caller.lock_path(lock).trim_start_matches("/locks/").to_owned();
-    let request_id = format!("{:016x}", rng::below(u64::MAX));
-    let mut body = json!({ "request_id": request_id, "label": "by HTTP" });
+    let mut body = json!({ "label": "by HTTP" });
     match mode {
         Mode::Exclusive => {}
         Mode::Shared => body["mode"] = "shared".into(),
@@ -54,36 +61,26 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
     if chance(10) {
         body["min_hold_ms"] = rng::below(1_500).into();
     }
-    // All requests of an attempt wait, or none does.
-    let wait = if chance(80) { millis(1, 3_000) } else { Duration::ZERO };
-    body["wait_ms"] = (wait.as_millis() as u64).into();
-    let attempt = Attempt { place, lease, lock, mode, name, request_id };
-    let asking = lease.asking(format!("POST /v1/locks/{}/acquire", attempt.name), body);
-    let patience = time::now() + about(Duration::from_secs(4));
-    let call = Call::begin(lease, Op::Acquire { lock, mode });
-    match attempt.acquire(&asking, (wait + EACH, patience), strays).await {
-        Got::Held(token) => {
-            call.end(Ok(Answer::Acquired(token)));
-            attempt.hold(token, strays).await
-        }
-        Got::Busy => {
-            call.end(Err(Failure::NotDone));
-            true
-        }
-        Got::Gone => {
-            call.end(Err(Failure::Unknown));
-            true
-        }
-        Got::Impatient => {
-            let has_left = attempt.leave(strays).await;
-            call.end(Err(Failure::Unknown));
-            has_left
-        }
-        Got::Over => {
-            call.end(Err(Failure::Unknown));
-            false
-        }
-    }
+    Attempt::new(place, lease, lock, mode, strays).run(body, strays).await
+}
+
+/// A name for an attempt at these locks: now and then that of the one before, which was for none of them.
+pub(super) fn request_id(locks: &[Lock], strays: &mut Strays) -> String {
+    let is_free = |others: &[Lock]| others.iter().all(|other| !locks.contains(other));
+    let earlier = strays.earlier.take().filter(|(others, _)| is_free(others) && chance(REUSED_PERCENT));
+    earlier.map_or_else(
+        || {
+            let new = format!("{:016x}", rng::below(u64::MAX));
+            strays.earlier = Some((locks.to_vec(), new.clone()));
+            new
+        },
+        |(_, id)| id,
+    )
+}
+
+/// How long all requests of an attempt wait.
+pub(super) fn any_wait() -> Duration {
+    if chance(80) { millis(1, 3_000) } else { Duration::ZERO }
 }
 
 /// Result of an acquire.
@@ -97,16 +94,68 @@ enum Got {
     Over,
 }
 
-struct Attempt<'a> {
-    place: &'a Place,
-    lease: &'a Lease,
-    lock: Lock,
-    mode: Mode,
-    name: String,
-    request_id: String,
+pub(super) struct Attempt<'a> {
+    pub(super) place: &'a Place,
+    pub(super) lease: &'a Lease,
+    pub(super) lock: Lock,
+    pub(super) mode: Mode,
+    /// Its client gives the lock up then, before the cluster takes it.
+    pub(super) until: Option<Instant>,
+    pub(super) request_id: String,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn new(place: &'a Place, lease: &'a Lease, lock: Lock, mode: Mode, strays: &mut Strays) -> Self {
+        let request_id = request_id(&[lock], strays);
+        Attempt { place, lease, lock, mode, until: None, request_id }
+    }
+
+    async fn run(&self, mut body: Value, strays: &mut Strays) -> bool {
+        let (lock, mode, wait) = (self.lock, self.mode, any_wait());
+        body["request_id"] = self.request_id.as_str().into();
+        body["wait_ms"] = (wait.as_millis() as u64).into();
+        let acquire = if self.is_election() { "campaign" } else { "acquire" };
+        let asking = self.lease.asking(self.head(acquire), body);
+        let patience = time::now() + about(Duration::from_secs(4));
+        let call = Call::begin(self.lease, Op::Acquire { lock, mode });
+        match self.acquire(&asking, (wait + EACH, patience), strays).await {
+            Got::Held(token) => {
+                call.end(Ok(Answer::Acquired(token)));
+                self.hold(token, strays).await
+            }
+            Got::Busy => {
+                call.end(Err(Failure::NotDone));
+                true
+            }
+            Got::Gone => {
+                call.end(Err(Failure::Unknown));
+                true
+            }
+            Got::Impatient => {
+                let has_left = self.leave(strays).await;
+                call.end(Err(Failure::Unknown));
+                has_left
+            }
+            Got::Over => {
+                call.end(Err(Failure::Unknown));
+                false
+            }
+        }
+    }
+
+    fn is_election(&self) -> bool {
+        self.lock == self.place.caller.profile().election
+    }
+
+    /// Method and path of a request.
+    fn head(&self, what: &str) -> String {
+        let name = self.place.caller.lock_path(self.lock).trim_start_matches("/locks/");
+        match name.strip_prefix("@elections/").filter(|_| what != "verify") {
+            Some(election) => format!("POST /v1/elections/{election}/{what}"),
+            None => format!("POST /v1/locks/{name}/{what}"),
+        }
+    }
+
     async fn acquire(
         &self,
         asking: &Asking,
@@ -121,11 +170,15 @@ impl Attempt<'_> {
             send_late(asking, strays);
             let sent = time::now();
             let left = deadline.saturating_since(sent);
+            let request = Call::begin(self.lease, Op::Held { locks: vec![self.lock] });
             let Some(answer) = asking.once(each.min(left)).await else { continue };
             self.lease.note(sent, &answer);
             let (status, document) = &answer;
             match (*status, document["state"].as_str()) {
-                (200, Some("held")) => return Got::Held(token(document)),
+                (200, Some("held")) => {
+                    request.end(Ok(Answer::Held(vec![token(document)])));
+                    return Got::Held(token(document));
+                }
                 (202, Some("waiting")) => {}
                 (200, Some("busy")) | (400 | 422, _) => return Got::Busy,
                 (200, Some("gone")) => return Got::Gone,
@@ -144,12 +197,16 @@ impl Attempt<'_> {
     }
 
     fn release(&self, what: Value) -> Asking {
-        self.lease.asking(format!("POST /v1/locks/{}/release", self.name), what)
+        let release = if self.is_election() { "resign" } else { "release" };
+        self.lease.asking(self.head(release), what)
     }
 
     /// Works under the lock for a while, and gives it back. False: the lease is of no more use.
-    async fn hold(&self, token: FencingToken, strays: &mut Strays) -> bool {
-        let mut hold = Hold { lease: self.lease, lock: self.lock, token, mode: self.mode, is_told: false };
+    pub(super) async fn hold(&self, token: FencingToken, strays: &mut Strays) -> bool {
+        let mut hold = Hold { attempt: self, token, is_told: false };
+        if chance(IMPOSTOR_PERCENT) {
+            self.be_refused(token).await;
+        }
         let end = time::now() + about(self.place.caller.profile().work);
         while hold.is_held() && time::now() < end {
             if chance(40) && self.mode == Mode::Exclusive {
@@ -175,9 +232,26 @@ impl Attempt<'_> {
         true
     }
 
+    /// A secret that is not the lease's does nothing, and lets nothing be done.
+    async fn be_refused(&self, token: FencingToken) {
+        let mut asking = match between(0, 2) {
+            0 => self.release(json!({ "token": token.0.to_string() })),
+            1 => self.release(json!({ "request_id": self.request_id })),
+            _ => self.lease.to_be_ended(),
+        };
+        asking.body["secret"] = self.lease.wrong_secret().into();
+        if let Some((status, document)) = asking.once(EACH).await {
+            assert!(
+                matches!(status, 403 | 404),
+                "{} with a wrong secret gets {status} {document}",
+                asking.head
+            );
+        }
+    }
+
     async fn verify(&self, token: FencingToken) -> Option<bool> {
         let call = Call::begin(self.lease, Op::Verify { lock: self.lock, token });
-        let head = format!("POST /v1/locks/{}/verify", self.name);
+        let head = self.head("verify");
         let membership = self.place.caller.profile().membership.clone();
         let asking = Asking { membership, head, body: json!({ "token": token.0.to_string() }) };
         let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
@@ -199,7 +273,7 @@ impl Attempt<'_> {
 }
 
 /// Now and then a copy of the request arrives at some node much later, and its answer is not read.
-fn send_late(asking: &Asking, strays: &mut Strays) {
+pub(super) fn send_late(asking: &Asking, strays: &mut Strays) {
     if chance(STRAY_PERCENT) {
         let asking = asking.clone();
         strays.add(task::spawn("rest-stray", async move {
@@ -209,27 +283,27 @@ fn send_late(asking: &Asking, strays: &mut Strays) {
     }
 }
 
-fn token(document: &Value) -> FencingToken {
+pub(super) fn token(document: &Value) -> FencingToken {
     let token = document["token"].as_str().and_then(|token| token.parse().ok());
     FencingToken(token.unwrap_or_else(|| panic!("a held lock has a token: {document}")))
 }
 
 /// A call whose beginning has been reported. If it is dropped, an unknown outcome is reported.
-struct Call<'a> {
+pub(super) struct Call<'a> {
     journal: &'a Journal,
     call: CallId,
     is_told: bool,
 }
 
 impl<'a> Call<'a> {
-    fn begin(lease: &'a Lease, op: Op) -> Self {
+    pub(super) fn begin(lease: &'a Lease, op: Op) -> Self {
         let (journal, session) = (lease.journal(), lease.session);
         let call = journal.next_call();
         journal.tell(ClientFact::Invoked { call, session, op: Arc::new(op) });
         Call { journal, call, is_told: false }
     }
 
-    fn end(mut self, result: Result<Answer, Failure>) {
+    pub(super) fn end(mut self, result: Result<Answer, Failure>) {
         self.is_told = true;
         self.journal.tell(ClientFact::Returned { call: self.call, result });
     }
@@ -245,10 +319,8 @@ impl Drop for Call<'_> {
 
 /// A lock that is held.
 struct Hold<'a> {
-    lease: &'a Lease,
-    lock: Lock,
+    attempt: &'a Attempt<'a>,
     token: FencingToken,
-    mode: Mode,
     /// The hold has been reported, its end not yet.
     is_told: bool,
 }
@@ -256,11 +328,11 @@ struct Hold<'a> {
 impl Hold<'_> {
     /// Asks the lease once and reports the result.
     fn is_held(&mut self) -> bool {
-        let is_held = self.lease.is_alive();
+        let Attempt { lease, lock, mode, until, .. } = *self.attempt;
+        let is_held = until.is_none_or(|until| time::now() < until) && lease.is_alive();
         if is_held {
             self.is_told = true;
-            let (lock, token, mode) = (self.lock, self.token, self.mode);
-            self.lease.journal().tell(ClientFact::Holds { lock, token, mode });
+            lease.journal().tell(ClientFact::Holds { lock, token: self.token, mode });
         } else {
             self.let_go();
         }
@@ -269,8 +341,8 @@ impl Hold<'_> {
 
     fn let_go(&mut self) {
         if std::mem::replace(&mut self.is_told, false) {
-            let (lock, token) = (self.lock, self.token);
-            self.lease.journal().tell(ClientFact::LetGo { lock, token });
+            let (lock, token) = (self.attempt.lock, self.token);
+            self.attempt.lease.journal().tell(ClientFact::LetGo { lock, token });
         }
     }
 }

@@ -112,9 +112,19 @@ impl Lease {
     pub(super) async fn end(self) {
         *self.deadline.lock() = None;
         if chance(70) {
-            let asking = self.asking(format!("DELETE /v1/leases/{}", self.id), json!({}));
-            let _ = asking.once(millis(200, 2_000)).await;
+            let _ = self.to_be_ended().once(millis(200, 2_000)).await;
         }
+    }
+
+    /// The request that ends it.
+    pub(super) fn to_be_ended(&self) -> Asking {
+        self.asking(format!("DELETE /v1/leases/{}", self.id), json!({}))
+    }
+
+    /// Names the lease, and does not open it.
+    pub(super) fn wrong_secret(&self) -> String {
+        let (rest, last) = self.secret.split_at(self.secret.len() - 1);
+        format!("{rest}{}", if last == "0" { "1" } else { "0" })
     }
 }
 

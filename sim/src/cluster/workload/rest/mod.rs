@@ -8,6 +8,7 @@ mod attempt;
 mod call;
 pub(super) mod events;
 mod lease;
+mod several;
 
 use std::time::Duration;
 
@@ -15,12 +16,15 @@ use rowlock_env::task::Task;
 
 use super::chance::{about, between, chance, millis};
 use super::life::Place;
+use crate::history::Lock;
 use lease::Lease;
 
 /// Mean time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Percentage of leases that fall silent at some moment, and end by themselves.
 const SILENT_PERCENT: u64 = 25;
+/// Percentage of attempts that are at several locks.
+const SEVERAL_PERCENT: u64 = 20;
 /// Copies of requests that are still on their way when their lease is given back are dropped then.
 const STRAYS_MAX: usize = 16;
 
@@ -46,29 +50,41 @@ pub(super) async fn live(place: Place) {
 async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
     let mut strays = Strays::default();
     for _ in 0..attempts {
-        if place.is_over() || !lease.is_alive() || !attempt::run(place, lease, &mut strays).await {
+        if place.is_over() || !lease.is_alive() {
+            return;
+        }
+        let goes_on = match chance(SEVERAL_PERCENT) && place.caller.profile().plain.len() > 1 {
+            true => several::run(place, lease, &mut strays).await,
+            false => attempt::run(place, lease, &mut strays).await,
+        };
+        if !goes_on {
             return;
         }
         place.rest(about(PAUSE)).await;
     }
 }
 
-/// Copies of requests whose answers are not awaited any more. They end with this.
+/// What earlier attempts of a lease have left: copies of requests whose answers are not awaited any more. They
+/// end with this.
 #[derive(Default)]
-pub(super) struct Strays(Vec<Task<()>>);
+pub(super) struct Strays {
+    copies: Vec<Task<()>>,
+    /// Locks and name of the attempt before, if another one may have the name as well.
+    earlier: Option<(Vec<Lock>, String)>,
+}
 
 impl Strays {
     fn add(&mut self, copy: Task<()>) {
-        self.0.retain(|copy| !copy.is_finished());
-        if self.0.len() >= STRAYS_MAX {
-            self.0.remove(0).abort();
+        self.copies.retain(|copy| !copy.is_finished());
+        if self.copies.len() >= STRAYS_MAX {
+            self.copies.remove(0).abort();
         }
-        self.0.push(copy);
+        self.copies.push(copy);
     }
 }
 
 impl Drop for Strays {
     fn drop(&mut self) {
-        self.0.iter().for_each(Task::abort);
+        self.copies.iter().for_each(Task::abort);
     }
 }
