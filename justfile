@@ -74,6 +74,10 @@ up *flags:
 weight:
     @cargo test -q --test tidy there_is_no_more_to_read -- --nocapture | grep -E '^(\||Names)'
 
+# Which faults, workloads, checkers and mutants there are for each promise of docs/guarantees.md.
+promises:
+    @cargo test -q --test tidy each_promise -- --nocapture | grep -E '^\|'
+
 # Only the tests with real processes.
 processes:
     cargo test --test black_box

@@ -57,7 +57,7 @@ mutants! {
     // The disk.
 
     /// Acknowledges writes as durable before they are flushed; the next batch flushes them.
-    AckBeforeFlush = "ack-before-flush", by ["durable"], when "all nodes lose power while writes are acknowledged";
+    AckBeforeFlush = "ack-before-flush", by ["durable", "stops-with-cause"], when "all nodes lose power while writes are acknowledged";
     /// Never flushes the log.
     NeverFlush = "never-flush", by ["durable"], when "all nodes lose power, or one does more than once";
     /// Continues after a failed flush as if it had succeeded (fsyncgate).
@@ -67,27 +67,27 @@ mutants! {
     /// Gives a snapshot its final name before it is flushed.
     SnapshotNotFlushed = "snapshot-not-flushed", by ["durable"], when "power is lost after a snapshot whose log is purged";
     /// Keeps its vote in memory only.
-    VoteInMemory = "vote-in-memory", by ["raft"], when "a node dies during or after an election";
+    VoteInMemory = "vote-in-memory", by ["votes-never-go-back", "one-leader-per-term"], when "a node dies during or after an election";
     /// Accepts log records whose checksum is wrong.
     ChecksumIgnored = "checksum-ignored", by ["durable"], when "power is lost in the middle of a write, which is torn";
     /// Truncates a conflicting end of the log in memory, but not on disk.
-    TruncateInMemory = "truncate-in-memory", by ["durable"], when "a deposed leader with uncommitted entries is restarted";
+    TruncateInMemory = "truncate-in-memory", by ["durable", "stops-with-cause"], when "a deposed leader with uncommitted entries is restarted";
     /// After a restart, treats every entry of its log as committed.
-    CommittedTooHigh = "committed-too-high", by ["replica-equality"], when "an isolated leader dies with entries that no other node has";
+    CommittedTooHigh = "committed-too-high", by ["committed-never-changes", "leader-completeness", "replica-equality"], when "an isolated leader dies with entries that no other node has";
 
     /// Reuses segments whose old names may still be on the disk.
     RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the reuse of an old segment and the flush of its new name";
     /// A follower with lazy flushes acknowledges entries before they are flushed.
-    LazyAckBeforeFlush = "lazy-ack-before-flush", by ["durable"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
+    LazyAckBeforeFlush = "lazy-ack-before-flush", by ["durable", "logs-never-go-back"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
     /// Sends its vote before the vote is flushed.
-    VoteBeforeFlush = "vote-before-flush", by ["raft"], when "a node loses power at the flush of its vote";
+    VoteBeforeFlush = "vote-before-flush", by ["votes-never-go-back", "one-leader-per-term"], when "a node loses power at the flush of its vote";
     /// Treats damage in the middle of the log as the end of an unfinished write.
-    DamageIsTorn = "damage-is-torn", by ["durable"], when "a bit of the last segment flips, and the node is restarted";
+    DamageIsTorn = "damage-is-torn", by ["durable", "logs-never-go-back"], when "a bit of the last segment flips, and the node is restarted";
 
     /// Omits the record after the last flush that says that everything before it was flushed.
-    NoFlushMark = "no-flush-mark", by ["durable"], when "the last entry of a log at rest is corrupted";
+    NoFlushMark = "no-flush-mark", by ["durable", "logs-never-go-back"], when "the last entry of a log at rest is corrupted";
     /// Identifies a node by its number alone, whatever data folder it has.
-    AnyFolderWillDo = "any-folder-will-do", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
+    AnyFolderWillDo = "any-folder-will-do", by ["durable", "leader-completeness"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
     /// Knows a node that lost its data by its new folder while it is still a voter.
     ReadmitAVoter = "readmit-a-voter", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
 
@@ -113,7 +113,7 @@ mutants! {
     // A restore.
 
     /// A restored cluster keeps the id of the old one.
-    RestoreKeepsId = "restore-keeps-id", by ["restored-cluster", "raft"], when "a node of the old cluster comes back with its old disk after a recovery";
+    RestoreKeepsId = "restore-keeps-id", by ["restored-cluster"], when "a node of the old cluster comes back with its old disk after a recovery";
     /// A restored cluster goes on with the zxids of the backup.
     RestoreKeepsZxid = "restore-keeps-zxid", by ["restored-cluster", "fencing-monotonic"], when "locks were granted between a backup and its restore";
     /// A restored cluster keeps the sessions of the old one.
@@ -122,20 +122,20 @@ mutants! {
     RestoreWithoutGrace = "restore-without-grace", by ["restored-cluster", "mutual-exclusion"], when "a client of the old cluster does not reach the new one";
 
     /// Keeps connections open although a snapshot has skipped events that their clients should get.
-    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "no-lost-wakeup"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
+    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "persistent-watches", "no-lost-wakeup"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
 
     // Raft.
 
     /// A restarted leader leads on without an election (openraft's default).
-    LeaderRestore = "leader-restore", by ["raft", "durable"], when "a leader loses power and comes back at once";
+    LeaderRestore = "leader-restore", by ["log-matching", "durable"], when "a leader loses power and comes back at once";
     /// A leader without a quorum goes on sending heartbeats (openraft's default, its issue 2080).
     HeartbeatsWithoutQuorum = "heartbeats-without-quorum", by ["serves-while-a-quorum-is-connected"], when "a leader reaches one node of a connected quorum, which cannot elect without that node";
     /// Votes for candidates without checking their log.
-    VoteForStaleLog = "vote-for-stale-log", by ["durable", "raft"], when "a leader is cut off or dies while a node lags";
+    VoteForStaleLog = "vote-for-stale-log", by ["leader-completeness", "durable"], when "a leader is cut off or dies while a node lags";
     /// A leader treats a follower's refusal of entries as acceptance.
-    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "raft"], when "a follower misses entries, or has some that no other node has";
+    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "committed-never-changes", "progress"], when "a follower misses entries, or has some that no other node has";
     /// Answers sync from the local state.
-    SyncIsLocal = "sync-is-local", by ["linearizable"], when "a node lags, and its clients read after a sync";
+    SyncIsLocal = "sync-is-local", by ["synced-reads", "linearizability"], when "a node lags, and its clients read after a sync";
 
     // Sessions.
 
@@ -164,7 +164,7 @@ mutants! {
     /// Accepts forwarded batches that were sent in an earlier term of the same leader.
     ForwardOfAnyTerm = "forward-of-any-term", by ["session-order"], when "a leader loses its leadership and regains it while batches to it are under way";
     /// Forgets, when the leader changes, the clients that wait for writes sent to the old leader.
-    ForgetWhoWaits = "forget-who-waits", by ["liveness"], when "the leader changes while writes to it are under way";
+    ForgetWhoWaits = "forget-who-waits", by ["progress"], when "the leader changes while writes to it are under way";
     /// Applies an entry that has overtaken an earlier one.
     OvertakenApplied = "overtaken-applied", by ["session-order", "replica-equality"], when "Raft refuses an entry of a leader and takes the next one";
     /// Sends the writes of one batch to the leader in reverse order.
@@ -175,6 +175,10 @@ mutants! {
     /// Moves a session to a connection from any other one, not only from the one that the node knew.
     AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come through another node meanwhile";
 
+    /// Serves a returning client although the node is behind what that client has seen.
+    LastSeenIgnored = "last-seen-ignored", by ["monotonic-reads", "read-your-writes"], when "a client goes from one node to another that lags";
+    /// Spends a persistent watch with its first event.
+    PersistentOnce = "persistent-once", by ["persistent-watches"], when "nothing: clients with persistent watches follow what changes often";
     /// Sends events after the replies that reveal them.
     EventAfterReply = "event-after-reply", by ["event-before-reply"], when "nothing: clients watch what they read and write";
     /// Sets the watches of a returning client without sending the events that it has missed.
@@ -188,7 +192,7 @@ mutants! {
     /// Tells no client that comes back what it was asked while it was away.
     QuestionMissed = "question-missed", by ["questions"], when "a holder is cut off while it is asked, and comes back";
     /// Applies an acquire without its minimum hold: a release frees the lock at once.
-    MinHoldForgotten = "min-hold-forgotten", by ["replica-equality", "mutual-exclusion-of-beliefs"], when "nothing: a client gives a lock back before its minimum hold is over";
+    MinHoldForgotten = "min-hold-forgotten", by ["minimum-hold", "replica-equality", "mutual-exclusion-of-beliefs"], when "nothing: a client gives a lock back before its minimum hold is over";
     /// Gives holders a second, whatever the question gives them.
     AskRevokesAtOnce = "ask-revokes-at-once", by ["questions"], when "nothing: a client asks for a lock with a deadline";
 
@@ -208,10 +212,12 @@ mutants! {
     WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
     /// Does not verify its locks after it was cut off.
     HeldNotVerified = "held-not-verified", by ["mutual-exclusion"], when "a lock is taken by force while its holder is cut off for a shorter time than it works";
+    /// Says that a lock is held because it believes so, without asking the log.
+    VerifyByBelief = "verify-by-belief", by ["linearizable-verify"], when "a hold has ended in the log, and the holder asks before it hears of it";
     /// Sends a write again under a new number.
     FreshNumberOnResend = "fresh-number-on-resend", by ["exactly-once"], when "connections break while writes are under way";
     /// Acknowledges the outcomes of all writes that it has sent, answered or not.
-    AckUnanswered = "ack-unanswered", by ["exactly-once"], when "connections break while several writes are under way";
+    AckUnanswered = "ack-unanswered", by ["exactly-once", "linearizable-writes"], when "connections break while several writes are under way";
     /// Asks for a place under a new name when it does not know whether it has one.
     FreshNameOnRetry = "fresh-name-on-retry", by ["no-lost-wakeup", "exactly-once"], when "a waiter loses its connection";
     /// Stays in the queue after its waiter has given up (Curator 79, kazoo 412).
@@ -219,9 +225,9 @@ mutants! {
     /// Does not ask again after a reconnect, although the grant's notice may be lost (Redisson 3891).
     TrustOldPush = "trust-old-push", by ["no-lost-wakeup"], when "a waiter is cut off while it is granted the lock";
     /// Treats any wake-up as the grant.
-    GrantOnWake = "grant-on-wake", by ["mutual-exclusion"], when "a waiter loses its connection";
+    GrantOnWake = "grant-on-wake", by ["mutual-exclusion", "fifo-in-real-time"], when "a waiter loses its connection";
     /// Derives the fencing token from the number in the znode's name, which restarts with its parent.
-    TokenFromName = "token-from-name", by ["fencing-monotonic"], when "a lock's znode is deleted and created again";
+    TokenFromName = "token-from-name", by ["fencing-monotonic", "fifo-in-real-time"], when "a lock's znode is deleted and created again";
 
     // Clients by HTTP.
 

@@ -11,6 +11,7 @@ mod glossary;
 mod layers;
 mod names;
 mod packages;
+mod promises;
 mod sizes;
 mod tour;
 mod tree;
@@ -56,6 +57,13 @@ fn types_of_the_glossary_are_where_it_says() {
 #[test]
 fn names_of_the_tour_stand_in_its_files() {
     holds(tour::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn each_promise_has_a_fault_a_workload_a_checker_and_a_mutant() {
+    let tree = Tree::of_the_repository();
+    println!("{}", promises::table(&tree));
+    holds(promises::breaches(&tree));
 }
 
 #[test]

@@ -226,6 +226,9 @@ impl Guard {
     }
 
     async fn verify(&self) -> Result<bool, Error> {
+        if mutant::is(Mutant::VerifyByBelief) {
+            return Ok(true);
+        }
         let request = Request::Verify([self.held.claim.clone()].into());
         match self.held.client.ask(request).await?.response {
             Response::Held(held) => Ok(held == [true]),

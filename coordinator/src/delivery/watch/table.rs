@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::event::{EventType, WatchedEvent};
 use rowlock_proto::{Zxid, encode, path as znode_path};
@@ -217,7 +218,9 @@ impl WatchTable {
             ChangeKind::Deleted => (EventType::NodeDeleted, Kinds::DATA | Kinds::CHILD),
         };
         let tiding = Tiding { zxid: change.zxid, event_type, path: change.path, acl: change.acl };
-        let mut receivers = self.spend(change.path, spent, spent | Kinds::PERSISTENT | Kinds::RECURSIVE);
+        let once = if mutant::is(Mutant::PersistentOnce) { Kinds::PERSISTENT } else { Kinds::NONE };
+        let mut receivers =
+            self.spend(change.path, spent | once, spent | Kinds::PERSISTENT | Kinds::RECURSIVE);
         if self.recursive > 0 {
             self.recursive_above(change.path, &mut receivers);
         }
