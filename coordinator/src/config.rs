@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use rowlock_consensus::config::{RaftConfig, SpareFlushes};
+pub use rowlock_consensus::config::RaftConfig;
 use rowlock_env::disk::Dir;
 pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;

@@ -77,8 +77,6 @@ mutants! {
 
     /// Reuses segments whose old names may still be on the disk.
     RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the reuse of an old segment and the flush of its new name";
-    /// A follower with lazy flushes acknowledges entries before they are flushed.
-    LazyAckBeforeFlush = "lazy-ack-before-flush", by ["durable", "logs-never-go-back"], when "a follower with lazy flushes loses power within a few milliseconds of new entries";
     /// Sends its vote before the vote is flushed.
     VoteBeforeFlush = "vote-before-flush", by ["votes-never-go-back", "one-leader-per-term"], when "a node loses power at the flush of its vote";
     /// Treats damage in the middle of the log as the end of an unfinished write.

@@ -58,8 +58,8 @@ rare! {
     SnapshotPutAside = "snapshot-put-aside";
     /// Entries are removed from the log in favor of another leader's.
     LogTruncated = "log-truncated";
-    /// Entries wait for a flush that no quorum needs.
-    LazyFlush = "lazy-flush";
+    /// A flush that a task does itself, instead of the log's thread, is slow.
+    SlowFlushHere = "slow-flush-here";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
     /// The disk is full, and the log takes the room that was kept for it.
@@ -83,8 +83,6 @@ rare! {
     VoteRefused = "vote-refused";
     /// A leader transfers its leadership.
     LeaderTransferred = "leader-transferred";
-    /// A follower with lazy flushes turns out to be needed for the quorum.
-    LazyWasNeeded = "lazy-was-needed";
     /// A snapshot has been received.
     SnapshotReceived = "snapshot-received";
     /// A snapshot replaces the state while clients are connected.

@@ -148,7 +148,7 @@ fn meta() -> SnapshotMeta {
     SnapshotMeta { last_log_id: Some(log_id(40)), last_membership }
 }
 
-fn requests() -> [Request; 13] {
+fn requests() -> [Request; 12] {
     let append = AppendRequest {
         vote: vote(),
         prev_log_id: Some(log_id(6)),
@@ -159,8 +159,7 @@ fn requests() -> [Request; 13] {
     let chunk = SnapshotStep::Chunk { offset: 7, data: Bytes::from_static(b"chunk") };
     let begin = SnapshotStep::Begin { vote: vote(), meta: meta(), len: 1_000 };
     [
-        Request::Raft(RaftRequest::Append(append.clone())),
-        Request::Raft(RaftRequest::AppendLazy(append)),
+        Request::Raft(RaftRequest::Append(append)),
         Request::Raft(RaftRequest::Vote(ask.clone())),
         Request::Raft(RaftRequest::PreVote(ask)),
         Request::Raft(RaftRequest::Snapshot(begin)),

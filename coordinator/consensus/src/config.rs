@@ -20,20 +20,6 @@ pub struct RaftConfig {
     /// While most log entries come within this time of the one before, a node polls for so long instead of
     /// sleeping, µs.
     pub busy_poll_us: u64,
-    /// Which followers flush a moment later while a quorum does without them.
-    pub spare_flushes: SpareFlushes,
-}
-
-/// Which followers may flush lazily (`raft::lazy_flush`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SpareFlushes {
-    /// Those whose address has the leader's host: they share its disk.
-    #[default]
-    SameMachine,
-    /// All that a quorum does without.
-    Always,
-    Never,
 }
 
 impl RaftConfig {
@@ -58,7 +44,6 @@ impl Default for RaftConfig {
             snapshot_every: 100_000,
             keep_logs: 10_000,
             busy_poll_us: 1_500,
-            spare_flushes: SpareFlushes::default(),
         }
     }
 }

@@ -136,8 +136,7 @@ impl Parts {
 
     fn start_leadership(&self, wires: &Wires, publish: watch::Sender<Leadership>) {
         let me = wires.config.id;
-        let lazy_flush = (self.storage.lazy_flush().clone(), wires.config.raft.spare_flushes);
-        let leadership = leadership::follow(me, self.raft.clone(), publish, lazy_flush, self.hook.clone());
+        let leadership = leadership::follow(me, self.raft.clone(), publish, self.hook.clone());
         self.tasks.spawn_until_shutdown("leadership", leadership);
         self.start_leader_duties(wires);
     }

@@ -9,7 +9,6 @@
 //! | [`IN_FLIGHT_DELAY_MAX`] | the next log entry | a larger entry in flight | `batching/mod.rs` |
 //! | [`COALESCE_DELAY_MAX`] | acquires that only join queues | more commands | `batching/coalesce.rs` |
 //! | [`COMMIT_NOTIFY_DELAY_MAX`] | a commit, no clients | the next entries | `raft/commit_notify.rs` |
-//! | [`LAZY_FLUSH_DELAY_MAX`] | a flush that no quorum needs | more entries | `raft/lazy_flush.rs` |
 //! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
 
 //! And the pauses before work that has failed is tried again: the first, doubled up to the last
@@ -37,8 +36,6 @@ pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 /// How long a follower without clients may not hear what is committed. Beyond: it is told, even if nothing
 /// else is to be said.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
-/// How long entries that no quorum waits for wait for more entries. Beyond: this node flushes them.
-pub const LAZY_FLUSH_DELAY_MAX: Duration = Duration::from_millis(5);
 /// A log to which nothing was written for so long gets the record that says that its last flush is done.
 /// Longer than the time between commits under load, so that it costs them nothing.
 pub const FLUSH_MARK_DELAY: Duration = Duration::from_millis(20);
@@ -49,6 +46,3 @@ pub const DIAL_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Du
 pub const DIAL_REFUSED_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
 /// A disk that fails has time to recover.
 pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
-
-// The mark is written when the log is at rest, so after a lazy flush.
-const _: () = assert!(LAZY_FLUSH_DELAY_MAX.as_millis() < FLUSH_MARK_DELAY.as_millis());

@@ -35,7 +35,7 @@ async fn append(opened: &mut Opened, first: u64, count: u64, bytes: usize, in_fl
     for index in first..first + count {
         let entry = Entry { log_id: log_id(index), payload: Payload::Normal(payload.clone()) };
         let (done, told) = oneshot::channel();
-        opened.log.append(vec![entry], false, Done::Waiter(done)).await.expect("is queued");
+        opened.log.append(vec![entry], Done::Waiter(done)).await.expect("is queued");
         waiting.push_back(told);
         if waiting.len() >= in_flight {
             waiting.pop_front().expect("is not empty").await.expect("is told").expect("is on disk");

@@ -116,7 +116,7 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
                 log.append_durably(entries).await?;
                 asked.acknowledge();
             } else {
-                log.append(entries, false, Done::Nobody).await?;
+                log.append(entries, Done::Nobody).await?;
             }
         }
         2 => {

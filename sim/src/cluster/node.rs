@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rowlock_coordinator::config::{NodeEntry, PeerSecurity, RaftConfig, SessionConfig, SpareFlushes};
+use rowlock_coordinator::config::{NodeEntry, PeerSecurity, RaftConfig, SessionConfig};
 use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
 use rowlock_env::net::Listener;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -49,8 +49,6 @@ pub fn config(
     config.raft = RaftConfig {
         snapshot_every: shape.snapshot_every,
         keep_logs: shape.keep_logs,
-        // Each has a host of its own here.
-        spare_flushes: SpareFlushes::Always,
         ..RaftConfig::default()
     };
     config.history.enabled = shape.history_bytes.is_some();

@@ -101,7 +101,7 @@ impl Scenario {
         match mutant {
             M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
-            M::RecycleWithoutDirSync | M::LazyAckBeforeFlush | M::VoteBeforeFlush => Scenario::Power,
+            M::RecycleWithoutDirSync | M::VoteBeforeFlush => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
             M::HeartbeatsWithoutQuorum => Scenario::Cuts,
             M::GateByRelease => Scenario::Machines,

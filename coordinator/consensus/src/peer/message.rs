@@ -165,7 +165,7 @@ impl Request {
     /// connection.
     pub fn belongs_to(&self, lane: Lane) -> bool {
         match self {
-            Request::Raft(RaftRequest::Append(_) | RaftRequest::AppendLazy(_)) => {
+            Request::Raft(RaftRequest::Append(_)) => {
                 matches!(lane, Lane::Raft | Lane::Heartbeat)
             }
             Request::Raft(RaftRequest::Snapshot(_)) => lane == Lane::Snapshot,

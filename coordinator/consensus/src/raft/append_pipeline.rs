@@ -21,7 +21,6 @@ use rowlock_types::limits::PEER_APPEND_IDLE_MAX;
 
 use super::acks::Acks;
 use super::commit_notify::CommitNotify;
-use super::lazy_flush::Follower;
 use super::network::{Faults, unexpected};
 use crate::peer::{Request, pool};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
@@ -34,7 +33,6 @@ pub struct AppendPipeline<'l, S> {
     node: NodeId,
     link: &'l mut PeerLink<InFlightAppend>,
     faults: Faults,
-    follower: Follower,
     acks: Acks,
     commit_notify: CommitNotify,
     /// None once it has ended.
@@ -54,9 +52,6 @@ pub struct InFlightAppend {
     /// The entry before the first one sent.
     prev: Option<LogId>,
     last: Option<LogId>,
-    has_entries: bool,
-    /// The follower was told that it may flush later.
-    is_lazy: bool,
     /// It was not sent before.
     since: Instant,
 }
@@ -70,7 +65,6 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
     pub fn new(
         (node, link): (NodeId, &'l mut PeerLink<InFlightAppend>),
         faults: Faults,
-        follower: Follower,
         acks: Acks,
         input: S,
     ) -> Self {
@@ -79,7 +73,6 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
             node,
             link,
             faults,
-            follower,
             acks,
             commit_notify: CommitNotify::default(),
             input: Some(input),
@@ -146,14 +139,11 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         assert!(self.has_room(), "requests are sent within the window");
         let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
-        let has_entries = !request.entries.is_empty();
-        let is_lazy = has_entries && self.follower.is_lazy();
-        let request = if is_lazy { RaftRequest::AppendLazy(request) } else { RaftRequest::Append(request) };
         if !self.waits() {
             self.moved = since;
         }
-        let in_flight = InFlightAppend { leader, prev, last, has_entries, is_lazy, since };
-        if let Err(error) = self.link.send(&Request::Raft(request).encode(), in_flight) {
+        let in_flight = InFlightAppend { leader, prev, last, since };
+        if let Err(error) = self.link.send(&Request::Raft(RaftRequest::Append(request)).encode(), in_flight) {
             self.input = None;
             self.failed = Some(error);
         }
@@ -161,7 +151,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
 
     /// The oldest request's answer.
     fn answered(&mut self, request: &InFlightAppend, answer: &[u8]) -> Item {
-        let InFlightAppend { leader, prev, last, has_entries, is_lazy, since } = *request;
+        let InFlightAppend { leader, prev, last, since } = *request;
         assert!(prev <= last, "a request ends behind the entry before it, or there");
         self.moved = time::now();
         let item = self.faults.check(pool::decode(self.node, answer)).and_then(|response| {
@@ -172,9 +162,6 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
             Ok(response.into_stream_result(prev, last))
         });
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
-        if let (true, false, Some(last)) = (has_entries, self.done, last) {
-            self.follower.has_flushed(last.index, is_lazy, since.elapsed());
-        }
         item
     }
 

@@ -15,8 +15,6 @@ use rowlock_state::command::Batch;
 use rowlock_types::node_hook::Hook;
 
 use super::Raft;
-use super::lazy_flush::{Followers, LazyFlush};
-use crate::config::SpareFlushes;
 use crate::raft_types::Payload;
 
 /// A node's view of who leads. Terms and leaders only move forward.
@@ -44,18 +42,11 @@ const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
 /// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader.
 /// Ends with Raft.
-pub async fn follow(
-    me: NodeId,
-    raft: Raft,
-    leadership: watch::Sender<Leadership>,
-    lazy_flush: (LazyFlush, SpareFlushes),
-    hook: Hook,
-) {
+pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, hook: Hook) {
     let mut metrics = raft.server_metrics();
     loop {
         let (term, leader) = {
             let now = metrics.borrow_and_update();
-            lazy_flush.0.lead(Followers::of(&now, lazy_flush.1));
             (now.vote.leader_id.term, now.current_leader.map(NodeId))
         };
         let changed = leadership.send_if_modified(|view| {

@@ -1,8 +1,7 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
 //!
-//! Stands between openraft's core and [`Log`]: translates, tells the hook, and asks [`LazyFlush`] which
-//! flushes may wait. Reads never touch the disk. It must never say that something is durable by itself: only
-//! the log does.
+//! Stands between openraft's core and [`Log`]: translates, and tells the hook. Reads never
+//! touch the disk. It must never say that something is durable by itself: only the log does.
 
 use std::fmt::Debug;
 use std::io;
@@ -18,12 +17,11 @@ use openraft::storage::{
 use openraft::{OptionalSend, RaftTypeConfig};
 use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::rare::{self, Rare};
+use rowlock_proto::NodeId;
 use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Done, Log};
 
-use super::lazy_flush::LazyFlush;
 use super::stored;
 use crate::entry_times::EntryTimes;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
@@ -31,13 +29,19 @@ use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 // Entries that are read together fit into a frame.
 const _: () = assert!(REPLICATION_READ_MAX_BYTES + BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
 
+/// A follower flushes a single entry of at most so many bytes in the task that receives it: few clients are at
+/// work, and two changes of threads cost more than a quick flush. A leader has other nodes to send entries to
+/// meanwhile.
+const FLUSHED_HERE_MAX_BYTES: usize = 1_024;
+
 /// The log of this node. Clones are the same log; only openraft's core may write through it.
 #[derive(Clone)]
 pub struct LogStore {
     log: Log,
     hook: Hook,
     poll: BusyPoll,
-    lazy_flush: LazyFlush,
+    /// This node, whose own entries are flushed by the log's thread.
+    us: Option<u64>,
     times: Arc<EntryTimes>,
 }
 
@@ -49,7 +53,7 @@ pub struct LogReader {
 impl LogStore {
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, hook: Hook::default(), poll, lazy_flush: LazyFlush::default(), times: Arc::default() }
+        LogStore { log, hook: Hook::default(), poll, us: None, times: Arc::default() }
     }
 
     /// Tells `times` when entries come and are on disk.
@@ -58,8 +62,8 @@ impl LogStore {
     }
 
     /// Keeps its node awake for up to this time behind an entry, while that pays ([`BusyPoll`]).
-    pub fn polled(self, window: Duration) -> Self {
-        LogStore { poll: BusyPoll::new(window), ..self }
+    pub fn polled(self, node: NodeId, window: Duration) -> Self {
+        LogStore { poll: BusyPoll::new(window), us: Some(node.0), ..self }
     }
 
     /// Reports to `hook`, beginning with what was found on the disk.
@@ -80,11 +84,6 @@ impl LogStore {
     /// Who hears of what happens to it.
     pub fn hook(&self) -> &Hook {
         &self.hook
-    }
-
-    /// Tells the log whose flushes may wait, and hears from it how far it is committed.
-    pub fn lazy_flush(&self) -> &LazyFlush {
-        &self.lazy_flush
     }
 
     /// The log itself. Only openraft's core may write to it.
@@ -116,7 +115,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         // Readers compare the vote to notice a change of leader: they may see it early, never late.
         let vote = stored::vote(*vote);
-        self.lazy_flush.allow_lazy_to(0);
         self.log.save_vote(vote).await?;
         self.hook.tell(|hook| hook.voted(stored::ballot(vote)));
         Ok(())
@@ -124,9 +122,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         self.log.set_committed(committed.map(stored::log_id));
-        if let Some(committed) = committed {
-            self.lazy_flush.committed(committed.index);
-        }
         Ok(())
     }
 
@@ -151,26 +146,25 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         });
         let follows = |two: &[rowlock_wal::Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
         assert!(entries.windows(2).all(follows), "openraft appends entries without gaps");
-        let lazily = entries.last().is_some_and(|last| self.lazy_flush.is_lazy(last.log_id.index));
         let Some((first, last)) = entries.first().zip(entries.last()) else {
-            return self.log.append(entries, lazily, flushed(callback)).await;
+            return self.log.append(entries, flushed(callback)).await;
         };
-        let (times, last) = (self.times.clone(), last.log_id.index);
+        let (times, last, leader) = (self.times.clone(), last.log_id.index, last.log_id.leader_id.node_id);
         times.appended(first.log_id.index, last);
-        if lazily && mutant::is(Mutant::LazyAckBeforeFlush) {
-            callback.io_completed(Ok(()));
-            return self.log.append(entries, true, Done::Nobody).await;
-        }
-        if lazily {
-            rare::taken(Rare::LazyFlush);
-        }
         let done = move |result: io::Result<()>| {
             if result.is_ok() {
                 times.flushed(last);
             }
             callback.io_completed(result);
         };
-        self.log.append(entries, lazily, Done::Callback(Box::new(done))).await
+        let done = Done::Callback(Box::new(done));
+        let bytes = if entries.len() == 1 { stored::commands(&entries[0]).map(<[u8]>::len) } else { None };
+        let is_small = bytes.is_some_and(|bytes| bytes <= FLUSHED_HERE_MAX_BYTES);
+        if is_small && self.us.is_some_and(|us| us != leader) {
+            self.log.append_here(entries, done).await
+        } else {
+            self.log.append(entries, done).await
+        }
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

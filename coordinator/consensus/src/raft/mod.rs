@@ -8,7 +8,6 @@ pub mod commit_notify;
 pub mod compaction;
 pub mod facts;
 pub mod fast_failover;
-pub mod lazy_flush;
 pub mod leadership;
 pub mod log_store;
 pub mod network;

@@ -23,7 +23,6 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
-use super::lazy_flush::LazyFlush;
 use super::snapshot_transfer::{self, SnapshotSource};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
@@ -36,23 +35,22 @@ use crate::raft_types::{TypeConfig, Vote};
 /// machine's snapshot data.
 pub struct Network<D> {
     pool: PeerPool,
-    lazy_flush: LazyFlush,
     acks: Acks,
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
-    /// Over the connections of this pool. `lazy_flush` and `acks` hear what comes of append requests.
-    pub fn new(pool: PeerPool, lazy_flush: LazyFlush, acks: Acks) -> Self {
-        Network { pool, lazy_flush, acks, term: Arc::default(), data: PhantomData }
+    /// Over the connections of this pool. `acks` hears what comes of append requests.
+    pub fn new(pool: PeerPool, acks: Acks) -> Self {
+        Network { pool, acks, term: Arc::default(), data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, pipelines: bool) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
-        let (us, lazy_flush, acks) = (self.pool.identity().node, self.lazy_flush.clone(), self.acks.clone());
+        let (us, acks) = (self.pool.identity().node, self.acks.clone());
         let (link, term) = (Mutex::default(), self.term.clone());
-        Target { us, peer, pipelines, link, lazy_flush, acks, term, data: PhantomData }
+        Target { us, peer, pipelines, link, acks, term, data: PhantomData }
     }
 }
 
@@ -77,7 +75,6 @@ pub struct Target<D> {
     pipelines: bool,
     /// Never locked: openraft only wants to be able to share this.
     link: Mutex<Option<PeerLink<InFlightAppend>>>,
-    lazy_flush: LazyFlush,
     acks: Acks,
     /// The greatest that this node has spoken of.
     term: Arc<AtomicU64>,
@@ -141,11 +138,10 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         }
         let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
         let (node, acks) = (self.peer.node(), self.acks.clone());
-        let follower = self.lazy_flush.follower(node.0);
         let slot = self.link.get_mut();
         let link = slot.take().filter(|link| !link.has_ended());
         let link = slot.insert(link.unwrap_or_else(|| self.peer.link(Lane::Raft)));
-        let pipeline = AppendPipeline::new((node, link), faults, follower, acks, input);
+        let pipeline = AppendPipeline::new((node, link), faults, acks, input);
         let answers: BoxStream<'s, _> = Box::pin(pipeline.answers());
         Box::pin(future::ready(Ok(answers)))
     }

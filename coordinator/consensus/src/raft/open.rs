@@ -103,12 +103,13 @@ pub async fn open(
     if let Some(after) = opened.report.cut_behind {
         hook.tell(|hook| hook.truncated(after.map(stored::position)));
     }
-    let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
+    let polled =
+        LogStore::new(opened.log).polled(settings.node, Duration::from_micros(settings.raft.busy_poll_us));
     let timed = polled.timed(replica.entry_times.clone());
     let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
     let acks = Acks::default();
-    let network = Network::new(peers, log.lazy_flush().clone(), acks.clone());
+    let network = Network::new(peers, acks.clone());
     let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
     Ok((raft.clone(), QuorumContact::new(raft, acks), log, snapshots))
@@ -123,8 +124,8 @@ pub fn dispatch(
     admission: &Admission,
     replica: &Arc<AppliedState>,
 ) -> Arc<dyn RaftService> {
-    let (sink, lazy_flush) = (Arc::new(snapshots.clone()), log.lazy_flush().clone());
-    let dispatch = RaftDispatch::new(raft.clone(), sink, lazy_flush, metrics.clone());
+    let sink = Arc::new(snapshots.clone());
+    let dispatch = RaftDispatch::new(raft.clone(), sink, metrics.clone());
     let replica = replica.clone();
     let reader = Arc::new(move |payload: &Payload| match payload.0.first() {
         Some(version) if u16::from(*version) > replica.versions.most => {

@@ -26,7 +26,6 @@ use rowlock_types::node_hook::Hook;
 use tokio::sync::oneshot;
 
 use super::admission::Admission;
-use super::lazy_flush::LazyFlush;
 use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::messages::{
@@ -60,7 +59,6 @@ pub trait IncomingSnapshot: Send + 'static {
 pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
-    lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
     hook: Hook,
     admission: Admission,
@@ -77,15 +75,10 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
     /// clients.
-    pub fn new(
-        raft: Raft<TypeConfig, SM>,
-        sink: Arc<K>,
-        lazy_flush: LazyFlush,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, metrics: Arc<Metrics>) -> Self {
         let (hook, admission) = (Hook::default(), Admission::granted());
         let reader: Reader = Arc::new(|_| Ok(()));
-        RaftDispatch { raft, sink, lazy_flush, metrics, hook, admission, reader }
+        RaftDispatch { raft, sink, metrics, hook, admission, reader }
     }
 
     /// Reports to `hook` what leaders are told.
@@ -117,7 +110,6 @@ where
             lane,
             raft: self.raft.clone(),
             sink: self.sink.clone(),
-            lazy_flush: self.lazy_flush.clone(),
             metrics: self.metrics.clone(),
             hook: self.hook.clone(),
             admission: self.admission.clone(),
@@ -133,7 +125,6 @@ struct PeerConnection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     lane: Lane,
     raft: Raft<TypeConfig, SM>,
     sink: Arc<K>,
-    lazy_flush: LazyFlush,
     metrics: Arc<Metrics>,
     hook: Hook,
     admission: Admission,
@@ -168,18 +159,10 @@ where
         }
         let raft = self.raft.clone();
         match request {
-            RaftRequest::AppendLazy(request) => {
-                let lazy_to = request.entries.last().map_or(0, |entry| entry.log_id.index);
-                self.lazy_flush.allow_lazy_to(lazy_to);
-                append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
-            }
             RaftRequest::Append(request) if self.lane == Lane::Heartbeat && request.entries.is_empty() => {
                 heartbeat(raft, request, self.metrics.clone()).boxed()
             }
             RaftRequest::Append(request) => {
-                if !request.entries.is_empty() {
-                    self.lazy_flush.allow_lazy_to(0);
-                }
                 append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
             }
             RaftRequest::Vote(request) => {
@@ -226,7 +209,7 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
     /// send much of it.
     fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
         let judged = self.judge_term(request.term()).and_then(|()| match request {
-            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => self.judge_entries(request),
+            RaftRequest::Append(request) => self.judge_entries(request),
             _ => Ok(()),
         });
         if let Err(why) = &judged

@@ -29,8 +29,6 @@ pub enum RaftRequest {
     TransferLeader(TransferRequest),
     /// A step of a snapshot's transfer.
     Snapshot(SnapshotStep),
-    /// Entries that the follower may flush later, see `lazy_flush`.
-    AppendLazy(AppendRequest),
 }
 
 /// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
@@ -56,7 +54,7 @@ pub enum SnapshotStep {
 impl fmt::Debug for RaftRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => {
+            RaftRequest::Append(request) => {
                 write!(f, "Append({request})")
             }
             RaftRequest::Vote(request) => write!(f, "Vote({request})"),
@@ -78,7 +76,7 @@ impl RaftRequest {
     pub fn term(&self) -> u64 {
         let of_log = |id: &Option<LogId>| id.map_or(0, |id| id.leader_id.term);
         match self {
-            RaftRequest::Append(request) | RaftRequest::AppendLazy(request) => {
+            RaftRequest::Append(request) => {
                 let entries = request.entries.iter().map(|entry| entry.log_id.leader_id.term).max();
                 let logs = of_log(&request.prev_log_id).max(of_log(&request.leader_commit));
                 request.vote.leader_id.term.max(entries.unwrap_or(0)).max(logs)

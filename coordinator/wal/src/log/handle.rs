@@ -83,31 +83,42 @@ impl Log {
     }
 
     /// Adds entries at the end, which readers see at once. `done` is told when they are on disk, or that they
-    /// never will be. `patiently`: no quorum waits for them, so they may wait a moment for more.
+    /// never will be.
     ///
     /// # Errors
     /// An entry does not continue the log (a bug of the caller), or the worker's queue does not move.
-    pub async fn append(&self, entries: Vec<Entry>, patiently: bool, done: Done) -> io::Result<()> {
-        let mut records = Vec::with_capacity(entries.len());
-        {
-            let mut memory = self.memory.lock();
-            for entry in entries {
-                records.push(Record::Entry(entry.clone()));
-                memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
-            }
-            let last = memory.entries().next_back().map(|entry| entry.log_id);
-            assert!(
-                records.is_empty() || memory.checkpoint().last == last,
-                "the last entry is the newest one"
-            );
+    pub async fn append(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
+        let job = self.remember(entries, done)?;
+        self.submit(job).await
+    }
+
+    /// As [`Log::append`]. If the disk is quick and nothing else is being written, the entries are on disk and
+    /// `done` has been told when this returns: the flush is done on this thread.
+    pub async fn append_here(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
+        let job = self.remember(entries, done)?;
+        match self.worker.submit_or_do(job) {
+            Ok(()) => Ok(()),
+            Err(job) => self.submit(job).await,
         }
-        if patiently { self.write_patiently(records, done).await } else { self.write(records, done).await }
+    }
+
+    /// Adds the entries in memory. Returns what writes them.
+    fn remember(&self, entries: Vec<Entry>, done: Done) -> io::Result<Job> {
+        let mut records = Vec::with_capacity(entries.len());
+        let mut memory = self.memory.lock();
+        for entry in entries {
+            records.push(Record::Entry(entry.clone()));
+            memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
+        }
+        let last = memory.entries().next_back().map(|entry| entry.log_id);
+        assert!(records.is_empty() || memory.checkpoint().last == last, "the last entry is the newest one");
+        Ok(Job::Write { records, committed: memory.checkpoint().committed, done })
     }
 
     /// As [`Log::append`], and returns when they are on disk.
     pub async fn append_durably(&self, entries: Vec<Entry>) -> io::Result<()> {
         let (done, written) = oneshot::channel();
-        self.append(entries, false, Done::Waiter(done)).await?;
+        self.append(entries, Done::Waiter(done)).await?;
         written.await.map_err(|_| ended())?
     }
 
@@ -158,15 +169,6 @@ impl Log {
     async fn write(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
         let committed = self.checkpoint().committed;
         self.submit(Job::Write { records, committed, done }).await
-    }
-
-    /// As `write`, of what no quorum waits for: it may wait a moment for more.
-    async fn write_patiently(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
-        let committed = self.checkpoint().committed;
-        match self.worker.submit_patiently(Job::Write { records, committed, done }) {
-            Ok(()) => Ok(()),
-            Err(job) => self.submit(job).await,
-        }
     }
 
     /// Writes, and returns when it is on disk.

@@ -13,7 +13,7 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
 use rowlock_types::limits::WAL_QUEUE_MAX;
 use rowlock_types::metrics::Metrics;
-use rowlock_types::pacing::{FLUSH_MARK_DELAY, LAZY_FLUSH_DELAY_MAX};
+use rowlock_types::pacing::FLUSH_MARK_DELAY;
 use tokio::sync::oneshot;
 
 use super::record::Record;
@@ -57,7 +57,8 @@ pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 pub enum Done {
     /// No one: a later awaited write covers it.
     Nobody,
-    /// This callback, which runs on the log's thread: it must not block.
+    /// This callback, which runs on the log's thread or within [`append_here`](super::Log::append_here): it
+    /// must not block.
     Callback(Callback),
     Waiter(oneshot::Sender<io::Result<()>>),
 }
@@ -104,7 +105,7 @@ pub fn start(
 ) -> Worker<Job> {
     let state = State::Open { writer: Box::new(writer), waiting: None, _lock: lock };
     let mut thread = Thread { state, reserve, metrics, on_fatal };
-    worker::spawn_patient("rowlock-wal", WAL_QUEUE_MAX, LAZY_FLUSH_DELAY_MAX, move |jobs| thread.run(jobs))
+    worker::spawn_resting("rowlock-wal", WAL_QUEUE_MAX, move |jobs| thread.run(jobs))
 }
 
 impl Thread {

@@ -169,7 +169,7 @@ async fn a_kill_between_the_steps_of_making_a_segment_leaves_a_log_that_opens() 
 async fn appended_entries_are_readable_before_they_are_durable() {
     let dir = temp();
     let log = open(dir.path()).await.log;
-    log.append(entries(1, 0..3, 10), false, Done::Nobody).await.expect("appends");
+    log.append(entries(1, 0..3, 10), Done::Nobody).await.expect("appends");
     assert_eq!(log.read().range(&(0..2)).count(), 2);
 }
 

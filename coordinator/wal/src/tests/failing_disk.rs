@@ -22,7 +22,7 @@ async fn a_full_disk_acknowledges_nothing_and_all_is_written_in_its_order_when_t
     let mut waiting = Vec::new();
     for index in 3..20 {
         let (done, told) = oneshot::channel();
-        log.append(entries(1, index..index + 1, 1_000), false, Done::Waiter(done)).await.expect("is queued");
+        log.append(entries(1, index..index + 1, 1_000), Done::Waiter(done)).await.expect("is queued");
         waiting.push(told);
     }
     let voting = tokio::spawn({
@@ -57,7 +57,7 @@ async fn a_log_that_waits_for_room_is_closed_at_once_and_acknowledges_nothing() 
     let (Opened { log, .. }, failures) = open_noting(dir.path(), Arc::default()).await;
     log.replace_file(device("full")).await;
     let (done, told) = oneshot::channel();
-    log.append(entries(1, 0..1, 10), false, Done::Waiter(done)).await.expect("is queued");
+    log.append(entries(1, 0..1, 10), Done::Waiter(done)).await.expect("is queued");
     log.close().await;
     let error = told.await.expect("is told").expect_err("is not acknowledged");
     assert!(error.to_string().contains("free space"), "{error}");
@@ -87,7 +87,7 @@ async fn everybody_who_waits_for_the_failed_batch_is_told() {
     for index in 0..20 {
         let (done, told) = oneshot::channel();
         let waiter = Done::Waiter(done);
-        log.append(entries(1, index..index + 1, 10), false, waiter).await.expect("is queued");
+        log.append(entries(1, index..index + 1, 10), waiter).await.expect("is queued");
         waiting.push(told);
     }
     for told in waiting {

@@ -41,7 +41,6 @@ fn the_handshake_entries_and_forwarded_proposals_have_their_bytes() {
         ("ping", framed(0, &[])),
         ("forward", framed(1, &forward.encode())),
         ("append", framed(2, &codec::encode(&Request::Raft(RaftRequest::Append(append()))))),
-        ("append-lazy", framed(3, &codec::encode(&Request::Raft(RaftRequest::AppendLazy(append()))))),
         ("appended-quiet", framed(2, &codec::encode(&appended_quiet))),
         ("forwarded", framed(1, &codec::encode(&Response::Forwarded))),
         ("not-leader", framed(1, &codec::encode(&not_leader))),

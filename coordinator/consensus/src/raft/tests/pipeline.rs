@@ -18,7 +18,6 @@ use super::support::{Bytewise, PATIENCE};
 use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
-use crate::raft::lazy_flush::{Followers, LazyFlush};
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{entry, log_id, vote};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
@@ -26,8 +25,6 @@ use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, Ra
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {
     seen: Mutex<Vec<u64>>,
-    /// How many requests said that no client waits.
-    lazy: Mutex<usize>,
     arrived: watch::Sender<usize>,
     waiting: Mutex<(usize, usize)>,
     gate: watch::Sender<bool>,
@@ -37,8 +34,7 @@ struct Follower {
 impl Follower {
     fn new(conflict_at: Option<u64>) -> Arc<Follower> {
         let (arrived, gate) = (watch::channel(0).0, watch::channel(false).0);
-        let (seen, lazy) = (Mutex::default(), Mutex::default());
-        Arc::new(Follower { seen, lazy, arrived, waiting: Mutex::default(), gate, conflict_at })
+        Arc::new(Follower { seen: Mutex::default(), arrived, waiting: Mutex::default(), gate, conflict_at })
     }
 
     fn raft(self: &Arc<Self>) -> Arc<dyn RaftService> {
@@ -47,10 +43,6 @@ impl Follower {
             let follower = follower.clone();
             let request = match request {
                 RaftRequest::Append(request) => request,
-                RaftRequest::AppendLazy(request) => {
-                    *follower.lazy.lock() += 1;
-                    request
-                }
                 other => panic!("only appends are sent: {other:?}"),
             };
             let index = request.entries.last().expect("has an entry").log_id.index;
@@ -85,16 +77,12 @@ fn requests(count: u64) -> impl stream::Stream<Item = AppendRequest> + Send + Un
 }
 
 async fn target(address: &str) -> Target<Bytewise> {
-    target_of(address, LazyFlush::default()).await
+    target_with(address, Acks::default()).await
 }
 
-async fn target_of(address: &str, lazy_flush: LazyFlush) -> Target<Bytewise> {
-    target_with(address, lazy_flush, Acks::default()).await
-}
-
-async fn target_with(address: &str, lazy_flush: LazyFlush, acks: Acks) -> Target<Bytewise> {
+async fn target_with(address: &str, acks: Acks) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), lazy_flush, acks).new_client(2, &member).await
+    Network::new(pool(address), acks).new_client(2, &member).await
 }
 
 async fn listening(follower: &Arc<Follower>) -> Node {
@@ -179,24 +167,6 @@ async fn a_broken_connection_may_be_retried_at_once_and_a_missing_node_only_late
     assert!(matches!(answers[..], [Err(RPCError::Unreachable(_))]), "{answers:?}");
 }
 
-#[tokio::test]
-async fn a_follower_is_told_when_no_quorum_waits_for_it() {
-    for (quickest, lazy) in [(2, 0), (3, 10)] {
-        let follower = Follower::new(None);
-        let node = listening(&follower).await;
-        follower.gate.send(true);
-        let lazy_flush = LazyFlush::default();
-        lazy_flush.lead(Followers::all_lazy_allowed(&[2, 3], 1));
-        let first = lazy_flush.follower(quickest);
-        first.has_flushed(1, false, Duration::ZERO);
-        let mut target = target_of(&node.address, lazy_flush).await;
-        let answers = target.stream_append(requests(10), option()).await.expect("streams");
-        let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
-        assert!(answers.len() == 10 && answers.iter().all(|answer| matches!(answer, Ok(Ok(Some(_))))));
-        assert_eq!(*follower.lazy.lock(), lazy, "{quickest} is the quickest");
-    }
-}
-
 /// The entries up to `last`, from the first on.
 fn entries_to(last: u64) -> AppendRequest {
     let entries = (1..=last).map(|index| entry(1, index, b"payload")).collect();
@@ -229,7 +199,7 @@ async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
     });
     let node = listen("127.0.0.1:0", raft, Service::new()).await;
     let acks = Acks::default();
-    let mut target = target_with(&node.address, LazyFlush::default(), acks.clone()).await;
+    let mut target = target_with(&node.address, acks.clone()).await;
     let between = Arc::new(Mutex::new(None));
     let news = {
         let between = between.clone();

@@ -18,7 +18,6 @@ use rowlock_types::member::Member;
 use super::support::{Bytewise, Cluster, PATIENCE};
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
-use crate::raft::lazy_flush::LazyFlush;
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{log_id, vote};
 use crate::raft_types::messages::{
@@ -33,7 +32,7 @@ fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
 
 async fn target(address: &str) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), LazyFlush::default(), Acks::default()).new_snapshot_client(2, &member).await
+    Network::new(pool(address), Acks::default()).new_snapshot_client(2, &member).await
 }
 
 /// Not a multiple of the chunk size.

@@ -27,7 +27,6 @@ use super::relay::{Cuts, relay};
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{Lane, PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
-use crate::raft::lazy_flush::LazyFlush;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
@@ -321,18 +320,11 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     };
     let config = Arc::new(config.validate().expect("is valid"));
     let log = LogStore::new(opened.log);
-    let raft = Raft::new(
-        id,
-        config,
-        Network::new(pool, LazyFlush::default(), Acks::default()),
-        log.clone(),
-        machine.clone(),
-    )
-    .await
-    .expect("starts");
+    let raft = Raft::new(id, config, Network::new(pool, Acks::default()), log.clone(), machine.clone())
+        .await
+        .expect("starts");
     let asked = watch::channel(Asked::default()).0;
-    let dispatch =
-        Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), LazyFlush::default(), Arc::default()));
+    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Arc::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();
