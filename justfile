@@ -66,6 +66,11 @@ bench-scale *flags: (bench "--scale" "--out" "target/bench/scale" flags)
 # Rowlock when all its clients return at once, and under up to three times the load that it can do.
 bench-pressure *flags: (bench "--pressure" "--out" "target/bench/pressure" flags)
 
+# Draws where the time of one lock goes that is taken now and then: needs Linux, perf and root.
+cycle:
+    cargo build --release -q -p rowlock -p rowlock-bench
+    bench/trace/one_cycle.py
+
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
     cargo run --release -- up {{flags}}
