@@ -98,12 +98,6 @@ pub fn spend(work: Work, units: u64) {
     SPENT.with(|spent| spent.set(spent.get().saturating_add(units.saturating_mul(work.picoseconds()))));
 }
 
-/// Accounts for time of the running turn that is known.
-pub fn spend_time(time: Duration) {
-    let picoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000);
-    SPENT.with(|spent| spent.set(spent.get().saturating_add(picoseconds)));
-}
-
 /// Accounted work of the running turn.
 pub fn spent() -> Duration {
     Duration::from_nanos(SPENT.with(Cell::get) / 1_000)

@@ -58,8 +58,6 @@ rare! {
     SnapshotPutAside = "snapshot-put-aside";
     /// Entries are removed from the log in favor of another leader's.
     LogTruncated = "log-truncated";
-    /// A flush that a task does itself, instead of the log's thread, is slow.
-    SlowFlushHere = "slow-flush-here";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
     /// The disk is full, and the log takes the room that was kept for it.

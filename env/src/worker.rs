@@ -1,9 +1,4 @@
 //! Blocking work on threads of its own: writing the log, writing a snapshot.
-//!
-//! Two changes of threads cost more than a quick flush. So a caller may do a job itself
-//! ([`Worker::submit_or_do`]) while the worker is idle and its work is quick. Work that was slow once is left
-//! to the thread for a thousand times as long as it took: a disk that stalls holds up callers for at most a
-//! thousandth of the time.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -13,16 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use crate::busy;
-use crate::rare::{self, Rare};
 use crate::sync::watch;
 use crate::time;
-use crate::world::{self, World};
-
-/// Work that takes no longer is quick: about as long as two changes of threads.
-const QUICK_MAX: Duration = Duration::from_micros(500);
-/// After slow work the thread does all of it for so many times as long as it took.
-const SLOW_PAUSES: u32 = 1_000;
+use crate::world::{self, Boxed, World};
 
 struct JobQueue<J> {
     jobs: Vec<J>,
@@ -33,12 +21,6 @@ struct JobQueue<J> {
     is_urgent: bool,
     /// The thread sleeps until something comes.
     is_asleep: bool,
-    /// When the handler is to be called without jobs.
-    rest_at: Option<time::Instant>,
-    /// The thread will wake for `rest_at`, or for an earlier one.
-    has_timer: bool,
-    /// From when on callers may do jobs. `None`: how long they take is not known yet.
-    quick_from: Option<time::Instant>,
     /// When the oldest of `jobs` was submitted.
     waits_since: Option<time::Instant>,
     /// When the oldest job was submitted that is being done.
@@ -55,9 +37,6 @@ impl<J> JobQueue<J> {
             stopped: false,
             is_urgent: false,
             is_asleep: false,
-            rest_at: None,
-            has_timer: false,
-            quick_from: None,
             waits_since: None,
             works_since: None,
         }
@@ -77,33 +56,10 @@ impl<J> JobQueue<J> {
         self.is_urgent = false;
         self.works_since = self.waits_since.take();
     }
-
-    /// The handler has returned `rest` after this time.
-    fn worked(&mut self, took: Duration, rest: Option<Duration>) {
-        let now = time::now();
-        self.works_since = None;
-        self.rest_at = rest.map(|rest| now + rest);
-        let from = if took <= QUICK_MAX { now } else { now + took * SLOW_PAUSES };
-        self.quick_from = Some(self.quick_from.map_or(from, |before| before.max(from)));
-    }
-
-    /// Whether a caller may do a job at once.
-    fn is_quick_and_idle(&self) -> bool {
-        self.jobs.is_empty()
-            && self.works_since.is_none()
-            && !self.stopped
-            && self.quick_from.is_some_and(|from| from <= time::now())
-    }
 }
 
-/// Called with jobs, or without any after a pause; says after which pause it is to be called without jobs.
-type Handler<J> = Box<dyn FnMut(&mut Vec<J>) -> Option<Duration> + Send>;
-
 struct WorkerState<J> {
-    name: String,
     queue: Mutex<JobQueue<J>>,
-    /// Locked while it works, never together with a wait for `queue`.
-    handler: Mutex<Handler<J>>,
     filled: Condvar,
     /// Rings for a worker that is a task of a simulated world.
     bell: Option<watch::Sender<()>>,
@@ -118,8 +74,9 @@ enum Next {
 }
 
 impl<J> WorkerState<J> {
-    /// Waits until there is something to do, or the handler is to be called without jobs.
-    fn wait(&self, queue: &mut MutexGuard<'_, JobQueue<J>>) -> Next {
+    /// Waits until there is something to do, or for `rest`.
+    fn wait(&self, queue: &mut MutexGuard<'_, JobQueue<J>>, rest: Option<Duration>) -> Next {
+        let rest_at = rest.map(|rest| Instant::now() + rest);
         if !self.delay_max.is_zero() {
             let until = Instant::now() + self.delay_max;
             while !queue.is_urgent && queue.handles > 0 && !self.filled.wait_until(queue, until).timed_out() {
@@ -129,18 +86,18 @@ impl<J> WorkerState<J> {
             if queue.handles == 0 {
                 return Next::End;
             }
-            if queue.rest_at.is_some_and(|at| at <= time::now()) {
-                queue.rest_at = None;
+            queue.is_asleep = true;
+            let is_over = match rest_at {
+                Some(at) => self.filled.wait_until(queue, at).timed_out(),
+                None => {
+                    self.filled.wait(queue);
+                    false
+                }
+            };
+            queue.is_asleep = false;
+            if is_over && queue.jobs.is_empty() {
                 return Next::Rest;
             }
-            (queue.is_asleep, queue.has_timer) = (true, queue.rest_at.is_some());
-            match queue.rest_at {
-                Some(at) => {
-                    self.filled.wait_until(queue, at.to_std());
-                }
-                None => self.filled.wait(queue),
-            }
-            (queue.is_asleep, queue.has_timer) = (false, false);
         }
         Next::Work
     }
@@ -152,14 +109,6 @@ impl<J> WorkerState<J> {
                 self.filled.notify_one();
             }
         }
-    }
-
-    /// Calls the handler, on this thread. In a simulated world the time that it takes is drawn.
-    fn work(&self, handler: &mut Handler<J>, jobs: &mut Vec<J>, takes: Option<Duration>) {
-        let since = Instant::now();
-        let rest = handler(jobs);
-        jobs.clear();
-        self.queue.lock().worked(takes.unwrap_or_else(|| since.elapsed()), rest);
     }
 }
 
@@ -192,31 +141,6 @@ impl<J> Worker<J> {
         queue.push(job)?;
         if !queue.is_urgent {
             queue.is_urgent = true;
-            self.shared.ring();
-        }
-        Ok(())
-    }
-
-    /// As [`Worker::submit`], but does the job before it returns if nothing else is under way and such work
-    /// is quick.
-    pub fn submit_or_do(&self, job: J) -> Result<(), J> {
-        let mut queue = self.shared.queue.lock();
-        let handler = queue.is_quick_and_idle().then(|| self.shared.handler.try_lock()).flatten();
-        let Some(mut handler) = handler else {
-            drop(queue);
-            return self.submit(job);
-        };
-        queue.works_since = Some(time::now());
-        drop(queue);
-        let takes = world::current().map(|world| world.blocking_time(&self.shared.name));
-        takes.into_iter().for_each(busy::spend_time);
-        if takes.is_some_and(|takes| takes > QUICK_MAX) {
-            rare::taken(Rare::SlowFlushHere);
-        }
-        self.shared.work(&mut handler, &mut vec![job], takes);
-        drop(handler);
-        let queue = self.shared.queue.lock();
-        if queue.rest_at.is_some() && !queue.has_timer {
             self.shared.ring();
         }
         Ok(())
@@ -303,37 +227,30 @@ fn start<J: Send + 'static>(
     capacity: usize,
     delay_max: Duration,
     first: impl FnOnce() + Send + 'static,
-    handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
+    mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
 ) -> Worker<J> {
-    let world = world::current();
-    let (bell, rung) = world.as_ref().map(|_| watch::channel(())).unzip();
-    let shared = Arc::new(WorkerState {
-        name: name.to_owned(),
-        queue: Mutex::new(JobQueue::new(capacity)),
-        handler: Mutex::new(Box::new(handler)),
-        filled: Condvar::new(),
-        bell,
-        delay_max,
-    });
-    let theirs = StopOnExit(shared.clone());
-    if let (Some(world), Some(rung)) = (world, rung) {
-        let run = run_in(world.clone(), theirs, rung);
-        world.spawn("worker", Box::pin(run));
-        return Worker { shared };
+    let queue = JobQueue::new(capacity);
+    if let Some(world) = world::current() {
+        return start_in(&world, name, queue, delay_max, handler);
     }
+    let shared =
+        Arc::new(WorkerState { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max });
+    let theirs = StopOnExit(shared.clone());
     let run = move || {
         first();
-        let mut batch = Vec::new();
+        let (mut batch, mut rest) = (Vec::new(), None);
         loop {
             {
                 let mut queue = theirs.0.queue.lock();
-                match theirs.0.wait(&mut queue) {
+                match theirs.0.wait(&mut queue, rest) {
                     Next::Work => queue.take(&mut batch),
                     Next::Rest => {}
                     Next::End => return,
                 }
             }
-            theirs.0.work(&mut theirs.0.handler.lock(), &mut batch, None);
+            rest = handler(&mut batch);
+            batch.clear();
+            theirs.0.queue.lock().works_since = None;
         }
     };
     std::thread::Builder::new()
@@ -345,44 +262,56 @@ fn start<J: Send + 'static>(
 
 /// A worker as a task of a simulated world: it waits for as long as such work takes, then does all queued
 /// jobs in no time.
-async fn run_in<J>(clock: Arc<dyn World>, theirs: StopOnExit<J>, mut rung: watch::Receiver<()>) {
-    let shared = &theirs.0;
-    let (mut batch, mut patient_until) = (Vec::new(), time::now());
-    loop {
+fn start_in<J: Send + 'static>(
+    world: &Arc<dyn World>,
+    name: &str,
+    queue: JobQueue<J>,
+    delay_max: Duration,
+    mut handler: impl FnMut(&mut Vec<J>) -> Option<Duration> + Send + 'static,
+) -> Worker<J> {
+    let (bell, mut rung) = watch::channel(());
+    let filled = Condvar::new();
+    let shared = Arc::new(WorkerState { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max });
+    let theirs = StopOnExit(shared.clone());
+    let (clock, name) = (world.clone(), name.to_owned());
+    let run: Boxed<()> = Box::pin(async move {
+        let mut batch = Vec::new();
+        let mut patient_until = time::now();
+        let mut rest_at = None;
         loop {
-            let (is_empty, is_orphan, is_urgent, rest_at) = {
-                let mut queue = shared.queue.lock();
-                queue.has_timer = queue.jobs.is_empty() && queue.rest_at.is_some();
-                (queue.jobs.is_empty(), queue.handles == 0, queue.is_urgent, queue.rest_at)
-            };
-            let now = time::now();
-            if !is_empty && (is_urgent || is_orphan || now >= patient_until) {
-                break;
-            }
-            if is_empty && is_orphan {
-                return;
-            }
-            let until = if is_empty { rest_at } else { Some(patient_until) };
-            match until {
-                Some(at) if at <= now => break,
-                Some(at) => {
-                    let _ = time::timeout_at(at, rung.changed()).await; // both end a wait
+            loop {
+                let (is_empty, is_orphan, is_urgent) = {
+                    let queue = theirs.0.queue.lock();
+                    (queue.jobs.is_empty(), queue.handles == 0, queue.is_urgent)
+                };
+                if !is_empty && (is_urgent || is_orphan || time::now() >= patient_until) {
+                    break;
                 }
-                None => {
-                    let _ = rung.changed().await; // as well as the end of the last handle
+                if !is_empty {
+                    let _ = time::timeout_at(patient_until, rung.changed()).await; // both end a wait
+                } else if is_orphan {
+                    return;
+                } else if let Some(at) = rest_at {
+                    match time::timeout_at(at, rung.changed()).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(_)) => return,
+                        Err(_) => break,
+                    }
+                } else if rung.changed().await.is_err() {
+                    return;
                 }
             }
+            clock.blocking_work(&name).await;
+            theirs.0.queue.lock().take(&mut batch);
+            let rest = handler(&mut batch);
+            batch.clear();
+            theirs.0.queue.lock().works_since = None;
+            patient_until = time::now() + delay_max;
+            rest_at = rest.map(|rest| time::now() + rest);
         }
-        let takes = clock.blocking_time(&shared.name);
-        time::sleep(takes).await;
-        {
-            let mut queue = shared.queue.lock();
-            (queue.rest_at, queue.has_timer) = (None, false);
-            queue.take(&mut batch);
-        }
-        shared.work(&mut shared.handler.lock(), &mut batch, Some(takes));
-        patient_until = time::now() + shared.delay_max;
-    }
+    });
+    world.spawn("worker", run);
+    Worker { shared }
 }
 
 /// Runs `work` on its own thread and returns its result. Dropping the future does not stop the work.
@@ -416,7 +345,7 @@ async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     if let Some(world) = world::current() {
-        time::sleep(world.blocking_time(name)).await;
+        world.blocking_work(name).await;
         return work();
     }
     let (tx, rx) = oneshot::channel();
@@ -466,70 +395,6 @@ mod tests {
         }
         drop(worker);
         assert!(calls.recv().is_err(), "it is not called again while it rests");
-    }
-
-    /// A worker whose jobs are times to work for. It tells which thread did them, or that it was called
-    /// without any.
-    fn telling() -> (Worker<Duration>, std::sync::mpsc::Receiver<Option<std::thread::ThreadId>>) {
-        let (tx, told) = std::sync::mpsc::channel();
-        let worker = spawn_resting("test", 10, move |jobs: &mut Vec<Duration>| {
-            jobs.iter().for_each(|time| std::thread::sleep(*time));
-            let _ = tx.send((!jobs.is_empty()).then(|| std::thread::current().id()));
-            (!jobs.is_empty()).then_some(Duration::from_millis(1))
-        });
-        (worker, told)
-    }
-
-    #[test]
-    fn a_caller_does_what_is_quick_and_not_what_was_slow() {
-        let (worker, told) = telling();
-        let me = std::thread::current().id();
-        let by_a_caller = |time| {
-            while worker.busy_since().is_some() {
-                std::thread::yield_now();
-            }
-            worker.submit_or_do(time).expect("there is room");
-            told.iter().flatten().next() == Some(me)
-        };
-        assert!(!by_a_caller(Duration::ZERO), "nothing is known of how long it takes");
-        // A machine that is busy may make any job slow.
-        let quick = (0..1_000).any(|_| by_a_caller(Duration::ZERO));
-        assert!(quick, "it is quick");
-        by_a_caller(QUICK_MAX * 4);
-        assert!(!by_a_caller(Duration::ZERO) && !by_a_caller(Duration::ZERO), "it was slow a moment ago");
-    }
-
-    #[test]
-    fn a_worker_rests_behind_what_a_caller_has_done() {
-        let (worker, told) = telling();
-        let me = std::thread::current().id();
-        let mut done = 0;
-        for _ in 0..1_000 {
-            worker.submit_or_do(Duration::ZERO).expect("there is room");
-            done += usize::from(told.recv() == Ok(Some(me)));
-            assert_eq!(told.recv(), Ok(None), "it is called without jobs");
-            if done == 3 {
-                return;
-            }
-        }
-        panic!("no caller does anything");
-    }
-
-    #[test]
-    fn jobs_of_callers_and_of_the_thread_keep_their_order() {
-        let (tx, told) = std::sync::mpsc::channel();
-        let worker = spawn("test", 1_000, move |jobs: &mut Vec<u32>| {
-            jobs.drain(..).for_each(|job| tx.send(job).expect("the test listens"));
-        });
-        for job in 0..900 {
-            let submitted = if job % 3 == 0 { worker.submit(job) } else { worker.submit_or_do(job) };
-            submitted.expect("there is room");
-            if job % 7 == 0 {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
-        drop(worker);
-        assert_eq!(told.iter().collect::<Vec<_>>(), (0..900).collect::<Vec<_>>());
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub trait World: Send + Sync {
     fn abort(&self, task: TaskId);
     /// Fills `bytes` with randomness.
     fn random(&self, bytes: &mut [u8]);
-    /// How long the blocking work takes; the caller does it at once when that has passed.
-    fn blocking_time(&self, name: &str) -> Duration;
+    /// Waits as long as the blocking work would take; the caller then does it at once.
+    fn blocking_work(&self, name: &str) -> Boxed<()>;
     /// Connects to `host:port` within `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>>;
     fn listen(&self, addr: &str) -> io::Result<Arc<dyn Port>>;

@@ -46,12 +46,7 @@ impl Releases {
     /// A node that is not certainly a member starts with the newest release, as an operator brings one in:
     /// the leader asks members only before it raises the version, and a cluster that has raised it refuses
     /// the old release for ever (seed 5,215).
-    pub(super) fn choose(
-        &mut self,
-        now: Nanos,
-        is_member: bool,
-        config: &mut NodeConfig,
-    ) -> Option<String> {
+    pub(super) fn choose(&mut self, now: Nanos, is_member: bool, config: &mut NodeConfig) -> Option<String> {
         let all_new_from = self.all_new_from?;
         let is_for_good = now >= all_new_from;
         let is_new = is_for_good || self.rng.chance(50) || !is_member;

@@ -1,7 +1,7 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
 //!
-//! Stands between openraft's core and [`Log`]: translates, and tells the hook. Reads never
-//! touch the disk. It must never say that something is durable by itself: only the log does.
+//! Stands between openraft's core and [`Log`]: translates, and tells the hook. Reads never touch the disk. It
+//! must never say that something is durable by itself: only the log does.
 
 use std::fmt::Debug;
 use std::io;
@@ -17,7 +17,6 @@ use openraft::storage::{
 use openraft::{OptionalSend, RaftTypeConfig};
 use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_proto::NodeId;
 use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Done, Log};
@@ -29,19 +28,12 @@ use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 // Entries that are read together fit into a frame.
 const _: () = assert!(REPLICATION_READ_MAX_BYTES + BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
 
-/// A follower flushes a single entry of at most so many bytes in the task that receives it: few clients are at
-/// work, and two changes of threads cost more than a quick flush. A leader has other nodes to send entries to
-/// meanwhile.
-const FLUSHED_HERE_MAX_BYTES: usize = 1_024;
-
 /// The log of this node. Clones are the same log; only openraft's core may write through it.
 #[derive(Clone)]
 pub struct LogStore {
     log: Log,
     hook: Hook,
     poll: BusyPoll,
-    /// This node, whose own entries are flushed by the log's thread.
-    us: Option<u64>,
     times: Arc<EntryTimes>,
 }
 
@@ -53,7 +45,7 @@ pub struct LogReader {
 impl LogStore {
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, hook: Hook::default(), poll, us: None, times: Arc::default() }
+        LogStore { log, hook: Hook::default(), poll, times: Arc::default() }
     }
 
     /// Tells `times` when entries come and are on disk.
@@ -62,8 +54,8 @@ impl LogStore {
     }
 
     /// Keeps its node awake for up to this time behind an entry, while that pays ([`BusyPoll`]).
-    pub fn polled(self, node: NodeId, window: Duration) -> Self {
-        LogStore { poll: BusyPoll::new(window), us: Some(node.0), ..self }
+    pub fn polled(self, window: Duration) -> Self {
+        LogStore { poll: BusyPoll::new(window), ..self }
     }
 
     /// Reports to `hook`, beginning with what was found on the disk.
@@ -149,7 +141,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let Some((first, last)) = entries.first().zip(entries.last()) else {
             return self.log.append(entries, flushed(callback)).await;
         };
-        let (times, last, leader) = (self.times.clone(), last.log_id.index, last.log_id.leader_id.node_id);
+        let (times, last) = (self.times.clone(), last.log_id.index);
         times.appended(first.log_id.index, last);
         let done = move |result: io::Result<()>| {
             if result.is_ok() {
@@ -157,14 +149,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
             callback.io_completed(result);
         };
-        let done = Done::Callback(Box::new(done));
-        let bytes = if entries.len() == 1 { stored::commands(&entries[0]).map(<[u8]>::len) } else { None };
-        let is_small = bytes.is_some_and(|bytes| bytes <= FLUSHED_HERE_MAX_BYTES);
-        if is_small && self.us.is_some_and(|us| us != leader) {
-            self.log.append_here(entries, done).await
-        } else {
-            self.log.append(entries, done).await
-        }
+        self.log.append(entries, Done::Callback(Box::new(done))).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

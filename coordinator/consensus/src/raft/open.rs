@@ -103,8 +103,7 @@ pub async fn open(
     if let Some(after) = opened.report.cut_behind {
         hook.tell(|hook| hook.truncated(after.map(stored::position)));
     }
-    let polled =
-        LogStore::new(opened.log).polled(settings.node, Duration::from_micros(settings.raft.busy_poll_us));
+    let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
     let timed = polled.timed(replica.entry_times.clone());
     let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;

@@ -88,31 +88,20 @@ impl Log {
     /// # Errors
     /// An entry does not continue the log (a bug of the caller), or the worker's queue does not move.
     pub async fn append(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
-        let job = self.remember(entries, done)?;
-        self.submit(job).await
-    }
-
-    /// As [`Log::append`]. If the disk is quick and nothing else is being written, the entries are on disk and
-    /// `done` has been told when this returns: the flush is done on this thread.
-    pub async fn append_here(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
-        let job = self.remember(entries, done)?;
-        match self.worker.submit_or_do(job) {
-            Ok(()) => Ok(()),
-            Err(job) => self.submit(job).await,
-        }
-    }
-
-    /// Adds the entries in memory. Returns what writes them.
-    fn remember(&self, entries: Vec<Entry>, done: Done) -> io::Result<Job> {
         let mut records = Vec::with_capacity(entries.len());
-        let mut memory = self.memory.lock();
-        for entry in entries {
-            records.push(Record::Entry(entry.clone()));
-            memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
+        {
+            let mut memory = self.memory.lock();
+            for entry in entries {
+                records.push(Record::Entry(entry.clone()));
+                memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
+            }
+            let last = memory.entries().next_back().map(|entry| entry.log_id);
+            assert!(
+                records.is_empty() || memory.checkpoint().last == last,
+                "the last entry is the newest one"
+            );
         }
-        let last = memory.entries().next_back().map(|entry| entry.log_id);
-        assert!(records.is_empty() || memory.checkpoint().last == last, "the last entry is the newest one");
-        Ok(Job::Write { records, committed: memory.checkpoint().committed, done })
+        self.write(records, done).await
     }
 
     /// As [`Log::append`], and returns when they are on disk.

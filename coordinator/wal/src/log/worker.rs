@@ -57,8 +57,7 @@ pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 pub enum Done {
     /// No one: a later awaited write covers it.
     Nobody,
-    /// This callback, which runs on the log's thread or within [`append_here`](super::Log::append_here): it
-    /// must not block.
+    /// This callback, which runs on the log's thread: it must not block.
     Callback(Callback),
     Waiter(oneshot::Sender<io::Result<()>>),
 }

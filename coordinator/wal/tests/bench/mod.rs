@@ -44,8 +44,8 @@ impl World for Bench {
         let mut rng = self.rng.lock();
         bytes.fill_with(|| rng.u64() as u8);
     }
-    fn blocking_time(&self, _: &str) -> Duration {
-        Duration::ZERO
+    fn blocking_work(&self, _: &str) -> Boxed<()> {
+        Box::pin(std::future::ready(()))
     }
     fn connect(&self, _: &str, _: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>> {
         unreachable!("the storage needs no network")

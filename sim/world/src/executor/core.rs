@@ -260,19 +260,22 @@ impl World for Core {
         }
     }
 
-    fn blocking_time(&self, name: &str) -> Duration {
+    fn blocking_work(&self, name: &str) -> Boxed<()> {
         let host = self.host();
-        let mut state = self.state.lock();
-        let pace = u64::from(state.hosts[host.0].disk.pace());
-        let is_log = name == "rowlock-wal";
-        // A flush takes 0.1 to 0.3 ms, now and then far longer, unless the disk is as slow as that anyway;
-        // other work reads and writes more.
-        let (least, spread) = match (is_log, state.pace.below(500)) {
-            (true, 0) if pace <= 200 => (5_000, 20_000),
-            (true, _) => (100, 200),
-            (false, _) => (500, 3_000),
+        let micros = {
+            let mut state = self.state.lock();
+            let pace = u64::from(state.hosts[host.0].disk.pace());
+            let is_log = name == "rowlock-wal";
+            // A flush takes 0.1 to 0.3 ms, now and then far longer, unless the disk is as slow as that
+            // anyway; other work reads and writes more.
+            let (least, spread) = match (is_log, state.pace.below(500)) {
+                (true, 0) if pace <= 200 => (5_000, 20_000),
+                (true, _) => (100, 200),
+                (false, _) => (500, 3_000),
+            };
+            ((least + state.pace.below(spread) as u64) * pace).min(DISK_HANGS_MICROS)
         };
-        Duration::from_micros(((least + state.pace.below(spread) as u64) * pace).min(DISK_HANGS_MICROS))
+        Box::pin(rowlock_env::time::sleep(Duration::from_micros(micros)))
     }
 
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>> {

@@ -34,7 +34,7 @@ impl World for OnlyADisk {
     fn random(&self, _: &mut [u8]) {
         unreachable!("files need no randomness")
     }
-    fn blocking_time(&self, _: &str) -> Duration {
+    fn blocking_work(&self, _: &str) -> Boxed<()> {
         unreachable!("files need no tasks")
     }
     fn connect(&self, _: &str, _: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>> {
