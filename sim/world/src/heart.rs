@@ -1,7 +1,5 @@
 //! What the parts of a world share: true time, future events, and the trace.
 
-use std::sync::Arc;
-
 use crate::time::Nanos;
 use crate::trace::Trace;
 
@@ -22,5 +20,3 @@ pub trait Heart: Send + Sync {
     /// Where to write down what happens.
     fn trace(&self) -> &Trace;
 }
-
-pub type SharedHeart = Arc<dyn Heart>;

@@ -62,7 +62,6 @@ const SOUND: Link = Link { cut: false, added: Delay::NONE, lost_per_mille: 0, di
 /// All links, and which machines have power.
 #[derive(Debug)]
 pub(super) struct Links {
-    usual: Delay,
     // By sender, then by receiver.
     table: Vec<Vec<Link>>,
     powered: Vec<bool>,
@@ -70,7 +69,7 @@ pub(super) struct Links {
 
 impl Links {
     pub fn new() -> Self {
-        Links { usual: Delay::LOCAL, table: Vec::new(), powered: Vec::new() }
+        Links { table: Vec::new(), powered: Vec::new() }
     }
 
     /// Makes room for hosts up to this one; it has power.
@@ -113,10 +112,6 @@ impl Links {
         self.powered[host.0] = on;
     }
 
-    pub fn set_usual(&mut self, delay: Delay) {
-        self.usual = delay;
-    }
-
     pub fn set_added(&mut self, from: HostId, to: HostId, delay: Delay) {
         self.table[from.0][to.0].added = delay;
     }
@@ -153,7 +148,7 @@ impl Links {
         if from == to {
             return Delay::LOOPBACK.draw(rng);
         }
-        self.usual.draw(rng) + self.table[from.0][to.0].added.draw(rng)
+        Delay::LOCAL.draw(rng) + self.table[from.0][to.0].added.draw(rng)
     }
 
     /// Whether a segment that is sent now gets lost on the way.

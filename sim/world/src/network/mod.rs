@@ -209,11 +209,6 @@ impl Network {
         self.shared.state.lock().wire.links.set_added(from, to, added);
     }
 
-    /// The latency of all links between hosts; [`Delay::LOCAL`] unless set.
-    pub fn set_usual_delay(&self, delay: Delay) {
-        self.shared.state.lock().wire.links.set_usual(delay);
-    }
-
     /// This many of a thousand segments on this link get lost once: they and later ones are late by what TCP
     /// needs to notice.
     pub fn lose_segments(&self, from: HostId, to: HostId, per_mille: u32) {
