@@ -11,6 +11,7 @@ mod zk_config;
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -103,6 +104,9 @@ async fn propose(
     term: u64,
     commands: Vec<Command>,
 ) -> Result<(), mpsc::error::SendError<TermBatch>> {
+    if !commands.is_empty() && choice::taken(Choice::DutyLost, 5) {
+        return Ok(());
+    }
     let mut proposals = commands.into_iter().map(of_the_cluster).peekable();
     while proposals.peek().is_some() {
         let proposals = proposals.by_ref().take(BATCH_MAX_COMMANDS).collect();

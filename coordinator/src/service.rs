@@ -13,6 +13,7 @@ use rowlock_consensus::raft::facts::NotDone;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts, is_member};
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -121,7 +122,8 @@ impl PeerService for Service {
         if leads_in.is_some_and(|leads_in| leads_in > term) {
             rare::taken(Rare::ForwardOfEarlierTerm);
         }
-        let Some(term) = taken_in(leads_in, term) else {
+        let is_refused = choice::taken(Choice::ForwardRefused, 50);
+        let Some(term) = taken_in(leads_in, term).filter(|_| !is_refused) else {
             self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
         };

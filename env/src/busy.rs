@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::choice::{self, Choice};
 use crate::mutant::{self, Mutant};
 use crate::task;
 
@@ -109,10 +110,14 @@ pub fn turn_is_over() -> bool {
     if mutant::is(Mutant::TurnsWithoutEnd) {
         return false;
     }
+    if choice::taken(Choice::TurnShort, 50) {
+        // It stays over: what is left is done in the next one.
+        end_turn_at(Duration::ZERO);
+    }
     SPENT.with(Cell::get) >= MAX.with(Cell::get)
 }
 
-/// The running turn, and those after it, are over with this much accounted work, until this is called again.
+/// The running turn is over with this much accounted work.
 pub(crate) fn end_turn_at(spent: Duration) {
     let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
     MAX.with(|max| max.set(nanos.saturating_mul(1_000)));
@@ -135,6 +140,7 @@ pub fn begin_turn() {
 #[inline]
 pub fn finish_turn() -> Duration {
     let spent = SPENT.with(|spent| spent.replace(0));
+    end_turn_at(TURN_MAX);
     DONE.with(|done| done.set(done.get().wrapping_add(spent)));
     let nanos = spent / 1_000;
     if nanos > LONGEST_NS.load(Ordering::Relaxed) {

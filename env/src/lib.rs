@@ -10,6 +10,7 @@ pub mod background;
 pub mod backoff;
 pub mod busy;
 pub mod busy_poll;
+pub mod choice;
 pub mod disk;
 pub mod mutant;
 pub mod net;

@@ -8,36 +8,43 @@
 use std::cell::Cell;
 use std::ops::AddAssign;
 
-/// Declares the branches: what happens there, and a name.
-macro_rules! rare {
-    ($($(#[doc = $what:literal])+ $variant:ident = $name:literal;)+) => {
-        /// A branch that is seldom taken.
+use crate::choice::Choice;
+
+/// Declares a list of places in the code: what happens there, and a name.
+macro_rules! named {
+    ($(#[$of_all:meta])+ $Named:ident:
+     $($(#[doc = $what:literal])+ $variant:ident = $name:literal;)+) => {
+        $(#[$of_all])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Rare {
+        pub enum $Named {
             $($(#[doc = $what])+ $variant,)+
         }
 
-        impl Rare {
-            pub const ALL: &[Rare] = &[$(Rare::$variant,)+];
+        impl $Named {
+            pub const ALL: &[$Named] = &[$($Named::$variant,)+];
 
             /// The name in reports.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Rare::$variant => $name,)+
+                    $($Named::$variant => $name,)+
                 }
             }
 
-            /// Describes the branch in one line.
+            /// Describes it in one line.
             pub fn what(self) -> &'static str {
                 match self {
-                    $(Rare::$variant => concat!($($what),+).trim_ascii(),)+
+                    $($Named::$variant => concat!($($what),+).trim_ascii(),)+
                 }
             }
         }
     };
 }
+pub(crate) use named;
 
-rare! {
+named! {
+    /// A branch that is seldom taken.
+    Rare:
+
     // The disk.
 
     /// The remains of an unfinished write are cut off the log.
@@ -189,15 +196,26 @@ rare! {
 /// Branches are counted in this build.
 pub const COUNTED: bool = cfg!(debug_assertions);
 
+/// Behind the rare branches stand the choices.
+const PLACES: usize = Rare::ALL.len() + Choice::ALL.len();
+
 thread_local! {
-    static TAKEN: [Cell<u64>; Rare::ALL.len()] = const { [const { Cell::new(0) }; Rare::ALL.len()] };
+    static TAKEN: [Cell<u64>; PLACES] = const { [const { Cell::new(0) }; PLACES] };
+}
+
+fn count(place: usize) {
+    // Not at the end of a thread.
+    let _ = TAKEN.try_with(|taken| taken[place].update(|times| times + 1));
+}
+
+pub(crate) fn count_choice(choice: Choice) {
+    count(Rare::ALL.len() + choice as usize);
 }
 
 /// A rare branch is taken here and now.
 #[cfg(debug_assertions)]
 pub fn taken(branch: Rare) {
-    // Not at the end of a thread.
-    let _ = TAKEN.try_with(|taken| taken[branch as usize].update(|times| times + 1));
+    count(branch as usize);
 }
 
 /// A rare branch is taken here and now. This build does not count it.
@@ -205,7 +223,7 @@ pub fn taken(branch: Rare) {
 #[inline(always)]
 pub const fn taken(_: Rare) {}
 
-/// How often each branch was taken.
+/// How often each branch was taken, and each choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(Vec<u64>);
 
@@ -224,11 +242,16 @@ impl Counts {
     pub fn of(&self, branch: Rare) -> u64 {
         self.0.get(branch as usize).copied().unwrap_or(0)
     }
+
+    /// How often this choice was taken.
+    pub fn of_choice(&self, choice: Choice) -> u64 {
+        self.0.get(Rare::ALL.len() + choice as usize).copied().unwrap_or(0)
+    }
 }
 
 impl AddAssign<&Counts> for Counts {
     fn add_assign(&mut self, other: &Counts) {
-        self.0.resize(Rare::ALL.len(), 0);
+        self.0.resize(PLACES, 0);
         self.0.iter_mut().zip(&other.0).for_each(|(sum, more)| *sum += more);
     }
 }

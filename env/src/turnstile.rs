@@ -279,7 +279,6 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        busy::end_turn_at(TURN_MAX);
         let spent = busy::spent().saturating_sub(self.before);
         let Pass { stile, is_heavy, .. } = &mut *self.pass;
         *is_heavy = spent >= LIGHT_MAX;

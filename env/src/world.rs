@@ -171,12 +171,6 @@ pub fn place() -> Option<String> {
     current()?.place()
 }
 
-/// In a simulated world true one time in `n`, elsewhere never: for events that are possible at any time, but
-/// rare. The guarded code must be right in production, too.
-pub fn mishap(n: u64) -> bool {
-    is_simulated() && crate::rng::below(n) == 0
-}
-
 /// The world that this thread is in, if it is not the real one.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn World>> {

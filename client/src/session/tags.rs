@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 
 use crate::limits::TAGGED_IN_FLIGHT;
@@ -25,7 +26,8 @@ impl Tags {
     pub(crate) fn take(&mut self) -> Option<u64> {
         // Counted from the oldest unanswered one: answered ones behind it are kept by the servers as well.
         let span = self.last - self.acked();
-        if span >= TAGGED_IN_FLIGHT {
+        let is_full = !self.unanswered.is_empty() && choice::taken(Choice::TagsFull, 8);
+        if span >= TAGGED_IN_FLIGHT || is_full {
             return None;
         }
         self.last += 1;

@@ -16,6 +16,7 @@ use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -176,7 +177,7 @@ impl Liveness {
                 rare::taken(Rare::ReportOutdated);
                 self.answered(outdated.of, TouchAnswer::default(), &mut collected);
             }
-            let urgent = collected.is_urgent() && !last_failed;
+            let urgent = collected.is_urgent() && !last_failed && !choice::taken(Choice::ReportLate, 4);
             // Looked at on beats: half of one early is as good, and later would be a whole one late.
             let due = urgent || last_report.elapsed() + TICK / 2 >= REPORT_EVERY;
             if let (Some(leader), None, true) = (view.leader, &report, due) {
@@ -240,7 +241,9 @@ impl Liveness {
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.
-            let _ = self.proposals.try_send(TermBatch { term, proposals });
+            if !choice::taken(Choice::ExpiryLost, 4) {
+                let _ = self.proposals.try_send(TermBatch { term, proposals });
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_env::busy;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::net::{self, Stream};
 use rowlock_env::rate::{HandshakePace, LogLimiter};
 use rowlock_env::task::{Shutdown, TaskGroup};
@@ -20,6 +21,9 @@ use crate::delivery::outbox::{self, CloseReason};
 use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
 use crate::guesses::{Guesses, Verdict};
+
+/// How late a connection is accepted, if that is chosen.
+const ACCEPTED_LATE: Duration = Duration::from_millis(25);
 
 /// The identity that a password is to prove.
 pub(super) enum Who<'a> {
@@ -120,6 +124,9 @@ impl Listener {
                 biased;
                 () = shutdown.wait() => return,
                 stream = listener.accept() => {
+                    if choice::taken(Choice::AcceptedLate, 20) {
+                        time::sleep(ACCEPTED_LATE).await;
+                    }
                     accepted(stream);
                     busy::end_turn_if_over().await;
                 }

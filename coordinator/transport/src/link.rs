@@ -13,8 +13,8 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time::{self, Sleep};
-use rowlock_env::world;
 use rowlock_proto::NodeId;
 
 use super::dial::Dialer;
@@ -22,9 +22,6 @@ use super::error::PeerError;
 use super::frame::RequestId;
 use super::handshake::Lane;
 use super::wire::{self, Inbox, Outbox, WireError};
-
-/// In a simulated world a window for forwarded writes is full at once, one time in so many.
-const NARROW_ONE_IN: u64 = 4;
 
 /// What [`PeerLink::next`] waited for.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +79,7 @@ impl<T> PeerLink<T> {
         let (to, lane) = (dialer.to, dialer.lane);
         let state = LinkState::Dialing(async move { dialer.dial().await }.boxed());
         let (requests, bytes) = lane.window();
-        let is_narrow = lane == Lane::Proposals && world::mishap(NARROW_ONE_IN);
+        let is_narrow = lane == Lane::Proposals && choice::taken(Choice::ForwardWindowFull, 1);
         let window = (if is_narrow { 1 } else { requests }, bytes);
         PeerLink { to, lane, state, requests: BTreeMap::new(), bytes: 0, window, last_id: RequestId::NONE }
     }

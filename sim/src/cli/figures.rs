@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rowlock_env::choice::Choice;
 use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
@@ -74,8 +75,12 @@ impl Figures {
             if !self.stats.longest_wait.is_zero() {
                 rows.push(("longest wait", format!("{:.1?}, of a quiet client", self.stats.longest_wait)));
             }
-            rows.push(("rare branches", taken(&self.stats.rare)));
-            rows.push(("never taken", never_taken(&self.stats.rare)));
+            let (rare, choices) = (branches(&self.stats.rare), choices(&self.stats.rare));
+            let not_counted = "not counted where assertions are off; build with --profile sim";
+            rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { not_counted.to_owned() }));
+            rows.push(("never taken", never_taken(&rare)));
+            rows.push(("choices", taken(&choices)));
+            rows.push(("never chosen", never_taken(&choices)));
         }
         rows.push(("fingerprint", format!("{:016x}", self.fingerprint)));
         rows.push(("broken", counted(self.broken.len() as u64)));
@@ -106,23 +111,27 @@ pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     format!("{}: {}", counted(total), kinds.join(", "))
 }
 
+/// A name and how often it was counted.
+type Named = (&'static str, u64);
+
+fn branches(counts: &Counts) -> Vec<Named> {
+    Rare::ALL.iter().map(|branch| (branch.name(), counts.of(*branch))).collect()
+}
+
+fn choices(counts: &Counts) -> Vec<Named> {
+    Choice::ALL.iter().map(|choice| (choice.name(), counts.of_choice(*choice))).collect()
+}
+
 /// `2 of 54: torn-tail 3, session-moved 1`
-pub fn taken(counts: &Counts) -> String {
-    if !rare::COUNTED {
-        return "not counted where assertions are off; build with --profile sim".to_owned();
-    }
-    let taken: Vec<String> = Rare::ALL
-        .iter()
-        .filter(|branch| counts.of(**branch) > 0)
-        .map(|branch| format!("{} {}", branch.name(), counted(counts.of(*branch))))
-        .collect();
-    format!("{} of {}: {}", taken.len(), Rare::ALL.len(), taken.join(", "))
+fn taken(all: &[Named]) -> String {
+    let taken = all.iter().filter(|(_, times)| *times > 0);
+    let taken: Vec<String> = taken.map(|(name, times)| format!("{name} {}", counted(*times))).collect();
+    format!("{} of {}: {}", taken.len(), all.len(), taken.join(", "))
 }
 
 /// The names of the others.
-pub fn never_taken(counts: &Counts) -> String {
-    let never: Vec<&str> =
-        Rare::ALL.iter().filter(|branch| counts.of(**branch) == 0).map(|branch| branch.name()).collect();
+fn never_taken(all: &[Named]) -> String {
+    let never: Vec<&str> = all.iter().filter(|(_, times)| *times == 0).map(|(name, _)| *name).collect();
     if never.is_empty() { "none".to_owned() } else { never.join(", ") }
 }
 
@@ -177,7 +186,7 @@ mod tests {
     fn rare_branches_are_named_whether_they_were_taken_or_not() {
         let _ = Counts::take();
         (0..2).for_each(|_| rare::taken(Rare::TornTail));
-        let counts = Counts::take();
+        let counts = branches(&Counts::take());
         assert!(taken(&counts).starts_with("1 of ") && taken(&counts).ends_with(": torn-tail 2"));
         assert!(
             never_taken(&counts).contains("session-moved") && !never_taken(&counts).contains("torn-tail")

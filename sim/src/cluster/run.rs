@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use rowlock_env::choice;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{Counts, Rare};
 use rowlock_env::sync::watch;
@@ -25,7 +26,7 @@ use super::record::Record;
 use super::releases::Releases;
 use super::revenant::Revenant;
 use super::scenario::Scenario;
-use super::shape::Shape;
+use super::shape::{Shape, choices_of};
 use super::stats::Stats;
 use super::terms::{owes_service, terms};
 use super::witness::Witness;
@@ -104,6 +105,7 @@ pub(super) fn theme_stream(seed: u64) -> Rng {
 
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
+    let _choices = choice::enable(choices_of(plan.seed));
     let _before = Counts::take();
     let mut run = Run::new(plan);
     let halt = run.all().err();

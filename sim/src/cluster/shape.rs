@@ -1,5 +1,6 @@
-//! How many nodes a run has, and how they keep their logs.
+//! How many nodes a run has, how they keep their logs, and what its code may choose.
 
+use rowlock_env::choice::Choice;
 use rowlock_world::rng::Rng;
 
 use super::scenario::Scenario;
@@ -64,6 +65,15 @@ impl Shape {
     pub fn nodes(&self) -> usize {
         self.voters + self.learners
     }
+}
+
+/// The choices that a seed enables: half of the seeds none, the others half of them.
+pub fn choices_of(seed: u64) -> Vec<Choice> {
+    let mut rng = Rng::new(seed ^ 0x0063_686f_6963_6573);
+    if rng.chance(50) {
+        return Vec::new();
+    }
+    Choice::ALL.iter().copied().filter(|_| rng.chance(50)).collect()
 }
 
 #[cfg(test)]

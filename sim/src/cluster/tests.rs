@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use rowlock_coordinator::config::RaftConfig;
+use rowlock_env::choice::Choice;
 use rowlock_env::rare::Rare;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
+use super::shape::choices_of;
 use super::{Outcome, Plan, Scenario, run};
 
 /// Runs with these faults, and demands that every promise is kept.
@@ -125,6 +127,17 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
         let outcome = kept(seed, 12, Scenario::Members, script);
         assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "seed {seed}: node 1 can lead");
     }
+}
+
+/// One voter cannot be reached by the wiped node, and knows it by its old folder: it would refuse the node's
+/// connections, and lead without it.
+#[test]
+fn a_wiped_voter_does_not_vote_before_each_voter_knows_its_new_folder() {
+    let script = "1s add-voter node4\n4s partition node4 | follower1 for 16s\n5s wipe node4 for 1s";
+    let outcome = kept(60_650, 24, Scenario::Members, script);
+    let mut promoted = outcome.rare_since.iter().filter(|(branch, _)| *branch == Rare::WipedPromoted);
+    let (_, since) = promoted.next().expect("it votes again");
+    assert!(*since >= Nanos::from_millis(20_000), "it votes again at {since}, while it is cut off");
 }
 
 /// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and
@@ -336,6 +349,22 @@ fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
         let rare = &kept(seed, 34, Scenario::Calm, &script).stats.rare;
         assert!(rare.of(Rare::DiskHangs) > 0 && rare.of(Rare::StoppedServing) > 0, "seed {seed}");
         assert_eq!(rare.of(Rare::HandedOverForRoom) > 0, target == "leader", "seed {seed}");
+    }
+}
+
+/// No workload fills the window of batches to the leader; a run whose seed enables it takes the window for
+/// full.
+#[test]
+fn a_run_takes_the_choices_that_its_seed_enables_and_no_other() {
+    let fills = |seed: &u64| choices_of(*seed).contains(&Choice::ForwardWindowFull);
+    for (seed, is_filled) in [((1..).find(fills), true), ((1..).find(|seed| !fills(seed)), false)] {
+        let (seed, scenario) = (seed.expect("a quarter of the seeds fills it"), Scenario::Calm);
+        let plan = Plan { seed, seconds: 8, scenario, script: None, mutant: None, record: false };
+        let outcome = run(&plan);
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        let rare = &outcome.stats.rare;
+        assert_eq!(rare.of_choice(Choice::ForwardWindowFull) > 0, is_filled, "seed {seed}");
+        assert_eq!(rare.of(Rare::ForwardWindowFull) > 0, is_filled, "seed {seed}");
     }
 }
 

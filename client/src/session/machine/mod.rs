@@ -18,6 +18,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time::Instant;
 use rowlock_proto::frame::FrameError;
 use rowlock_proto::{
@@ -291,6 +292,15 @@ impl Machine {
             Link::Handshake(sent) if now >= *sent + self.asked / 3 => return Err(Fault::Silent),
             Link::Handshake(_) => {}
             Link::Up(attachment) if attachment.is_silent(now) => return Err(Fault::Silent),
+            // Not with a grace, which a server would begin to count.
+            Link::Up(attachment)
+                if self.was_of_use
+                    && attachment.is_answered()
+                    && !attachment.told_grace
+                    && choice::taken(Choice::ClientMoves, 200) =>
+            {
+                return Err(Fault::Closed);
+            }
             Link::Up(attachment) => {
                 if attachment.take_ping(now) {
                     put(&mut self.effects.out, Xid::PING, Request::Ping);

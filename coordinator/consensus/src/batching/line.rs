@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time::{self, Instant};
 use rowlock_state::command::Proposal;
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
@@ -74,7 +75,9 @@ impl ProposalLine {
             bytes += weight;
             bytes == *weight || bytes <= BATCH_MAX_BYTES
         };
-        let count = self.waiting.iter().take(BATCH_MAX_COMMANDS).take_while(fits).count();
+        let is_one = self.len() > 1 && choice::taken(Choice::EntryOfOne, 4);
+        let most = if is_one { 1 } else { BATCH_MAX_COMMANDS };
+        let count = self.waiting.iter().take(most).take_while(fits).count();
         let taken = self.waiting.drain(..count).map(|(weight, proposal)| {
             self.bytes -= weight;
             proposal

@@ -22,9 +22,9 @@ use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_env::world;
 use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
@@ -42,9 +42,7 @@ pub use line::ProposalLine;
 
 /// Before an entry that Raft has refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// In a simulated world Raft refuses one entry of this number. The refusal comes so late that Raft has taken
-/// other entries meanwhile.
-const REFUSED_ONE_IN: u64 = 200;
+/// A refusal that is chosen comes so late that Raft has taken other entries meanwhile.
 const REFUSED_LATE: Duration = Duration::from_millis(5);
 
 /// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by
@@ -267,7 +265,7 @@ impl Entries {
         if leader.leader_id().term != entry.ordinal.term {
             return;
         }
-        if world::mishap(REFUSED_ONE_IN) {
+        if choice::taken(Choice::EntryRefused, 50) {
             return self.fly(entry.commands, async move {
                 time::sleep(REFUSED_LATE).await;
                 Some(entry)

@@ -10,6 +10,7 @@
 use std::future::pending;
 use std::pin::Pin;
 
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time::{self, Sleep};
 use rowlock_types::pacing::COMMIT_NOTIFY_DELAY_MAX;
 
@@ -30,7 +31,8 @@ pub struct CommitNotify {
 impl CommitNotify {
     /// Whether the follower has clients, by its latest answer.
     pub fn set_clients(&mut self, clients: ClientPresence) {
-        self.clients = clients;
+        let is_late = choice::taken(Choice::CommitToldLate, 10);
+        self.clients = if is_late { ClientPresence::Absent } else { clients };
     }
 
     /// Returns `request` if it must be sent now; it says all that was held back before. `None`: it is held

@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::backoff::Backoff;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
@@ -75,8 +76,12 @@ impl Compaction {
             (index(metrics.last_applied.as_ref()), index(metrics.snapshot.as_ref()))
         };
         let snapshot = snapshot.max(self.schedule.written);
-        if !self.retry.is_pausing(time::now()) && self.schedule.is_due(applied, snapshot) {
+        let is_early = applied > snapshot && choice::taken(Choice::SnapshotEarly, 20);
+        if !self.retry.is_pausing(time::now()) && (is_early || self.schedule.is_due(applied, snapshot)) {
             return self.take_snapshot().await;
+        }
+        if snapshot > 0 && choice::taken(Choice::LogPurged, 20) {
+            return self.raft.trigger().purge_log(snapshot).await.map_err(stopped);
         }
         self.look_at_bytes(snapshot).await
     }

@@ -16,6 +16,7 @@ use openraft::storage::{
 };
 use openraft::{OptionalSend, RaftTypeConfig};
 use rowlock_env::busy_poll::BusyPoll;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use rowlock_types::node_hook::Hook;
@@ -178,7 +179,10 @@ impl RaftLogReader<TypeConfig> for LogReader {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
-        let entries = self.log.read().limited(&(start..end), REPLICATION_READ_MAX_BYTES);
+        // The first entry is read whatever its size.
+        let is_one = choice::taken(Choice::EntriesOneByOne, 5);
+        let most = if is_one { 0 } else { REPLICATION_READ_MAX_BYTES };
+        let entries = self.log.read().limited(&(start..end), most);
         let is_within = |entry: &rowlock_wal::Entry| (start..end).contains(&entry.log_id.index);
         debug_assert!(entries.iter().all(is_within), "only what was asked for is read");
         Ok(entries.into_iter().map(stored::raft_entry).collect())

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::StorageError;
 use openraft::errors::{ErrorSource, RPCError, StreamingError};
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::{time, worker};
 use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 
@@ -45,9 +46,12 @@ pub(super) async fn send<D: SnapshotSource>(
     proceed(step(peer, faults, begin, patience).await?)?;
     // Not before: a node that cannot be reached is tried several times per second.
     tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
+    let piece = if choice::taken(Choice::SnapshotInPieces, 2) { len / 4 + 1 } else { len };
+    let most = piece.min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
+    assert!(most > 0 || len == 0, "each chunk brings the transfer forward");
     let mut offset = 0;
     while offset < len {
-        let size = (len - offset).min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
+        let size = (len - offset).min(most);
         let chunk = read(data.clone(), offset, size).await.map_err(|error| unreadable(&error))?;
         proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }, patience).await?)?;
         offset += size;

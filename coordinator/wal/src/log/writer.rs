@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
@@ -206,7 +207,11 @@ impl Writer {
         self.body.clear();
         let kind = record.encode_into(&mut self.body);
         let room = frame::occupied(self.body.len()) as u64;
-        if self.active.end + room > self.active.len {
+        // Only for entries: a node that starts would need more room than it has.
+        let is_early = matches!(record, Record::Entry(_))
+            && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
+            && choice::taken(Choice::SegmentEarly, 30);
+        if is_early || self.active.end + room > self.active.len {
             // The record's bytes are staged again behind the new segment's checkpoint.
             let body = std::mem::take(&mut self.body);
             self.rotate(room)?;
