@@ -43,6 +43,10 @@ pub struct Mutants {
     /// Also vary runs in which something rare happened
     #[arg(long)]
     guided: bool,
+    /// Search N times without guidance and N times with it, each time from other seeds, and print the medians
+    /// of the seeds needed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["guided", "markdown"])]
+    searches: Option<u64>,
     /// The first seed to run
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
@@ -71,6 +75,18 @@ enum Verdict {
         first: u64,
     },
     NoEffect,
+    /// Seeds that searches needed, `None` for those that noticed nothing.
+    Searched {
+        plain: Vec<Option<u64>>,
+        guided: Vec<Option<u64>>,
+    },
+}
+
+/// A search for a mistake: the first run that noticed, counted from 1, with the promise, and the others.
+#[derive(Default)]
+struct Search {
+    caught: Option<(u64, &'static str)>,
+    unnoticed: Vec<(Case, u64)>,
 }
 
 impl Verdict {
@@ -117,14 +133,37 @@ impl Mutants {
         self.report(&rows)
     }
 
-    /// Runs seeds with this mistake until one is noticed. The first run counts, whichever thread was first.
+    /// Searches for this mistake, once or as often as is wanted.
     async fn hunt(&self, example: &Case, mistake: Mutant, plain: &mut Plain) -> Result<Row, Failure> {
         let started = time::now();
         let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
         let case = Case { mistake: Some(mistake), scenario, ..example.clone() };
-        let threads = threads(self.jobs);
-        let seeds = self.from..=self.from.saturating_add(self.seeds.saturating_sub(1));
-        let mut pool = if self.guided {
+        let verdict = match self.searches {
+            Some(searches) => {
+                let (mut plain, mut guided) = (Vec::new(), Vec::new());
+                for nth in 0..searches {
+                    let case = Case { seed: self.from + nth * self.seeds, ..case.clone() };
+                    plain.push(self.search(&case, false).await?.caught.map(|(number, _)| number));
+                    guided.push(self.search(&case, true).await?.caught.map(|(number, _)| number));
+                }
+                Verdict::Searched { plain, guided }
+            }
+            None => {
+                let Search { caught, unnoticed } = self.search(&case, self.guided).await?;
+                match caught {
+                    Some((number, promise)) => Verdict::Noticed(number, promise),
+                    None => self.effect(unnoticed, plain).await,
+                }
+            }
+        };
+        Ok(Row { mistake, scenario, verdict, took: started.elapsed() })
+    }
+
+    /// Runs seeds from the case's until one is noticed. The first run counts, whichever thread was first.
+    async fn search(&self, case: &Case, guided: bool) -> Result<Search, Failure> {
+        let (case, from, threads) = (case.clone(), case.seed, threads(self.jobs));
+        let seeds = from..=from.saturating_add(self.seeds.saturating_sub(1));
+        let mut pool = if guided {
             let guide = Guide::new(&case, None)?;
             Pool::start(seeds, threads, move |seed| guide.run(seed, notices))
         } else {
@@ -134,12 +173,11 @@ impl Mutants {
                 (case, outcome)
             })
         };
-        let mut caught: Option<(u64, &'static str)> = None;
-        let mut unnoticed = Vec::new();
+        let Search { mut caught, mut unnoticed } = Search::default();
         // Runs before the one that noticed are still on their way on other threads.
         let mut after = 0;
         while let Some((seed, case, outcome)) = pool.next().await {
-            let number = seed - self.from + 1;
+            let number = seed - from + 1;
             match outcome.violation {
                 Some(violation) if caught.is_none_or(|(first, _)| number < first) => {
                     caught = Some((number, violation.invariant));
@@ -152,12 +190,7 @@ impl Mutants {
                 break;
             }
         }
-        drop(pool);
-        let verdict = match caught {
-            Some((number, promise)) => Verdict::Noticed(number, promise),
-            None => self.effect(unnoticed, plain).await,
-        };
-        Ok(Row { mistake, scenario, verdict, took: started.elapsed() })
+        Ok(Search { caught, unnoticed })
     }
 
     /// Runs the same without the mistake, and compares.
@@ -199,21 +232,32 @@ impl Mutants {
     }
 
     fn report(&self, rows: &[Row]) -> Result<ExitCode, Failure> {
+        let more = format!("> {}", self.seeds);
         let cells: Vec<[String; 5]> = rows
             .iter()
             .map(|row| {
-                let (seeds, by) = match row.verdict {
-                    Verdict::Noticed(seed, by) => (seed.to_string(), by.to_owned()),
-                    Verdict::ActedUnseen { runs, first } => (
-                        format!("> {}", self.seeds),
-                        format!("nothing; acted in {runs}, first in seed {first}"),
-                    ),
-                    Verdict::NoEffect => (format!("> {}", self.seeds), "nothing; no effect".to_owned()),
+                let (seeds, by) = match &row.verdict {
+                    Verdict::Noticed(seed, by) => (seed.to_string(), (*by).to_owned()),
+                    Verdict::ActedUnseen { runs, first } => {
+                        (more.clone(), format!("nothing; acted in {runs}, first in seed {first}"))
+                    }
+                    Verdict::NoEffect => (more.clone(), "nothing; no effect".to_owned()),
+                    Verdict::Searched { plain, guided } => {
+                        let shown = |all: &[_]| median(all).map_or(more.clone(), |number| number.to_string());
+                        (shown(plain), shown(guided))
+                    }
                 };
                 let took = format!("{:.1} s", row.took.as_secs_f64());
                 [row.mistake.to_string(), seeds, row.scenario.to_string(), by, took]
             })
             .collect();
+        if self.searches.is_some() {
+            let text = table(["mutant", "seeds", "scenario", "seeds, guided", "took"], &cells);
+            let [plain, guided] = self.seeds_run(rows);
+            let all = format!("\nseeds of all searches: {plain}, guided {guided}\n");
+            print((text + &all).as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let text = if self.markdown {
             let mut text = String::from(
                 "| mutant | what it does | seeds | scenario | noticed by |\n|---|---|---|---|---|\n",
@@ -235,6 +279,22 @@ impl Mutants {
         }
         Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
     }
+
+    /// Of all searches, without guidance and with it. One that noticed nothing has run all of its seeds.
+    fn seeds_run(&self, rows: &[Row]) -> [u64; 2] {
+        let run = |all: &[Option<u64>]| all.iter().map(|number| number.unwrap_or(self.seeds)).sum::<u64>();
+        rows.iter().fold([0, 0], |[plain, guided], row| match &row.verdict {
+            Verdict::Searched { plain: p, guided: g } => [plain + run(p), guided + run(g)],
+            _ => [plain, guided],
+        })
+    }
+}
+
+/// The median, of an even count the greater of the two in the middle. `None`: most noticed nothing.
+fn median(numbers: &[Option<u64>]) -> Option<u64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by_key(|number| number.unwrap_or(u64::MAX));
+    sorted.get(sorted.len() / 2).copied().flatten()
 }
 
 /// Runs the seed with its mistake. What also goes wrong without the mistake is none of its doing.
@@ -245,4 +305,16 @@ fn notices(case: &Case) -> Outcome {
         outcome.violation = None;
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_that_noticed_nothing_counts_as_the_longest() {
+        assert_eq!(median(&[Some(9), None, Some(1)]), Some(9));
+        assert_eq!(median(&[None, Some(1), None]), None);
+        assert_eq!(median(&[Some(4), Some(2)]), Some(4));
+    }
 }
