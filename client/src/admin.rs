@@ -88,7 +88,7 @@ impl Client {
         if !self.extensions().await?.has_locks() {
             return self.force_by_deletion(claim).await;
         }
-        let claim = Claim { path: self.absolute(&claim.path), token: claim.token };
+        let claim = Claim { path: self.absolute(&claim.path).into(), token: claim.token };
         match self.ask(Request::ForceRelease(claim)).await?.response {
             Response::Held(held) => Ok(held == [true]),
             _ => Err(Error::Protocol("a forced release was answered with something else")),

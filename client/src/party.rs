@@ -27,7 +27,7 @@ impl Client {
     pub(crate) fn party(&self, party: lock::Party) -> Party {
         let (label, meta) = parse(&party.label);
         let (session, token, since_ms) = (party.session, party.token, party.since_ms);
-        Party { path: self.relative(party.path), session, token, label, meta, since_ms }
+        Party { path: self.relative(party.path.to_string()), session, token, label, meta, since_ms }
     }
 }
 

@@ -291,7 +291,7 @@ const LOCKS: [Kind; 13] = [
             vec![Request::Acquire([Acquire { mode: Mode::Shared, ..labelled(root, 500_000) }].into())]
         },
         request: |at, n| {
-            let claim = Claim { path: format!("{}/l/p-0000000000", at.root), token: at.token };
+            let claim = Claim { path: format!("{}/l/p-0000000000", at.root).into(), token: at.token };
             Request::Convert { claim, mode: Mode::Exclusive, prefix: "x".repeat(n + 1) }
         },
         refused: BAD,
@@ -300,7 +300,9 @@ const LOCKS: [Kind; 13] = [
     },
     Kind {
         name: "forceRelease of a long path that is not there",
-        request: |at, n| Request::ForceRelease(Claim { path: deep(at.root, n + 2), token: FencingToken(1) }),
+        request: |at, n| {
+            Request::ForceRelease(Claim { path: deep(at.root, n + 2).into(), token: FencingToken(1) })
+        },
         ..KIND
     },
     Kind {

@@ -101,7 +101,7 @@ pub(crate) fn hold(root: &str) -> Vec<Request> {
 /// One that is held, and as long as wanted if it is not.
 pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
     let path = format!("{}/l{number}/p-0000000000{}", at.root, "0".repeat(longer));
-    Claim { path, token: at.token }
+    Claim { path: path.into(), token: at.token }
 }
 
 /// One holder, and `count` readers that wait for it.

@@ -176,7 +176,7 @@ fn get_data() -> Request {
 }
 
 fn claim() -> Claim {
-    Claim { path: queue_path(), token: FencingToken(123_456) }
+    Claim { path: queue_path().into(), token: FencingToken(123_456) }
 }
 
 fn held() -> Response {
@@ -185,7 +185,7 @@ fn held() -> Response {
 
 fn waiting() -> Response {
     let holder = Party {
-        path: queue_path(),
+        path: queue_path().into(),
         session: SessionId(0x0100_0000_0000_0017),
         token: FencingToken(123_000),
         label: DATA,

@@ -4,6 +4,8 @@
 //! what is announced is compared with what is there before anything is allocated, and no input makes it
 //! panic.
 
+use std::sync::Arc;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
@@ -197,6 +199,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn string(&mut self) -> Decoded<String> {
         self.nullable_text()?.map(str::to_owned).ok_or(DecodeError::NullString)
+    }
+
+    pub(crate) fn shared_string(&mut self) -> Decoded<Arc<str>> {
+        self.nullable_text()?.map(Arc::from).ok_or(DecodeError::NullString)
     }
 
     /// A vector whose elements take `element_bytes` or more each.

@@ -218,8 +218,8 @@ pub struct QuestionNotice {
 /// A holder or waiter as named by a client: exactly this znode with exactly this token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Path of the queue znode.
-    pub path: String,
+    /// Path of the queue znode. The state, an answer and all that is kept of it share one text.
+    pub path: Arc<str>,
     /// The fencing token: the znode's czxid.
     pub token: FencingToken,
 }
@@ -237,7 +237,7 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
     /// Path of the queue znode.
-    pub path: String,
+    pub path: Arc<str>,
     /// The session that owns the place; 0 if hidden from the reader.
     pub session: SessionId,
     /// The place's fencing token; 0 if hidden from the reader.

@@ -97,18 +97,17 @@ fn is_plain(path: &[u8]) -> bool {
 /// Whether a path stays good with this name, or one that begins so, below it. False for names that are bad or
 /// merely not of visible ASCII characters.
 pub fn is_plain_name(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let (words, rest) = bytes.as_chunks();
-    let bad = words.iter().fold(0, |bad, word| bad | bad_in_name(u64::from_le_bytes(*word)));
-    let rest = bad_in_name(u64::from_le_bytes(filled_up(rest)));
-    !matches!(bytes, [] | [b'.', ..]) && (bad | rest) & all(0x80) == 0
-}
-
-/// As [`bad_in`], of bytes within a name.
-fn bad_in_name(bytes: u64) -> u64 {
-    const LOW: u64 = all(0x7f);
-    let is_visible = (bytes & LOW) + all(0x80 - 0x20);
-    bytes | ((bytes & LOW) + all(1)) | !is_visible | slashes(bytes)
+    let is_bad = |byte: u8| !matches!(byte, b' '..=b'~') | (byte == b'/');
+    let (chunks, rest) = name.as_bytes().as_chunks::<16>();
+    let mut bad = [false; 16];
+    // The rest with bytes of before, which are looked at twice.
+    for chunk in chunks.iter().chain(name.as_bytes().last_chunk()) {
+        for (bad, byte) in bad.iter_mut().zip(chunk) {
+            *bad |= is_bad(*byte);
+        }
+    }
+    let is_short = chunks.is_empty() && rest.iter().any(|byte| is_bad(*byte));
+    !(name.is_empty() || name.starts_with('.') || bad != [false; 16] || is_short)
 }
 
 /// Fewer than eight bytes, with others behind them that are good.

@@ -55,7 +55,7 @@ impl Release {
             ));
         };
         if token == 0 {
-            let delay = Claim { path: path.to_owned(), token: FencingToken(0) };
+            let delay = Claim { path: path.into(), token: FencingToken(0) };
             return match client.force_release(&delay).await.map_err(wrong)? {
                 true => Ok(()),
                 false => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
@@ -66,7 +66,7 @@ impl Release {
         let place = places.find(|place| place["token"] == token).and_then(|place| place["path"].as_str());
         // The report has the server's paths; ours may lie below a chroot.
         if let Some(znode) = place.and_then(|place| place.strip_prefix(lock.as_str())) {
-            let claim = Claim { path: format!("{path}{znode}"), token: FencingToken(token) };
+            let claim = Claim { path: format!("{path}{znode}").into(), token: FencingToken(token) };
             if client.force_release(&claim).await.map_err(wrong)? {
                 return Ok(());
             }

@@ -95,7 +95,7 @@ fn command(command: &Command, data: Data) -> Value {
 }
 
 fn places(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
-    claims.iter().map(|claim| json!({ "path": claim.path, "token": claim.token.0 })).collect()
+    claims.iter().map(|claim| json!({ "path": *claim.path, "token": claim.token.0 })).collect()
 }
 
 fn part(op: &Op, data: Data) -> Value {

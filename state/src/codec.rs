@@ -228,7 +228,8 @@ mod tests {
     }
 
     fn claims() -> impl Strategy<Value = Vec<Claim>> {
-        let claim = (text(), int()).prop_map(|(path, token)| Claim { path, token: FencingToken(token) });
+        let claim =
+            (text(), int()).prop_map(|(path, token)| Claim { path: path.into(), token: FencingToken(token) });
         prop::collection::vec(claim, 0..3)
     }
 

@@ -286,8 +286,12 @@ impl Command {
             // A slice of an entry, which is not to be kept.
             Command::Acquire(all) => return Some(all.first()?.lock.to_string()),
             Command::Abandon(all) => &mut all.first_mut()?.lock,
-            Command::Release(claims) | Command::Verify(claims) => &mut claims.first_mut()?.path,
-            Command::Convert { claim, .. } | Command::ForceRelease(claim) => &mut claim.path,
+            Command::Release(claims) | Command::Verify(claims) => {
+                return Some(claims.first()?.path.to_string());
+            }
+            Command::Convert { claim, .. } | Command::ForceRelease(claim) => {
+                return Some(claim.path.to_string());
+            }
             Command::LockDue { lock } => lock,
             Command::Ask(ask) => &mut ask.lock,
             Command::Noop

@@ -7,11 +7,9 @@
 //! beside one outcome each; a client that goes beyond them is refused before anything is done. One outcome is
 //! in proportion to its request.
 
-use std::sync::Arc;
-
 use rowlock_proto::lock::{Claim, Party, PlaceState};
 use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId};
+use rowlock_proto::{ErrorCode, SessionId};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
@@ -20,7 +18,6 @@ use crate::digest::Hasher;
 use crate::locks::Room;
 use crate::machine::Machine;
 use crate::outcome::{EventSink, Outcome};
-use crate::sessions::Known;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 
@@ -64,17 +61,16 @@ struct Kept {
 /// Frequent outcomes of locks are kept without the lists around them.
 #[derive(Clone, Debug)]
 enum Form {
-    Held(Arc<str>, FencingToken),
+    Held(Claim),
     Released(bool),
     Other(Box<Stored>),
 }
 
 impl Kept {
-    /// Shares the path of what is held with the session's list.
-    fn new(id: u64, stored: &Stored, known: Known<'_>) -> Self {
+    fn new(id: u64, stored: &Stored) -> Self {
         let form = match stored {
             Ok(Outcome::PlaceStates(place_states)) => match place_states.as_slice() {
-                [PlaceState::Held(claim)] => Form::Held(known.shared(&claim.path), claim.token),
+                [PlaceState::Held(claim)] => Form::Held(claim.clone()),
                 _ => Form::Other(Box::new(stored.clone())),
             },
             Ok(Outcome::Held(held)) => match held.as_slice() {
@@ -91,10 +87,7 @@ impl Kept {
 
     fn stored(&self) -> Stored {
         match &self.form {
-            Form::Held(path, token) => {
-                let claim = Claim { path: path.to_string(), token: *token };
-                Ok(Outcome::PlaceStates(smallvec![PlaceState::Held(claim)]))
-            }
+            Form::Held(claim) => Ok(Outcome::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
             Form::Released(held) => Ok(Outcome::Held(smallvec![*held])),
             Form::Other(stored) => (**stored).clone(),
         }
@@ -161,9 +154,9 @@ impl Outcomes {
         id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full(all_bytes)
     }
 
-    pub(crate) fn keep(&mut self, id: u64, stored: &Stored, known: Known<'_>) {
+    pub(crate) fn keep(&mut self, id: u64, stored: &Stored) {
         assert!(id > self.acked, "outcome {id} is kept for nobody");
-        let kept = Kept::new(id, stored, known);
+        let kept = Kept::new(id, stored);
         self.add(&kept);
         let old = self.kept.insert(id, kept);
         assert!(old.is_none(), "an outcome is kept once");
@@ -171,11 +164,11 @@ impl Outcomes {
 
     /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one
     /// before, whose place the new one takes then.
-    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64, paths: Known<'_>) {
+    fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64) {
         assert!(acked < id, "a client knows outcome {acked} before write {id} is over");
         assert!(self.kept.last_key().is_none_or(|last| *last < id), "outcome {id} is not the newest one");
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
-            let kept = Kept::new(id, stored, paths);
+            let kept = Kept::new(id, stored);
             *known = id;
             let old = std::mem::replace(place, kept);
             self.bytes = self.bytes - old.bytes + place.bytes;
@@ -183,7 +176,7 @@ impl Outcomes {
             assert!(self.bytes == place.bytes && self.digest == place.hash, "one outcome is the whole sum");
             self.acked = self.acked.max(acked);
         } else {
-            self.keep(id, stored, paths);
+            self.keep(id, stored);
             self.acknowledge(acked);
         }
         debug_assert!(self.kept.len() <= OUTCOMES_MAX, "a session keeps {} outcomes", self.kept.len());
@@ -212,7 +205,7 @@ impl Outcomes {
         self.kept.check()?;
         let mut again = Outcomes::default();
         for (id, stored) in self.iter() {
-            again.keep(id, &stored, Known::NONE);
+            again.keep(id, &stored);
         }
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
@@ -242,11 +235,10 @@ impl Machine {
         let near = (proposal.session, place);
         if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
             let result = self.run_command(stamp, (proposal, place), command, sink);
-            self.sessions
-                .with_outcomes(near, |outcomes, paths| outcomes.keep_next(id, &result, acked, paths));
+            self.sessions.with_outcomes(near, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
         }
-        self.sessions.with_outcomes(near, |outcomes, _| outcomes.acknowledge(acked));
+        self.sessions.with_outcomes(near, |outcomes| outcomes.acknowledge(acked));
         self.run_odd(stamp, (proposal, place), (id, command), sink)
     }
 
@@ -279,7 +271,7 @@ impl Machine {
         }
         let result = self.run_command(stamp, (proposal, place), command, sink);
         let near = (proposal.session, place);
-        self.sessions.with_outcomes(near, |outcomes, paths| outcomes.keep(id, &result, paths));
+        self.sessions.with_outcomes(near, |outcomes| outcomes.keep(id, &result));
         debug_assert!(
             steps::uncounted(|| self.knows_write(proposal.session, id)),
             "write {id} would be done again"
@@ -314,7 +306,7 @@ impl Machine {
     pub fn forget_outcomes(&mut self) {
         let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         for id in sessions {
-            self.sessions.with_outcomes((id, Slot::default()), |outcomes, _| *outcomes = Outcomes::default());
+            self.sessions.with_outcomes((id, Slot::default()), |outcomes| *outcomes = Outcomes::default());
         }
     }
 
@@ -412,7 +404,7 @@ mod tests {
             }
             // What is left behind it is nothing, or enough for one more.
             let len = if left < 2 * least + 2_000 { left } else { least + 2_000 };
-            outcomes.keep(id, &stored(len - least), Known::NONE);
+            outcomes.keep(id, &stored(len - least));
         }
         outcomes.check().unwrap();
         assert_eq!(outcomes.bytes(), bytes);

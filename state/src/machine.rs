@@ -47,6 +47,8 @@ pub struct Machine {
     pub(crate) upgrade: Upgrade,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
+    /// Where the path of a new place is put together.
+    pub(crate) scratch: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +104,7 @@ impl Machine {
             cluster: None,
             upgrade: Upgrade::default(),
             searched: 0,
+            scratch: String::new(),
         }
     }
 

@@ -323,7 +323,7 @@ impl Machine {
         let shared = match self.tree.node(unlinked.id).meta.kind {
             Kind::Ephemeral(session) => {
                 let below = (place.parent, path.full);
-                Some(self.sessions.remove_ephemeral((session, owner), below))
+                Some(self.sessions.remove_ephemeral((session, owner), below, unlinked.id))
             }
             Kind::Persistent | Kind::Container | Kind::Ttl(_) => None,
         };

@@ -9,18 +9,26 @@ const ZEROS: usize = 10;
 /// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which
 /// is why a queue must be ordered by czxid and not by name.
 pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
-    let Ok(mut rest) = u32::try_from(creates) else { return format!("{}{creates:010}", path.concat()) };
+    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS);
+    path.iter().for_each(|piece| full.push_str(piece));
+    push_number(&mut full, creates);
+    full
+}
+
+/// Appends the number to a path.
+pub(crate) fn push_number(full: &mut String, creates: i32) {
+    let Ok(mut rest) = u32::try_from(creates) else {
+        full.push_str(&format!("{creates:010}"));
+        return;
+    };
     let (mut digits, mut zeros) = ([b'0'; ZEROS], ZEROS);
     while rest != 0 {
         zeros -= 1;
         digits[zeros] += (rest % 10) as u8;
         rest /= 10;
     }
-    let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS);
-    path.iter().for_each(|piece| full.push_str(piece));
     full.push_str(std::str::from_utf8(&digits).expect("Invariant: digits are text"));
-    debug_assert_eq!(full, format!("{}{creates:010}", path.concat()), "a number is as Java writes it");
-    full
+    debug_assert!(full.ends_with(&format!("{creates:010}")), "a number is as Java writes it");
 }
 
 /// Whether this is how [`numbered`] ends a name: of `a10000000000` the prefix is `a1`, not `a`.

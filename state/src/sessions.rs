@@ -81,25 +81,6 @@ fn order((parent, path): Below<'_>) -> impl Fn(&Spot) -> Ordering {
     move |spot| spot.parent.cmp(&parent).then_with(|| (*spot.path).cmp(path))
 }
 
-/// Paths that a session has already, and where the newest may be.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
-    spots: &'a Spots,
-    newest: Slot,
-}
-
-impl Known<'_> {
-    pub(crate) const NONE: Known<'static> = Known { spots: &Spots::Empty, newest: Slot::FIRST };
-
-    /// The session's path, to be shared, if it is the newest; a new one otherwise.
-    pub(crate) fn shared(self, path: &str) -> Arc<str> {
-        match self.spots.get_at(self.newest) {
-            Some((spot, _)) if *spot.path == *path => spot.path.clone(),
-            _ => path.into(),
-        }
-    }
-}
-
 impl Session {
     pub(crate) fn new(proof: Proof, timeout_ms: u32, attachment: Attachment) -> Self {
         Session {
@@ -178,10 +159,9 @@ impl Session {
     }
 
     /// Where one of its znodes is among them.
-    fn find(&self, below: Below<'_>) -> Option<Slot> {
-        let order = order(below);
-        let is_newest = self.ephemerals.get_at(self.newest).is_some_and(|(spot, _)| order(spot).is_eq());
-        if is_newest { Some(self.newest) } else { self.ephemerals.find_by(order).ok() }
+    fn find(&self, below: Below<'_>, id: Number) -> Option<Slot> {
+        let is_newest = self.ephemerals.get_at(self.newest).is_some_and(|(_, newest)| *newest == id);
+        if is_newest { Some(self.newest) } else { self.ephemerals.find_by(order(below)).ok() }
     }
 
     fn hasher(&self, id: SessionId) -> Hasher {
@@ -240,7 +220,7 @@ impl Sessions {
     /// Returns an open session for a change.
     fn open_mut(&mut self, (id, guess): Near) -> &mut Session {
         let place = self.map.find_near(&id, guess).expect("the caller has found the session");
-        self.map.at_mut(place)
+        self.map.at_mut(place).1
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
@@ -290,12 +270,12 @@ impl Sessions {
         self.get(id).map(|session| &session.outcomes)
     }
 
-    /// Changes the outcomes of an open session; its ephemerals may help.
+    /// Changes the outcomes of an open session.
     #[inline]
-    pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes, Known<'_>)) {
+    pub(crate) fn with_outcomes(&mut self, near: Near, change: impl FnOnce(&mut Outcomes)) {
         let session = self.open_mut(near);
         let bytes_before = session.outcomes.bytes();
-        change(&mut session.outcomes, Known { spots: &session.ephemerals, newest: session.newest });
+        change(&mut session.outcomes);
         let bytes = session.outcomes.bytes();
         debug_assert_eq!(
             session.hasher.finish(),
@@ -353,17 +333,22 @@ impl Sessions {
     }
 
     /// A znode of this session has gone from below that parent. Gives its path.
-    pub(crate) fn remove_ephemeral(&mut self, near: Near, (parent, path): Below<'_>) -> Arc<str> {
-        self.remove_place(near, (parent, path), levels(path) as u64)
+    pub(crate) fn remove_ephemeral(&mut self, near: Near, below: Below<'_>, id: Number) -> Arc<str> {
+        self.remove_place(near, below, (id, levels(below.1) as u64))
     }
 
     /// The same for one whose path has `levels` levels.
-    pub(crate) fn remove_place(&mut self, near: Near, (parent, path): Below<'_>, levels: u64) -> Arc<str> {
+    pub(crate) fn remove_place(
+        &mut self,
+        near: Near,
+        below: Below<'_>,
+        (id, levels): (Number, u64),
+    ) -> Arc<str> {
         let session = self.open_mut(near);
-        let steps = end_steps_at(levels, path);
+        let steps = end_steps_at(levels, below.1);
         assert!(session.end_steps >= steps, "what the end of {} takes is miscounted", near.0);
         session.end_steps -= steps;
-        let place = session.find((parent, path)).expect("an ephemeral znode is registered with its session");
+        let place = session.find(below, id).expect("an ephemeral znode is registered with its session");
         let path = session.ephemerals.take(place).0.path;
         debug_assert_eq!(
             session.ephemerals.is_empty(),

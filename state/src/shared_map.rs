@@ -16,6 +16,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 use triomphe::Arc;
 
+use crate::arena::unshared;
 use balance::{insert_into, merge, single};
 use chunks::Chunks;
 
@@ -36,9 +37,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot of the first entry.
-    pub(crate) const FIRST: Slot = Slot { chunk: 0, at: 0 };
-
     fn new(chunk: usize, at: usize) -> Self {
         Slot { chunk: chunk as u32, at: at as u32 }
     }
@@ -59,18 +57,16 @@ impl Slot {
     }
 }
 
-/// Invariant: no chunk is empty or larger than `CHUNK_MAX`, and any two neighbours together are larger than
-/// `MERGE_MAX`; keys rise strictly within and across chunks.
+/// Invariant: no chunk is larger than `CHUNK_MAX`, none of several is empty, and any two neighbours together are
+/// larger than `MERGE_MAX`; keys rise strictly within and across chunks.
 #[derive(Debug, Default)]
 pub(crate) enum SharedMap<K, V> {
     /// No chunk: most znodes have no children and should not pay an allocation for it.
     #[default]
     Empty,
-    /// No entry, and the chunk of the last one that there was: what comes and goes one at a time, as the
-    /// holders of a lock do, need not allocate and free for that. It is not shared, and it has nothing but
-    /// room for a single entry.
-    Vacant(Arc<Chunk<K, V>>),
-    /// One chunk, without a list: most maps that have entries are small.
+    /// One chunk, without a list: most maps that have entries are small. When the last entry goes, the chunk
+    /// stays, if it is not shared and has nothing but room for a single entry: what comes and goes one at a
+    /// time, as the holders of a lock do, need not allocate and free for that.
     One(Arc<Chunk<K, V>>),
     /// Two chunks or more, and the number of entries in them.
     Many(u32, Arc<Chunks<K, V>>),
@@ -79,8 +75,8 @@ pub(crate) enum SharedMap<K, V> {
 impl<K, V> Clone for SharedMap<K, V> {
     fn clone(&self) -> Self {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => SharedMap::Empty,
-            SharedMap::One(chunk) => SharedMap::One(chunk.clone()),
+            SharedMap::One(chunk) if !chunk.is_empty() => SharedMap::One(chunk.clone()),
+            SharedMap::Empty | SharedMap::One(_) => SharedMap::Empty,
             SharedMap::Many(len, chunks) => SharedMap::Many(*len, chunks.clone()),
         }
     }
@@ -89,7 +85,7 @@ impl<K, V> Clone for SharedMap<K, V> {
 impl<K, V> SharedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => 0,
+            SharedMap::Empty => 0,
             SharedMap::One(chunk) => chunk.len(),
             SharedMap::Many(len, _) => *len as usize,
         }
@@ -97,7 +93,7 @@ impl<K, V> SharedMap<K, V> {
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, SharedMap::Empty | SharedMap::Vacant(_))
+        self.len() == 0
     }
 
     /// The entry with the smallest key.
@@ -121,7 +117,7 @@ impl<K, V> SharedMap<K, V> {
 
     fn chunks(&self) -> &[Arc<Chunk<K, V>>] {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => &[],
+            SharedMap::Empty => &[],
             SharedMap::One(chunk) => std::slice::from_ref(chunk),
             SharedMap::Many(_, chunks) => &chunks.list,
         }
@@ -180,24 +176,17 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     fn remove_at(&mut self, chunk: usize, at: usize) -> (K, V) {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => unreachable!("an entry was found"),
-            SharedMap::One(only) if only.len() == 1 => {
-                let SharedMap::One(mut only) = std::mem::take(self) else { unreachable!("just looked at") };
-                match Arc::get_mut(&mut only) {
-                    Some(chunk) if !chunk.spilled() => {
-                        let entry = chunk.pop().expect("no chunk is empty");
-                        *self = SharedMap::Vacant(only);
-                        entry
-                    }
-                    _ => Arc::unwrap_or_clone(only).pop().expect("no chunk is empty"),
-                }
+            SharedMap::Empty => unreachable!("an entry was found"),
+            SharedMap::One(only) if only.len() == 1 && (only.spilled() || !only.is_unique()) => {
+                let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
+                Arc::unwrap_or_clone(only).pop().expect("just counted")
             }
-            SharedMap::One(only) => Arc::make_mut(only).remove(at),
+            SharedMap::One(only) => unshared(only).remove(at),
             SharedMap::Many(len, chunks) => {
                 *len -= 1;
                 let left = *len as usize;
-                let chunks = &mut Arc::make_mut(chunks).list;
-                let entry = Arc::make_mut(&mut chunks[chunk]).remove(at);
+                let chunks = &mut unshared(chunks).list;
+                let entry = unshared(&mut chunks[chunk]).remove(at);
                 merge(chunks, chunk);
                 if chunks.len() == 1 {
                     let only = chunks.pop().expect("just counted");
@@ -220,7 +209,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     /// The same from what is at or behind a key, as `order` says of each.
     pub(crate) fn starting_by(&self, order: impl Fn(&K) -> Ordering) -> Iter<'_, K, V> {
-        let (Ok((chunk, at)) | Err((chunk, at))) = self.locate_by(order);
+        let (Ok(place) | Err(place)) = self.find_by(order);
+        self.starting_at(place)
+    }
+
+    /// The entries from that place on.
+    pub(crate) fn starting_at(&self, place: Slot) -> Iter<'_, K, V> {
+        let (chunk, at) = place.indices();
         match self.chunks().get(chunk..) {
             Some([first, rest @ ..]) => Iter { chunks: rest.iter(), current: first[at..].iter() },
             _ => Iter { chunks: [].iter(), current: [].iter() },
@@ -231,6 +226,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     pub(crate) fn rank_of(&self, place: Slot) -> usize {
         let (chunk, at) = place.indices();
         self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
+    }
+
+    /// The place that so many entries are before: behind the last one, if there are no more. Costs a look at
+    /// each chunk.
+    pub(crate) fn nth(&self, mut rank: usize) -> Slot {
+        let mut chunk = 0;
+        while let Some(before) = self.chunks().get(chunk).filter(|before| before.len() <= rank) {
+            (chunk, rank) = (chunk + 1, rank - before.len());
+        }
+        Slot::new(chunk, rank)
     }
 
     /// Where `key` is, or where it belongs.
@@ -277,10 +282,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some((key, value))
     }
 
-    /// Returns the value for a change; copies the chunk if a clone shares it.
-    pub(crate) fn at_mut(&mut self, place: Slot) -> &mut V {
+    /// Returns an entry for a change of its value; copies the chunk if a clone shares it.
+    pub(crate) fn at_mut(&mut self, place: Slot) -> (&K, &mut V) {
         let (chunk, at) = place.indices();
-        &mut self.chunk_mut(chunk)[at].1
+        let (key, value) = &mut self.chunk_mut(chunk)[at];
+        (key, value)
     }
 
     /// Takes the entry at a place that [`Self::find`] gave out.
@@ -300,8 +306,8 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// The only entry, where there is one, to be changed with its key.
     pub(crate) fn only_mut(&mut self) -> Option<&mut (K, V)> {
         match self {
-            SharedMap::One(chunk) if chunk.len() == 1 => Arc::make_mut(chunk).first_mut(),
-            SharedMap::Empty | SharedMap::Vacant(_) | SharedMap::One(_) | SharedMap::Many(..) => None,
+            SharedMap::One(chunk) if chunk.len() == 1 => unshared(chunk).first_mut(),
+            SharedMap::Empty | SharedMap::One(_) | SharedMap::Many(..) => None,
         }
     }
 
@@ -331,11 +337,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     #[inline]
     fn search(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => Err((0, 0)),
-            SharedMap::One(chunk) if chunk.len() == 1 => match order(&chunk[0].0) {
-                Ordering::Less => Err((0, 1)),
-                Ordering::Equal => Ok((0, 0)),
-                Ordering::Greater => Err((0, 0)),
+            SharedMap::Empty => Err((0, 0)),
+            SharedMap::One(chunk) if chunk.len() <= 1 => match chunk.first().map(|(key, _)| order(key)) {
+                Some(Ordering::Less) => Err((0, 1)),
+                Some(Ordering::Equal) => Ok((0, 0)),
+                Some(Ordering::Greater) | None => Err((0, 0)),
             },
             SharedMap::One(_) | SharedMap::Many(..) => self.search_chunks(order),
         }
@@ -359,9 +365,9 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk<K, V> {
         match self {
-            SharedMap::Empty | SharedMap::Vacant(_) => unreachable!("a chunk was found"),
-            SharedMap::One(only) => Arc::make_mut(only),
-            SharedMap::Many(_, chunks) => Arc::make_mut(&mut Arc::make_mut(chunks).list[chunk]),
+            SharedMap::Empty => unreachable!("a chunk was found"),
+            SharedMap::One(only) => unshared(only),
+            SharedMap::Many(_, chunks) => unshared(&mut unshared(chunks).list[chunk]),
         }
     }
 
@@ -377,15 +383,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     fn insert_any(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         match self {
             SharedMap::Empty => *self = SharedMap::One(Arc::new(single(entry))),
-            SharedMap::Vacant(_) => {
-                let SharedMap::Vacant(mut chunk) = std::mem::take(self) else {
-                    unreachable!("just looked at")
-                };
-                assert!(chunk.is_empty(), "a map without entries keeps room, not entries");
-                Arc::make_mut(&mut chunk).push(entry);
-                *self = SharedMap::One(chunk);
-            }
-            SharedMap::One(only) if only.len() < CHUNK_MAX => Arc::make_mut(only).insert(at, entry),
+            SharedMap::One(only) if only.len() < CHUNK_MAX => unshared(only).insert(at, entry),
             SharedMap::One(_) => {
                 let SharedMap::One(only) = std::mem::take(self) else { unreachable!("just looked at") };
                 let mut chunks = vec![only];
@@ -395,7 +393,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             }
             SharedMap::Many(len, chunks) => {
                 *len += 1;
-                let chunks = Arc::make_mut(chunks);
+                let chunks = unshared(chunks);
                 let (chunk, at) = insert_into(&mut chunks.list, chunk, at, entry);
                 chunks.note(chunk, at);
                 return (chunk, at);
@@ -410,7 +408,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let near = &chunks[chunk.saturating_sub(1).min(chunks.len())..chunks.len().min(chunk + 2)];
         let (from, keys) = (at.saturating_sub(1), |at: usize| chunks.get(chunk)?.get(at));
         let neighbours = [from, from + 1, from + 2].map(keys);
-        near.iter().all(|chunk| (1..=CHUNK_MAX).contains(&chunk.len()))
+        near.iter().all(|chunk| chunk.len() <= CHUNK_MAX && (chunks.len() == 1 || !chunk.is_empty()))
             && near.windows(2).all(|two| two[0].len() + two[1].len() > MERGE_MAX)
             && near.windows(2).all(|two| two[0].last().map(|last| &last.0) < two[1].first().map(|it| &it.0))
             && neighbours.windows(2).all(|two| two[0].zip(two[1]).is_none_or(|(one, next)| one.0 < next.0))
@@ -419,10 +417,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// The invariants above, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = self.chunks().iter().map(|chunk| chunk.len());
-        if sizes.clone().any(|size| size == 0 || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len() {
+        let least = usize::from(!matches!(self, SharedMap::One(_)));
+        if sizes.clone().any(|size| size < least || size > CHUNK_MAX) || sizes.sum::<usize>() != self.len() {
             return Err(format!("a map of {} entries has chunks of wrong sizes", self.len()));
         }
-        if matches!(self, SharedMap::Vacant(chunk) if !chunk.is_empty() || chunk.spilled()) {
+        if matches!(self, SharedMap::One(chunk) if chunk.is_empty() && (chunk.spilled() || !chunk.is_unique()))
+        {
             return Err("a map without entries keeps more than room for one".to_owned());
         }
         if matches!(self, SharedMap::Many(_, chunks) if chunks.list.len() < 2) {

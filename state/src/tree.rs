@@ -421,18 +421,18 @@ pub(crate) struct Unlinked {
     pub parent_acl: SharedAcl,
 }
 
-/// Changes all above a znode and then it, which it gives.
+/// Changes a znode, which it gives, and all above it.
 fn each_from(nodes: &mut Arena<Znode>, id: Number, each: impl Fn(&mut Znode)) -> &mut Znode {
-    steps::take(1);
-    let mut above = id;
-    while above != ROOT {
+    let mut at = id;
+    loop {
         steps::take(1);
-        above = nodes.at(above).parent;
-        each(nodes.at_mut(above));
+        let znode = nodes.at_mut(at);
+        each(znode);
+        if at == ROOT {
+            return nodes.at_mut(id);
+        }
+        at = znode.parent;
     }
-    let znode = nodes.at_mut(id);
-    each(znode);
-    znode
 }
 
 #[cfg(test)]

@@ -121,9 +121,7 @@ impl Meta {
             kind,
         }
     }
-}
 
-impl Meta {
     /// Whether something has ever been below it.
     pub(crate) fn has_had_children(&self) -> bool {
         // The number of creates comes round, some day.

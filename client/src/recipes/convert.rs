@@ -131,7 +131,7 @@ async fn second_place(guard: &Guard, parent: &str, kind: Kind) -> Result<(Place,
     let mut place = Place::new(client.clone(), parent.to_owned(), prefix, Bytes::new())?;
     let (stat, _) = place.enter().await?;
     let queue = place.queue().await?;
-    let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
+    let claim = Claim { path: place.path().into(), token: FencingToken(stat.czxid.0) };
     Ok((place, Guarded { claim, queue }))
 }
 

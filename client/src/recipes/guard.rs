@@ -129,7 +129,7 @@ impl Guard {
 
     /// Our queue znode and token, as others name them ([`Client::force_release`]).
     pub fn claim(&self) -> Claim {
-        Claim { path: self.path().to_owned(), token: self.token() }
+        Claim { path: self.path().into(), token: self.token() }
     }
 
     /// How the lock was waited for.

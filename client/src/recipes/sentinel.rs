@@ -28,11 +28,11 @@ pub(super) fn post(
 ) -> Vec<Task<()>> {
     let mut tasks = Vec::new();
     if let Seat::Watched(_) = seat {
-        let watch = stand_guard(client.clone(), claim.path.clone(), loss.clone());
+        let watch = stand_guard(client.clone(), claim.path.to_string(), loss.clone());
         tasks.push(task::spawn("rowlock-guard", watch));
     }
     if let Some((since, most)) = max_hold {
-        let path = client.relative(claim.path.clone());
+        let path = client.relative(claim.path.to_string());
         let clock = give_up(client.clone(), removal(seat, claim), loss.clone(), path, since, most);
         tasks.push(task::spawn("rowlock-max-hold", clock));
     }
@@ -50,7 +50,7 @@ fn removal(seat: &Seat, claim: &Claim) -> ZnodeRemoval {
         Seat::Watched(place) => ZnodeRemoval::new(
             place.parent().to_owned(),
             place.prefix().to_owned(),
-            Some(claim.path.clone()),
+            Some(claim.path.to_string()),
             None,
         ),
     }

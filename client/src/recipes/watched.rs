@@ -82,7 +82,7 @@ fn guard(
     if stat.ephemeral_owner != client.session_id() {
         return Err(Error::PlaceLost);
     }
-    let claim = Claim { path: place.path(), token: FencingToken(stat.czxid.0) };
+    let claim = Claim { path: place.path().into(), token: FencingToken(stat.czxid.0) };
     let cell = LockStateCell::new();
     cell.advance(LockState::Held { since: time::now() });
     let grant = Grant {

@@ -127,7 +127,7 @@ struct Entry {
 /// All places of one session that are followed, by the paths of their znodes.
 #[derive(Default)]
 pub(crate) struct LockStates {
-    followed: BTreeMap<String, Entry>,
+    followed: BTreeMap<Arc<str>, Entry>,
     /// How many may be followed before the next sweep.
     sweep_at: usize,
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn claim(path: &str, token: i64) -> Claim {
-        Claim { path: path.to_owned(), token: FencingToken(token) }
+        Claim { path: path.into(), token: FencingToken(token) }
     }
 
     fn told(changes: impl IntoIterator<Item = StateChange>) -> Option<LockState> {

@@ -85,7 +85,7 @@ async fn a_reconnect_keeps_the_place_and_a_missed_grant_is_learnt() {
     {
         // No client is connected when the grant is pushed.
         let mut world = fake.world();
-        let claim = Claim { path: guard.path().to_owned(), token: guard.token() };
+        let claim = Claim { path: guard.path().into(), token: guard.token() };
         world.drop_connections();
         let session = holder.session_id();
         world.act(session, Command::Release([claim].into())).unwrap();

@@ -46,7 +46,7 @@ async fn a_forced_release_is_told_to_the_holder_and_grants_the_next() {
     let (client, next, admin) = (fake.client().await, fake.client().await, fake.client().await);
     let guard = client.mutex("l").lock().await.unwrap();
     let task = waiter(&fake, &next).await;
-    let stale = Claim { path: guard.path().to_owned(), token: rowlock_client::FencingToken(1) };
+    let stale = Claim { path: guard.path().into(), token: rowlock_client::FencingToken(1) };
     assert_eq!(admin.force_release(&stale).await, Ok(false), "another token");
     assert!(guard.is_held());
     assert_eq!(admin.force_release(&guard.claim()).await, Ok(true));
@@ -168,7 +168,7 @@ async fn a_minimum_hold_outlasts_a_release_and_one_that_lapses_no_expiry() {
     let request = |client: &Client| client.mutex("l").request().min_hold(least);
     request(&client).min_hold_lapses().lock().await.unwrap().release().await.unwrap();
     assert!(next.mutex("l").try_lock().await.unwrap().is_none(), "a release counts");
-    let delay = Claim { path: LOCK.to_owned(), token: FencingToken(0) };
+    let delay = Claim { path: LOCK.into(), token: FencingToken(0) };
     assert!(next.force_release(&delay).await.unwrap());
     let begun = time::now();
     request(&client).lock().await.unwrap().release().await.unwrap();
@@ -290,7 +290,7 @@ async fn an_upgrade_whose_place_is_lost_before_its_answer_comes_gives_no_hold_ba
     .await;
     fake.until("the upgrade", |keeper| keeper.queue(LOCK).iter().any(|place| place.token > token)).await;
     let place = fake.world().queue(LOCK).remove(0);
-    let claim = Claim { path: place.path, token: place.token };
+    let claim = Claim { path: place.path.into(), token: place.token };
     assert_eq!(admin.force_release(&claim).await, Ok(true));
     // It comes after the answer to the upgrade, and after the notice of the loss.
     client.sync("/").await.unwrap();

@@ -92,7 +92,7 @@ fn write(rng: &mut Rng) -> Request {
     match rng.below(4) {
         0 => Request::Create(create),
         1 => Request::SetData(set),
-        2 => Request::Delete { path: claim(rng).path, version: Version::ANY },
+        2 => Request::Delete { path: claim(rng).path.to_string(), version: Version::ANY },
         _ => Request::Multi(vec![Op::Create(create), Op::SetData(set)]),
     }
 }
@@ -149,7 +149,10 @@ fn prefix(rng: &mut Rng) -> String {
 /// Seldom one that there is.
 fn claim(rng: &mut Rng) -> Claim {
     let path = format!("{}/{}{:010}", lock(rng), prefix(rng), rng.below(8));
-    Claim { path, token: FencingToken(rng.pick(&[0, 1, -1, i64::MAX]).wrapping_add(rng.below(200) as i64)) }
+    Claim {
+        path: path.into(),
+        token: FencingToken(rng.pick(&[0, 1, -1, i64::MAX]).wrapping_add(rng.below(200) as i64)),
+    }
 }
 
 #[cfg(test)]

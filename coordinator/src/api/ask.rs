@@ -60,7 +60,7 @@ impl Api {
         let asked =
             queue.holders().filter(|it| it.asked.as_deref().is_some_and(has_it) && may_read(&it.path));
         let party = |it: rowlock_state::ContenderView| Party {
-            path: it.path,
+            path: it.path.into(),
             session: it.session,
             token: it.token,
             label: it.label,

@@ -135,7 +135,7 @@ fn look(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Re
             let value = String::from_utf8_lossy(&data.unwrap_or_default()).into_owned();
             let ContenderView { path, session, token, label, requested_ms, granted_ms, .. } = holder;
             let since_ms = granted_ms.unwrap_or(requested_ms);
-            let party = Party { path, session, token, label, since_ms };
+            let party = Party { path: path.into(), session, token, label, since_ms };
             Ok(Led { zxid: stat.mzxid, leader: Some((party, value)) })
         }
         Err(ErrorCode::NoNode) => Ok(nobody),

@@ -32,11 +32,13 @@ impl Api {
         let holder = {
             let state = self.context.replica.state.read();
             let queue = state.lock_queue(lock.path());
-            queue.and_then(|queue| queue.holders().find(|holder| holder.token == token).map(|it| it.path))
+            queue.and_then(|queue| {
+                queue.holders().find(|holder| holder.token == token).map(|it| it.path.into())
+            })
         };
         let path = match holder {
             Some(path) => path,
-            None if token == OF_DELAY => lock.path().to_owned(),
+            None if token == OF_DELAY => lock.path().into(),
             None => return Ok(false),
         };
         let command = Command::ForceRelease(Claim { path, token });

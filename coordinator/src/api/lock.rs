@@ -323,7 +323,7 @@ impl Api {
                 Which::Token(wanted) => holds && token == *wanted,
                 Which::Request(_) => start.is_some_and(|start| name.starts_with(start)),
             };
-            (of == lock.0 && is_it).then(|| (Claim { path: path.to_owned(), token }, holds))
+            (of == lock.0 && is_it).then(|| (Claim { path: path.into(), token }, holds))
         })
     }
 

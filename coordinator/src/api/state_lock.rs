@@ -118,7 +118,7 @@ impl Api {
                         .keep_for_long(caller, &Secret::of_node(holder.session, info.id.proof(lock)))
                         .await?
                     {
-                        return Ok(StateLock::Held(Claim { path: holder.path, token: holder.token }));
+                        return Ok(StateLock::Held(Claim { path: holder.path.into(), token: holder.token }));
                     }
                 }
                 LockStatus::Free => self.take_state_lock(caller, lock, info).await?,
@@ -143,7 +143,7 @@ impl Api {
             LockStatus::Taken(by) => Ok(Unlocked::Taken(by)),
             LockStatus::Own(holder) => {
                 let secret = Secret::of_node(holder.session, info.id.proof(lock));
-                let claim = Claim { path: holder.path, token: holder.token };
+                let claim = Claim { path: holder.path.into(), token: holder.token };
                 let released = Call::new(self, caller).act(&secret, Command::Release([claim].into())).await;
                 self.close_unused(caller, &secret).await;
                 match released {

@@ -147,7 +147,7 @@ pub(crate) fn paths(request: &Request) -> Vec<&str> {
         Request::Acquire(all) => all.iter().map(|one| &*one.lock).collect(),
         Request::Abandon(all) => all.iter().map(|one| one.lock.as_str()).collect(),
         Request::Release(claims) | Request::Verify(claims) => {
-            claims.iter().map(|claim| claim.path.as_str()).collect()
+            claims.iter().map(|claim| &*claim.path).collect()
         }
         Request::Convert { claim, .. } | Request::ForceRelease(claim) => vec![&claim.path],
         Request::Ask(ask) => vec![&ask.lock],

@@ -98,7 +98,7 @@ pub(crate) fn question_frame(zxid: Zxid, asked: &AskedHolder<'_>, now_ms: i64) -
 }
 
 fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) -> Bytes {
-    let claim = Claim { path: path.to_owned(), token };
+    let claim = Claim { path: path.into(), token };
     let mut out = BytesMut::new();
     encode::notice(zxid, &Notice { claim, event }, &mut out);
     out.freeze()
@@ -221,7 +221,7 @@ mod tests {
     fn a_grant_is_told_once_to_the_session_that_waited() {
         let mut stage = Stage::new();
         let granted = event(LockEventKind::Granted { waited_ms: 3 });
-        let claim = Claim { path: granted.path.to_owned(), token: granted.token };
+        let claim = Claim { path: granted.path.into(), token: granted.token };
         assert_eq!(stage.lock(granted), [(Zxid(9), Notice { claim, event: NoticeEvent::Granted })]);
         assert_eq!(stage.lock(LockEvent { session: SessionId(8), ..granted }), []);
         assert_eq!(stage.metrics.lock_grants_total.get(), 2);

@@ -86,7 +86,7 @@ fn owner(r: &mut Reader<'_>) -> Decoded<Owner> {
 }
 
 pub(super) fn claim(r: &mut Reader<'_>) -> Decoded<Claim> {
-    Ok(Claim { path: r.string()?, token: FencingToken(r.long()?) })
+    Ok(Claim { path: r.shared_string()?, token: FencingToken(r.long()?) })
 }
 
 pub(super) fn claims(r: &mut Reader<'_>) -> Decoded<Few<Claim>> {
@@ -130,7 +130,7 @@ fn holder(r: &mut Reader<'_>) -> Decoded<Option<Party>> {
 
 fn party(r: &mut Reader<'_>) -> Decoded<Party> {
     Ok(Party {
-        path: r.string()?,
+        path: r.shared_string()?,
         session: SessionId(r.long()?),
         token: FencingToken(r.long()?),
         label: r.buffer()?.unwrap_or_default(),
@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn the_least_that_an_element_takes_is_what_its_shortest_takes() {
         assert_eq!(request_bytes(Request::Acquire([shortest_acquire()].into())), ACQUIRE_BYTES);
-        let claim = Claim { path: String::new(), token: FencingToken(0) };
+        let claim = Claim { path: "".into(), token: FencingToken(0) };
         assert_eq!(request_bytes(Request::Release([claim].into())), CLAIM_BYTES);
         let attempt = Attempt { lock: String::new(), prefix: String::new() };
         assert_eq!(request_bytes(Request::Abandon(vec![attempt])), ATTEMPT_BYTES);
         assert_eq!(reply_bytes(PlaceState::Absent), STANDING_BYTES);
         let party = Party {
-            path: String::new(),
+            path: "".into(),
             session: SessionId(0),
             token: FencingToken(0),
             label: Bytes::new(),

@@ -318,7 +318,7 @@ impl FactRecorder {
 
     /// A convert may make a new place, for whom the old one was. The minimum hold goes on in that one.
     fn note_convert(&mut self, claim: &Claim, mode: Mode, prefix: &str, result: &Result<Outcome, ErrorCode>) {
-        let Some((lock, _)) = self.members.get(&claim.path) else { return };
+        let Some((lock, _)) = self.members.get(&*claim.path) else { return };
         let Some(old) = self.places.get_mut(&(*lock, claim.token)) else { return };
         self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, granted: None, ..*old });
         let is_new = |state: &PlaceState| matches!(state, PlaceState::Held(new) if new.token != claim.token);

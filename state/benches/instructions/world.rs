@@ -142,6 +142,6 @@ impl World {
     pub fn holder(&self, lock: &str) -> (Claim, SessionId) {
         let queue = self.machine.lock_queue(lock).expect("somebody holds it");
         let holder = queue.holders().next().expect("somebody holds it");
-        (Claim { path: holder.path, token: holder.token }, holder.session)
+        (Claim { path: holder.path.into(), token: holder.token }, holder.session)
     }
 }

@@ -38,7 +38,7 @@ impl Acls {
         match self.lists.find_near(acl, self.last) {
             Ok(place) => {
                 self.last = place;
-                *self.lists.at_mut(place) += 1;
+                *self.lists.at_mut(place).1 += 1;
                 let kept = self.lists.at(place).0;
                 debug_assert_eq!(kept.entries(), acl.entries(), "two different lists are taken for one");
                 if !kept.is_same(acl) {
@@ -55,7 +55,7 @@ impl Acls {
     /// A znode with this list has gone, or has another one.
     pub(crate) fn sub(&mut self, acl: &SharedAcl) {
         let place = self.lists.find_near(acl, self.last).expect("the list of a znode is in the table");
-        let uses = self.lists.at_mut(place);
+        let uses = self.lists.at_mut(place).1;
         assert!(*uses > 0, "a list in the table is some znode's");
         *uses -= 1;
         if *uses == 0 {

@@ -203,7 +203,7 @@ impl<'a> ProposalReader<'a> {
     }
 
     fn claim(&mut self) -> Option<Claim> {
-        Some(Claim { path: self.text()?, token: FencingToken(self.i64()?) })
+        Some(Claim { path: self.str()?.into(), token: FencingToken(self.i64()?) })
     }
 
     fn acl(&mut self) -> Option<Acl> {
@@ -275,7 +275,11 @@ impl<'a> ProposalReader<'a> {
     }
 
     fn text(&mut self) -> Option<String> {
-        Some(std::str::from_utf8(self.bytes()?).ok()?.to_owned())
+        self.str().map(str::to_owned)
+    }
+
+    fn str(&mut self) -> Option<&str> {
+        std::str::from_utf8(self.bytes()?).ok()
     }
 
     /// A text that is a slice of the whole.

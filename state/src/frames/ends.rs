@@ -124,7 +124,7 @@ fn a_queue_has_as_many_places_as_one_command_can_grant() {
         Command::ForceRelease(claim.clone()),
         Command::Abandon(vec![Attempt { lock: "/l".to_owned(), prefix: "holder-".to_owned() }]),
         gone(&claim.path),
-        Command::Multi(vec![Op::Delete { path: claim.path.clone(), version: Version::ANY }]),
+        Command::Multi(vec![Op::Delete { path: claim.path.to_string(), version: Version::ANY }]),
     ] {
         world.machine = before.clone();
         ends(&mut world, command);

@@ -167,7 +167,7 @@ impl Machine {
             alike.by_ref().take(ALIKE_MAX).find(|(_, _, number)| sequence::is_number(number))?;
         let (of, _) = split(path)?;
         let czxid = self.tree.node(id).meta.czxid;
-        let is_there = of == lock && queue.contains(KeyRef { czxid, path });
+        let is_there = of == lock && queue.contender(KeyRef { czxid, path }).is_some();
         is_there.then(|| Key { czxid, path: path.clone() })
     }
 

@@ -16,7 +16,7 @@ use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
 
 use super::contender::{Contender, address_in};
-use super::key::{Key, KeyRef};
+use super::key::Key;
 use super::party::Room;
 use super::publish::{self, EventPlace};
 use super::{QUEUE_MAX, is_reserved};
@@ -36,7 +36,7 @@ struct New {
     /// Where its znode belongs.
     place: TreePosition,
     /// Full path of its znode.
-    path: String,
+    path: Arc<str>,
     acl: SharedAcl,
     /// It holds the lock at once.
     holds: bool,
@@ -75,11 +75,17 @@ impl Machine {
             Ok(acl) => acl,
             Err(code) => return Some(Err(code)),
         };
-        let path = sequence::numbered(&[&acquire.lock, "/", &acquire.prefix], parent.meta.creates);
-        debug_assert_eq!(paths::validate(&path), Ok(()), "a plain name below a znode makes a good path");
+        let path = &mut self.scratch;
+        path.clear();
+        path.push_str(&acquire.lock);
+        path.push('/');
+        path.push_str(&acquire.prefix);
+        sequence::push_number(path, parent.meta.creates);
+        debug_assert_eq!(paths::validate(path), Ok(()), "a plain name below a znode makes a good path");
         let Err(at) = parent.children.find(&path.as_bytes()[acquire.lock.len() + 1..]) else {
             return Some(Err(ErrorCode::NodeExists));
         };
+        let path = path.as_str().into();
         let place = TreePosition { parent: lock.node, at };
         let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
         Some(Ok(Outcome::PlaceStates(smallvec![place_state])))
@@ -95,27 +101,26 @@ impl Machine {
         let New { lock, place, path, acl, holds } = new;
         let (zxid, time_ms, near) = (by.zxid, self.time_ms, (by.session, by.place));
         let name_at = acquire.lock.len() + 1;
-        let shared: Arc<str> = path.as_str().into();
         // Of its own: it may be a slice of a whole log entry, or of all that a client has sent.
         let data = acquire.data.as_deref().map(Bytes::copy_from_slice);
         let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
         let id = self.tree.add(znode, place.parent);
-        let name = ZnodeName::within(&shared, name_at);
+        let name = ZnodeName::within(&path, name_at);
         self.tree.link(Path::cut(&path, name_at), name, (id, place), |meta| {
             assert!(meta.pzxid <= zxid, "a znode is created below what is newer than itself");
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = zxid;
         });
         let levels = self.locks.at(lock).levels;
-        let address = self.sessions.add_place(near, (place.parent, &shared, levels, id), address_in(by.who));
+        let address = self.sessions.add_place(near, (place.parent, &path, levels, id), address_in(by.who));
         let mut contender = Contender::acquired(acquire, by, address, time_ms);
         contender.node = id;
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
         let acls = (znode.acl.entries(), parent.acl.entries());
         let kind = ChangeKind::Created;
-        sink.changed(&Change { zxid, path: &shared, kind, acl: acls.0, parent_acl: acls.1 });
+        sink.changed(&Change { zxid, path: &path, kind, acl: acls.0, parent_acl: acls.1 });
         let label = znode.data().map(|data| &data[..]);
-        let event = EventPlace { lock: &acquire.lock, path: &shared, czxid: zxid, label, acls };
+        let event = EventPlace { lock: &acquire.lock, path: &path, czxid: zxid, label, acls };
         let ahead = self.locks.at(lock).len() as u32;
         sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
         if holds {
@@ -123,7 +128,7 @@ impl Machine {
             sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
         }
         let limit = self.locks.at(lock).limit;
-        let key = Key { czxid: zxid, path: shared };
+        let key = Key { czxid: zxid, path: path.clone() };
         self.locks.enter_at((lock, place.parent), key, contender, limit);
         let claim = Claim { path, token: FencingToken(zxid.0) };
         if holds {
@@ -143,16 +148,15 @@ impl Machine {
         if self.locks.has_delays() {
             return None;
         }
-        let (lock, path, place) = self.find_held(by, claim)?;
+        let (lock, at, path, place) = self.find_held(by, claim)?;
         let (zxid, time_ms, czxid) = (by.zxid, self.time_ms, rowlock_proto::Zxid(claim.token.0));
         let gone = self.tree.unlink(path, place, |meta| {
             assert!(meta.pzxid <= zxid, "a znode goes before what is newer came beside it");
             meta.pzxid = zxid;
         });
         let levels = self.locks.at(lock).levels;
-        self.sessions.remove_place((by.session, by.place), (place.parent, path.full), levels);
-        let left = self.locks.leave(lock, KeyRef { czxid, path: path.full });
-        let (key, contender) = left.expect("it was found");
+        self.sessions.remove_place((by.session, by.place), (place.parent, path.full), (gone.id, levels));
+        let (key, contender) = self.locks.leave_at(lock, at);
         assert!(contender.node == gone.id && contender.session == by.session, "another place has gone");
         let znode = self.tree.node(gone.id);
         let acls = (znode.acl.entries(), gone.parent_acl.entries());

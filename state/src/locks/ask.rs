@@ -135,12 +135,12 @@ impl Machine {
         }
         let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
         let asked_before =
-            lock.holders.iter().take(ASKED_MAX).filter_map(|(_, it)| Some(it.asked.as_ref()?.asked_ms));
+            lock.holders().take(ASKED_MAX).filter_map(|(_, it)| Some(it.asked.as_ref()?.asked_ms));
         if asked_before.max().is_some_and(|last_ms| now_ms.saturating_sub(last_ms) < ASK_PAUSE_MS) {
             return Err(ErrorCode::ThrottledOp);
         }
         let queue_len = lock.len();
-        let keys: Vec<Key> = lock.holders.iter().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<Key> = lock.holders().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
         let asked = match keys.len() {
             0 => 0,
             // How many hold it is for those who may read it.

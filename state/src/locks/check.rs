@@ -19,9 +19,8 @@ impl Locks {
             return Err("the locks that are not idle are miscounted".to_owned());
         }
         for (path, lock) in self.iter() {
-            lock.holders.check()?;
-            lock.waiters.check()?;
-            for (key, contender) in lock.holders.iter().chain(lock.waiters.iter()) {
+            lock.queue.check()?;
+            for (key, contender) in lock.contenders() {
                 again.enter((path, lock.node), key.clone(), contender.clone(), lock.limit);
             }
             if lock.delayed_until_ms != 0 {
@@ -29,20 +28,14 @@ impl Locks {
             }
             check_times(path, lock)?;
             let copy = again.get(path).ok_or_else(|| format!("{path}: a lock without contenders is kept"))?;
-            if copy.permits != lock.permits || copy.holders.len() != lock.holders.len() {
+            if copy.permits != lock.permits || copy.holder_count != lock.holder_count {
                 return Err(format!("{path}: a waiter is among the holders, or permits are miscounted"));
             }
-            if let (Some(last), Some((first, _))) = (lock.holders.last_key(), lock.waiters.first())
-                && last >= first
-            {
-                return Err(format!("{path}: {first:?} waits before the holder {last:?}"));
-            }
             if let Some(next) = lock.next() {
-                return Err(format!("{path}: {next:?} waits and could hold"));
+                return Err(format!("{path}: {:?} waits and could hold", lock.queue.at(next).0));
             }
-            let excluded = lock.holders.iter().filter(|(_, holder)| holder.mode == Mode::Exclusive).count();
-            if excluded > 0 && lock.holders.len() > 1 {
-                return Err(format!("{path}: somebody holds beside an exclusive holder"));
+            if lock.holder_count > 1 && lock.holders().any(|(_, holder)| holder.mode == Mode::Exclusive) {
+                return Err(format!("{path}: a place is held beside an exclusive one"));
             }
         }
         let revoked =
@@ -62,21 +55,20 @@ impl Locks {
     }
 }
 
-/// Holders have been granted the lock, waiters have not; only a holder with a longest hold or a deadline is
-/// taken it away.
+/// Holders are the first of the queue and have been granted the lock, waiters have not; only a holder with a
+/// longest hold or a deadline is taken it away.
 fn check_times(path: &str, lock: &Lock) -> Result<(), String> {
-    for (is_holder, queue) in [(true, &lock.holders), (false, &lock.waiters)] {
-        for (key, place) in queue.iter() {
-            let is_revoked = is_holder && place.is_revoked();
-            if place.asked.is_some() && !is_holder {
-                return Err(format!("{path}: {key:?} is asked for what it does not hold"));
-            }
-            if place.granted_ms.is_some() != is_holder || place.revoke_at_ms.is_some() != is_revoked {
-                return Err(format!("{path}: {key:?} has the times of another kind of place"));
-            }
-            if place.revoke_at_ms.zip(place.granted_ms).is_some_and(|(revoke, granted)| revoke < granted) {
-                return Err(format!("{path}: {key:?} is taken away before it was granted"));
-            }
+    for (at, (key, place)) in lock.contenders().enumerate() {
+        let is_holder = at < lock.holder_count as usize;
+        let is_revoked = is_holder && place.is_revoked();
+        if place.asked.is_some() && !is_holder {
+            return Err(format!("{path}: {key:?} is asked for what it does not hold"));
+        }
+        if place.granted_ms.is_some() != is_holder || place.revoke_at_ms.is_some() != is_revoked {
+            return Err(format!("{path}: {key:?} has the times of another kind of place"));
+        }
+        if place.revoke_at_ms.zip(place.granted_ms).is_some_and(|(revoke, granted)| revoke < granted) {
+            return Err(format!("{path}: {key:?} is taken away before it was granted"));
         }
     }
     Ok(())

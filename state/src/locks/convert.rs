@@ -46,7 +46,7 @@ impl Machine {
                 self.settle(by.zxid, path, sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 || lock.delayed_until_ms != 0 => {
-                let other = lock.holders.iter().find(|(other, _)| other.as_ref() != key);
+                let other = lock.holders().find(|(other, _)| other.as_ref() != key);
                 let mut room = Room::of(by);
                 let ahead = self.ahead_shown(lock, lock.len() - 1, &room);
                 let holder = other.and_then(|other| self.neighbour(lock, other, &mut room));

@@ -82,15 +82,13 @@ impl Machine {
             for (path, key) in self.locks.places_of(next) {
                 count.one_more();
                 let Some(entry) = self.locks.get_entry(path) else { continue };
-                let Some(maker) = entry.1.holders.get(key).or_else(|| entry.1.waiters.get(key)) else {
-                    continue;
-                };
+                let Some(maker) = entry.1.contender(key.as_ref()) else { continue };
                 // Its maker does one thing at a time: it waits for that work before it gives back any of its
                 // places.
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
-                if let Some(waiter) = entry.1.waiters.get(key) {
-                    self.look_ahead(next, entry, Some(key), waiter.mode, &mut reached, &mut todo, &mut count);
+                if maker.granted_ms.is_none() {
+                    self.look_ahead(next, entry, Some(key), maker.mode, &mut reached, &mut todo, &mut count);
                 }
                 if count.is_over() {
                     return None;
@@ -114,15 +112,15 @@ impl Machine {
         count: &mut Count<'_>,
     ) {
         debug_assert!(
-            steps::uncounted(|| key.is_none_or(|key| lock.waiter(key.as_ref()).is_some())),
+            steps::uncounted(|| key
+                .is_none_or(|key| lock.contender(key.as_ref()).is_some_and(|it| it.granted_ms.is_none()))),
             "{path}: {key:?} does not wait"
         );
-        let before = lock.holders.iter().chain(lock.waiters.iter());
         // Readers come to hold together with the readers before them, unless another place is in between: it
         // must go first, and waits for those readers itself. Likewise those who want permits: one of many
         // that come free may be enough, so no place counts as waiting for any of them.
         let mut together = Vec::new();
-        for (at, ahead) in before.take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
+        for (at, ahead) in lock.contenders().take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             if !count.one_more() {
                 return;
             }

@@ -29,8 +29,7 @@ impl Machine {
         let Some(lock) = self.locks.get(path) else { return };
         let now_ms = self.time_ms;
         let is_over = lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms;
-        let due =
-            lock.holders.iter().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
+        let due = lock.holders().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
         // Its session may have got a longer timeout since the grant.
         let (overdue, later): (Vec<_>, Vec<_>) = due
             .map(|(key, holder)| (key.clone(), self.revoke_at_ms(holder)))
@@ -48,7 +47,9 @@ impl Machine {
         assert!(done.iter().all(|done| done.parent() == path), "a place elsewhere was taken away");
         self.settle(zxid, path, sink);
         let is_left = |done: &Done| {
-            self.locks.get(path).is_some_and(|lock| done.key().is_some_and(|key| lock.contains(key.as_ref())))
+            self.locks
+                .get(path)
+                .is_some_and(|lock| done.key().is_some_and(|key| lock.contender(key.as_ref()).is_some()))
         };
         debug_assert!(!steps::uncounted(|| done.iter().any(is_left)), "{path} is still held for too long");
         // The znode may have gone while the delay lasted.

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
-use super::lock::{Lock, find};
+use super::lock::Lock;
 use super::owner::{OwnerKey, owners};
-use crate::arena::{Arena, Number};
+use crate::arena::{Arena, Number, unshared};
 use crate::digest::Hasher;
 use crate::guesses::Guesses;
-use crate::shared_map::SharedMap;
+use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
+
+/// A place that has gone from its queue.
+type Left = (Key, triomphe::Arc<Contender>);
 
 /// All locks that have contenders, or a delay.
 #[derive(Clone, Debug, Default)]
@@ -152,12 +155,11 @@ impl Locks {
         self.add(lock, &key, &mut contender);
         self.alter(lock, |lock| {
             (lock.limit, lock.node) = (limit, node);
-            let waiting = contender.granted_ms.is_none();
-            if !waiting {
+            if contender.granted_ms.is_some() {
+                lock.holder_count += 1;
                 lock.permits += contender.permits();
             }
-            let queue = if waiting { &mut lock.waiters } else { &mut lock.holders };
-            let old = queue.insert(key, contender);
+            let old = lock.queue.insert(key, triomphe::Arc::new(contender));
             assert!(old.is_none(), "a znode enters a queue once");
         });
     }
@@ -169,7 +171,7 @@ impl Locks {
         let was_delayed = lock.delayed_until_ms != 0;
         let result = change(lock);
         assert!(
-            lock.permits == 0 || !lock.holders.is_empty(),
+            lock.permits == 0 || lock.holder_count > 0,
             "{}: nobody holds {} permits",
             lock.path,
             lock.permits
@@ -195,17 +197,16 @@ impl Locks {
         grant: impl FnOnce(&mut Contender),
     ) -> Option<(&Lock, &Key, &Contender)> {
         let Locks { all, due, digest, holders, waiters, .. } = self;
-        all.at(lock).next()?;
+        let place = all.at(lock).next()?;
         let lock = all.at_mut(lock);
         let path = &lock.path;
-        let (key, mut contender) = lock.waiters.pop_first().expect("just looked at");
-        let last = lock.holders.last_key();
-        assert!(last.is_none_or(|last| *last < key), "{path}: somebody waits before a holder");
+        let (key, contender) = lock.queue.at_mut(place);
+        let contender = unshared(contender);
         assert!(contender.granted_ms.is_none(), "{path}: a waiter has been granted the lock");
         *digest = digest.wrapping_sub(contender.counted_hash());
-        grant(&mut contender);
+        grant(contender);
         assert!(contender.granted_ms.is_some(), "a holder has been granted the lock");
-        *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), &key));
+        *digest = digest.wrapping_add(contender.count_hash((lock.hasher, path.len()), key));
         assert!(*waiters > 0, "{path}: a waiter was not counted");
         (*waiters, *holders) = (*waiters - 1, *holders + 1);
         if let Some(due_ms) = contender.revoke_at_ms {
@@ -213,25 +214,35 @@ impl Locks {
             assert!(old.is_none(), "{path}: a hold ends once");
         }
         lock.permits += contender.permits();
-        let old = lock.holders.insert(key, contender);
-        assert!(old.is_none(), "nobody waits and holds");
-        assert!(lock.last_may_hold(), "{}: the lock was granted to too many", lock.path);
-        lock.holders.last().map(|(key, contender)| (&*lock, key, contender))
+        lock.holder_count += 1;
+        let lock = &*lock;
+        let (key, contender) = lock.queue.at(place);
+        assert!(lock.last_may_hold(contender.mode), "{}: the lock was granted to too many", lock.path);
+        Some((lock, key, contender))
     }
 
     /// Takes a place out of the queue of the lock that was found there, if it is in it.
-    pub(crate) fn leave(&mut self, lock: Number, key: KeyRef<'_>) -> Option<(Key, Contender)> {
-        let left = self.alter(lock, |lock| match find(&lock.holders, key) {
-            Some(place) => {
-                let left = lock.holders.take(place);
+    pub(crate) fn leave(&mut self, lock: Number, key: KeyRef<'_>) -> Option<Left> {
+        self.all.at(lock).find(key).map(|place| self.leave_at(lock, place))
+    }
+
+    /// As [`Locks::leave`], for a place that has been looked up.
+    pub(super) fn leave_at(&mut self, lock: Number, place: Slot) -> Left {
+        let left = self.alter(lock, |lock| {
+            let left = lock.queue.take(place);
+            if left.1.granted_ms.is_some() {
                 let permits = left.1.permits();
-                assert!(left.1.granted_ms.is_some(), "{}: a holder was not granted the lock", lock.path);
-                assert!(lock.permits >= permits, "{}: the permits of a holder were not counted", lock.path);
+                assert!(
+                    lock.holder_count > 0 && lock.permits >= permits,
+                    "{}: {:?} holds it",
+                    lock.path,
+                    left.0
+                );
+                lock.holder_count -= 1;
                 lock.permits -= permits;
-                Some(left)
             }
-            None => Some(lock.waiters.take(find(&lock.waiters, key)?)),
-        })?;
+            left
+        });
         self.sub(lock, &left.0, &left.1);
         if self.busy == 0 {
             assert!(self.digest == 0 && self.holders + self.waiters == 0, "no lock is left, and places are");
@@ -240,14 +251,15 @@ impl Locks {
                 "no lock is left, and the indexes are"
             );
         }
-        Some(left)
+        left
     }
 
     /// Changes a holder: its mode, its question, or when it will have held for too long.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.find(path).expect("the caller has found the place");
         let Lock { limit, node, .. } = *self.all.at(lock);
-        let (key, mut contender) = self.leave(lock, key).expect("the caller has found the place");
+        let (key, contender) = self.leave(lock, key).expect("the caller has found the place");
+        let mut contender = triomphe::Arc::unwrap_or_clone(contender);
         let granted_ms = contender.granted_ms;
         change(&mut contender);
         assert_eq!(contender.granted_ms, granted_ms, "{path}: {key:?} stays a holder since it became one");

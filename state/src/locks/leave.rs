@@ -14,6 +14,7 @@ use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
+use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
 use crate::znode::Kind;
@@ -43,7 +44,7 @@ impl Machine {
         for claim in claims {
             let found = self.find_held(by, claim);
             held.push(found.is_some());
-            if let Some((_, path, place)) = found {
+            if let Some((_, _, path, place)) = found {
                 let gone = self.remove_at((by.zxid, by.place), path, place);
                 debug_assert!(gone.stat.czxid.0 == claim.token.0, "a claim gives back what it names");
                 done.push(gone);
@@ -175,22 +176,24 @@ impl Machine {
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where the queue and the znode of a claim are that the session holds. The index changes only at the end
+    /// Where the queue, the place in it and the znode of a claim are that the session holds. The index changes only at the end
     /// of a command: that a claim which comes twice is held once, the tree says.
     pub(super) fn find_held<'a>(
         &self,
         by: &Author,
         claim: &'a Claim,
-    ) -> Option<(Number, Path<'a>, TreePosition)> {
+    ) -> Option<(Number, Slot, Path<'a>, TreePosition)> {
         let path = path_of(claim)?;
         let queue = self.locks.find(path.parent())?;
         let key = KeyRef { czxid: Zxid(claim.token.0), path: path.full };
-        let holder = self.locks.at(queue).holder(key)?;
-        if holder.session != by.session {
+        let lock = self.locks.at(queue);
+        let place = lock.find(key)?;
+        let contender = lock.queue.at(place).1;
+        if contender.granted_ms.is_none() || contender.session != by.session {
             return None;
         }
-        let parent = self.locks.at(queue).node;
+        let parent = lock.node;
         let at = self.tree.node(parent).children.find(path.name().as_bytes()).ok()?;
-        Some((queue, path, TreePosition { parent, at }))
+        Some((queue, place, path, TreePosition { parent, at }))
     }
 }

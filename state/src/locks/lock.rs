@@ -14,10 +14,6 @@ use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::shared_map::{SharedMap, Slot};
 
-pub(super) fn find(queue: &SharedMap<Key, Contender>, key: KeyRef<'_>) -> Option<Slot> {
-    queue.find_by(|known| known.as_ref().cmp(&key)).ok()
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     /// Path of the lock's znode.
@@ -30,8 +26,11 @@ pub(crate) struct Lock {
     ///
     /// Invariant: it is, where there is anybody in the queue, or the lock is idle.
     pub(super) node: Number,
-    pub(super) holders: SharedMap<Key, Contender>,
-    pub(super) waiters: SharedMap<Key, Contender>,
+    /// The holders, and behind them the waiters. What is known of them lies elsewhere: when the first of many
+    /// goes, the others move up.
+    pub(super) queue: SharedMap<Key, triomphe::Arc<Contender>>,
+    /// How many of the queue hold the lock.
+    pub(super) holder_count: u32,
     /// Permits of the holders together.
     pub(super) permits: u64,
     /// How many permits there are; `None`: no bound.
@@ -44,10 +43,10 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(super) fn new(path: Arc<str>, node: Number, limit: Option<u32>) -> Self {
-        let (holders, waiters) = (SharedMap::default(), SharedMap::default());
         let hasher = hasher(&path);
         let levels = levels(&path) as u64 + u64::from(path.len() > 1);
-        Lock { path, levels, hasher, node, holders, waiters, permits: 0, limit, delayed_until_ms: 0 }
+        let (queue, holder_count, permits, delayed_until_ms) = (SharedMap::default(), 0, 0, 0);
+        Lock { path, levels, hasher, node, queue, holder_count, permits, limit, delayed_until_ms }
     }
 
     /// The number of its znode, where it is known.
@@ -57,7 +56,7 @@ impl Lock {
 
     /// Whether a contender in this mode may hold beside the holders, if none were before it.
     pub(super) fn admits(&self, mode: Mode) -> bool {
-        let Some((_, holder)) = self.holders.first() else { return true };
+        let Some((_, holder)) = self.first_holder() else { return true };
         match (holder.mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Permits(_), Mode::Permits(more)) => {
@@ -69,21 +68,25 @@ impl Lock {
 
     /// Whether a newcomer in this mode would hold at once.
     pub(super) fn is_free_for(&self, mode: Mode) -> bool {
-        self.delayed_until_ms == 0 && self.waiters.is_empty() && self.admits(mode)
+        self.delayed_until_ms == 0 && self.waiter_count() == 0 && self.admits(mode)
     }
 
-    /// The first waiter that may hold now.
-    pub(super) fn next(&self) -> Option<&Key> {
-        let (key, waiter) = self.waiters.first()?;
-        (self.delayed_until_ms == 0 && self.admits(waiter.mode)).then_some(key)
+    /// The first waiter, if it may hold now.
+    pub(super) fn next(&self) -> Option<Slot> {
+        let place = self.first_waiter()?;
+        (self.delayed_until_ms == 0 && self.admits(self.queue.at(place).1.mode)).then_some(place)
+    }
+
+    fn first_waiter(&self) -> Option<Slot> {
+        (self.waiter_count() > 0).then(|| self.queue.nth(self.holder_count as usize))
     }
 
     /// How many that wait could be granted the lock together, at most.
     pub(crate) fn may_grant(&self) -> usize {
-        match self.waiters.first() {
+        match self.waiters().next() {
             None => 0,
             Some((_, waiter)) if waiter.mode == Mode::Exclusive => 1,
-            Some(_) => self.waiters.len(),
+            Some(_) => self.waiter_count(),
         }
     }
 
@@ -91,25 +94,23 @@ impl Lock {
     pub(crate) fn may_grant_without(&self, session: SessionId) -> usize {
         let keeps_others_out =
             |holder: &Contender| holder.mode == Mode::Exclusive && holder.session != session;
-        if self.holders.first().is_some_and(|(_, holder)| keeps_others_out(holder)) {
+        if self.first_holder().is_some_and(|(_, holder)| keeps_others_out(holder)) {
             return 0;
         }
-        match self.waiters.iter().find(|(_, waiter)| waiter.session != session) {
+        match self.waiters().find(|(_, waiter)| waiter.session != session) {
             None => 0,
             Some((_, waiter)) if waiter.mode == Mode::Exclusive => 1,
-            Some(_) => self.waiters.len(),
+            Some(_) => self.waiter_count(),
         }
     }
 
-    /// Whether the last holder may hold beside the others: none beside an exclusive one, and no more
-    /// permits than there are, but for a holder who is alone. (The limit may have become smaller since.)
-    pub(super) fn last_may_hold(&self) -> bool {
-        let Some(((_, first), (_, last))) = self.holders.first().zip(self.holders.last()) else {
-            return false;
-        };
+    /// Whether the last holder, in this mode, may hold beside the others: none beside an exclusive one, and no
+    /// more permits than there are, but for a holder who is alone. (The limit may have become smaller since.)
+    pub(super) fn last_may_hold(&self, last: Mode) -> bool {
+        let Some((_, first)) = self.first_holder() else { return false };
         let is_within = self.limit.is_none_or(|limit| self.permits <= u64::from(limit));
-        match (first.mode, last.mode) {
-            _ if self.holders.len() == 1 => true,
+        match (first.mode, last) {
+            _ if self.holder_count == 1 => true,
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Permits(_), Mode::Permits(_)) => is_within,
             _ => false,
@@ -117,17 +118,29 @@ impl Lock {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.holders.len() + self.waiters.len()
+        self.queue.len()
     }
 
     /// The whole queue in its order.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (&Key, &Contender)> {
-        self.holders.iter().chain(self.waiters.iter())
+        self.queue.iter().map(|(key, contender)| (key, &**contender))
     }
 
-    /// The last one in the queue.
-    pub(super) fn last_key(&self) -> Option<&Key> {
-        self.waiters.last_key().or_else(|| self.holders.last_key())
+    pub(super) fn waiter_count(&self) -> usize {
+        self.queue.len() - self.holder_count as usize
+    }
+
+    pub(super) fn first_holder(&self) -> Option<(&Key, &Contender)> {
+        self.holders().next()
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = (&Key, &Contender)> {
+        self.contenders().take(self.holder_count as usize)
+    }
+
+    pub(super) fn waiters(&self) -> impl Iterator<Item = (&Key, &Contender)> {
+        let waiters = self.queue.starting_at(self.queue.nth(self.holder_count as usize));
+        waiters.map(|(key, contender)| (key, &**contender))
     }
 
     /// No place is granted the lock before; 0: no delay.
@@ -137,27 +150,29 @@ impl Lock {
 
     /// No place holds or waits, and no delay lasts.
     pub(super) fn is_idle(&self) -> bool {
-        self.holders.is_empty() && self.waiters.is_empty() && self.delayed_until_ms == 0
+        self.queue.is_empty() && self.delayed_until_ms == 0
     }
 
-    /// Whether the place is in the queue.
-    pub(crate) fn contains(&self, key: KeyRef<'_>) -> bool {
-        self.holder(key).is_some() || self.waiter(key).is_some()
+    pub(super) fn find(&self, key: KeyRef<'_>) -> Option<Slot> {
+        // Mostly it is the holder who leaves.
+        if self.queue.first().is_some_and(|(first, _)| first.as_ref() == key) {
+            return Some(Slot::default());
+        }
+        self.queue.find_by(|known| known.as_ref().cmp(&key)).ok()
+    }
+
+    pub(crate) fn contender(&self, key: KeyRef<'_>) -> Option<&Contender> {
+        self.find(key).map(|place| &**self.queue.at(place).1)
     }
 
     /// The holder at this place.
     pub(super) fn holder(&self, key: KeyRef<'_>) -> Option<&Contender> {
-        find(&self.holders, key).map(|place| self.holders.at(place).1)
+        self.contender(key).filter(|contender| contender.granted_ms.is_some())
     }
 
-    /// The waiter at this place.
-    pub(super) fn waiter(&self, key: KeyRef<'_>) -> Option<&Contender> {
-        find(&self.waiters, key).map(|place| self.waiters.at(place).1)
-    }
-
-    /// How many are before the waiter at this place.
+    /// How many are before this place.
     pub(super) fn ahead(&self, key: KeyRef<'_>) -> usize {
-        self.holders.len() + find(&self.waiters, key).map_or(0, |place| self.waiters.rank_of(place))
+        self.find(key).map_or(self.holder_count as usize, |place| self.queue.rank_of(place))
     }
 
     /// Its part of the digest besides its contenders'. An idle one has none: it is not in a snapshot.

@@ -8,6 +8,8 @@
 //! Invariant: nothing is said of a place that a plain client of the same rights could not read: its name
 //! needs READ on the lock's znode, all else READ on its own as well.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, PlaceState};
@@ -68,15 +70,16 @@ impl<'a> Room<'a> {
 
 impl Machine {
     pub(super) fn place_state(&self, path: &str, key: Key, room: &mut Room<'_>) -> PlaceState {
-        let claim = Claim { path: key.path.to_string(), token: FencingToken(key.czxid.0) };
+        let claim = Claim { path: key.path.clone(), token: FencingToken(key.czxid.0) };
         let key = key.as_ref();
-        match self.locks.get(path) {
-            Some(lock) if lock.holder(key).is_some() => PlaceState::Held(claim),
-            Some(lock) if lock.waiter(key).is_some() => {
+        let Some(lock) = self.locks.get(path) else { return PlaceState::Absent };
+        match lock.contender(key) {
+            Some(contender) if contender.granted_ms.is_some() => PlaceState::Held(claim),
+            Some(_) => {
                 let ahead = self.ahead_shown(lock, lock.ahead(key), room);
                 PlaceState::Waiting { claim, ahead, holder: self.holder(lock, room) }
             }
-            _ => PlaceState::Absent,
+            None => PlaceState::Absent,
         }
     }
 
@@ -100,7 +103,7 @@ impl Machine {
             };
             let found = place(claim).filter(|(path, key)| {
                 let lock = self.locks.get(path);
-                let contender = lock.and_then(|lock| lock.holder(*key).or_else(|| lock.waiter(*key)));
+                let contender = lock.and_then(|lock| lock.contender(*key));
                 contender.is_some_and(|contender| contender.session == session)
             });
             *place_state = found.map_or(PlaceState::Absent, |(path, key)| {
@@ -112,7 +115,7 @@ impl Machine {
 
     /// The first holder, as shown to others who may know of him.
     pub(super) fn holder(&self, lock: &Lock, room: &mut Room<'_>) -> Option<Party> {
-        lock.holders.first().and_then(|(key, contender)| self.neighbour(lock, (key, contender), room))
+        lock.first_holder().and_then(|(key, contender)| self.neighbour(lock, (key, contender), room))
     }
 
     /// A place as shown to others, if they may know that it is there and there is room for it.
@@ -130,8 +133,7 @@ impl Machine {
 
     /// A place as shown to others, if there is room for it: what they may not see is empty.
     pub(super) fn party(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
-        let contender = lock.holders.get(key).or_else(|| lock.waiters.get(key));
-        let contender = contender.expect("the caller has found the place");
+        let contender = lock.contender(key.as_ref()).expect("the caller has found the place");
         let sight = room.sight(self, lock, contender);
         self.party_seen((key, contender), sight, room)
     }
@@ -143,7 +145,7 @@ impl Machine {
         room: &mut Room<'_>,
     ) -> Option<Party> {
         let mut party = Party {
-            path: if sight == Sight::Nothing { String::new() } else { shown(&key.path).to_owned() },
+            path: if sight == Sight::Nothing { "".into() } else { shown(&key.path) },
             session: SessionId::NONE,
             token: FencingToken(0),
             label: Bytes::new(),
@@ -162,11 +164,14 @@ impl Machine {
 }
 
 /// As much of a path as others are shown: its beginning.
-fn shown(path: &str) -> &str {
+fn shown(path: &Arc<str>) -> Arc<str> {
+    if path.len() <= PARTY_PATH_MAX {
+        return path.clone();
+    }
     let mut end = path.len().min(PARTY_PATH_MAX);
     while !path.is_char_boundary(end) {
         end -= 1;
     }
     assert!(path.len().min(PARTY_PATH_MAX) - end < 4, "a character has four bytes at most");
-    &path[..end]
+    path[..end].into()
 }

@@ -142,7 +142,7 @@ impl Machine {
         let found = self.locks.find(lock);
         let known = self.locks.busy(found);
         assert!(
-            known.and_then(Lock::last_key).is_none_or(|last| last.czxid <= key.czxid),
+            known.and_then(|queue| queue.queue.last_key()).is_none_or(|last| last.czxid <= key.czxid),
             "{lock}: a newcomer is before somebody"
         );
         let ahead = known.map_or(0, |queue| queue.len() as u32);

@@ -71,10 +71,8 @@ impl Machine {
         open.flat_map(|open| open.ephemerals_in_order()).filter_map(|path| {
             let czxid = self.tree.get(path)?.meta.czxid;
             let lock = crate::tree::split(path).and_then(|(lock, _)| self.locks.get(lock));
-            let key = KeyRef { czxid, path };
-            let holds = lock.and_then(|lock| lock.holder(key)).map(|_| true);
-            let waits = lock.and_then(|lock| lock.waiter(key)).map(|_| false);
-            Some((path, czxid, holds.or(waits)))
+            let contender = lock.and_then(|lock| lock.contender(KeyRef { czxid, path }));
+            Some((path, czxid, contender.map(|contender| contender.granted_ms.is_some())))
         })
     }
 
@@ -87,8 +85,11 @@ impl Machine {
             let Some(lock) = self.locks.get(lock) else { continue };
             let znode = self.tree.node(id);
             let key = KeyRef { czxid: znode.meta.czxid, path };
-            counts.0 += usize::from(lock.holder(key).is_some());
-            counts.1 += usize::from(lock.waiter(key).is_some());
+            match lock.contender(key) {
+                Some(contender) if contender.granted_ms.is_some() => counts.0 += 1,
+                Some(_) => counts.1 += 1,
+                None => {}
+            }
         }
         assert!(counts.0 + counts.1 <= open.ephemeral_count(), "nobody holds and waits by one znode");
         counts
@@ -117,11 +118,11 @@ impl<'a> LockView<'a> {
     }
 
     pub fn holder_count(&self) -> usize {
-        self.lock.holders.len()
+        self.lock.holder_count as usize
     }
 
     pub fn waiter_count(&self) -> usize {
-        self.lock.waiters.len()
+        self.lock.waiter_count()
     }
 
     /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not
@@ -134,13 +135,13 @@ impl<'a> LockView<'a> {
     /// Iterates over the holders in the order of the queue.
     pub fn holders(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
         let Self { machine, lock, .. } = *self;
-        lock.holders.iter().map(move |(key, contender)| view(machine, key, contender))
+        lock.holders().map(move |(key, contender)| view(machine, key, contender))
     }
 
     /// Iterates over the waiters in the order of the queue.
     pub fn waiters(&self) -> impl Iterator<Item = ContenderView> + use<'a> {
         let Self { machine, lock, .. } = *self;
-        lock.waiters.iter().map(move |(key, contender)| view(machine, key, contender))
+        lock.waiters().map(move |(key, contender)| view(machine, key, contender))
     }
 }
 

@@ -8,6 +8,7 @@
 use triomphe::Arc;
 
 use super::{CHUNK_MAX, Chunk, MERGE_MAX};
+use crate::arena::unshared;
 
 /// Entries that the chunk before must have room for, or moving them would have to be done again too soon.
 const SHIFT_MIN: usize = CHUNK_MAX / 4;
@@ -25,7 +26,7 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
 ) -> (usize, usize) {
     assert!(at <= chunks[chunk].len(), "an entry belongs into its chunk or behind it");
     if chunks[chunk].len() < CHUNK_MAX {
-        Arc::make_mut(&mut chunks[chunk]).insert(at, entry);
+        unshared(&mut chunks[chunk]).insert(at, entry);
         return (chunk, at);
     }
     if chunk + 1 == chunks.len() && at == CHUNK_MAX {
@@ -40,7 +41,7 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
         merge(chunks, chunk);
         return place;
     }
-    let left = Arc::make_mut(&mut chunks[chunk]);
+    let left = unshared(&mut chunks[chunk]);
     let mut right: Chunk<K, V> = left.drain(CHUNK_MAX / 2..).collect();
     let place = match at.checked_sub(left.len()) {
         Some(at) => {
@@ -65,7 +66,7 @@ fn shift<K: Clone, V: Clone>(
     room: usize,
 ) -> (usize, usize) {
     let [.., left, right] = &mut chunks[..=chunk] else { unreachable!("there is a chunk before") };
-    let (left, right) = (Arc::make_mut(left), Arc::make_mut(right));
+    let (left, right) = (unshared(left), unshared(right));
     assert_eq!((left.len() + room, right.len()), (CHUNK_MAX, CHUNK_MAX), "a full chunk fills the one before");
     let place = match at.checked_sub(room) {
         Some(at) => {
@@ -97,7 +98,7 @@ pub(super) fn merge<K: Clone, V: Clone>(chunks: &mut Vec<Arc<Chunk<K, V>>>, chun
         if left < chunks.len() && chunks[left].len() + right.len() <= MERGE_MAX {
             let right = chunks.remove(left + 1);
             let entries = Arc::unwrap_or_clone(right);
-            Arc::make_mut(&mut chunks[left]).extend(entries);
+            unshared(&mut chunks[left]).extend(entries);
             assert!(chunks[left].len() <= MERGE_MAX, "a chunk of two is no larger than they were");
             return;
         }

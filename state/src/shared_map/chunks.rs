@@ -36,9 +36,7 @@ impl<K, V> Chunks<K, V> {
             self.guess.store(guess, Relaxed);
         }
     }
-}
 
-impl<K, V> Chunks<K, V> {
     /// What a search says, if the last search ended there too.
     pub(super) fn guessed(
         &self,

@@ -37,6 +37,7 @@ proptest! {
             prop_assert_eq!(map.last(), model.last_key_value());
             let (Ok(place) | Err(place)) = map.find(&key);
             prop_assert_eq!(map.rank_of(place), model.range(..key).count());
+            prop_assert!(map.starting_at(map.nth(map.rank_of(place))).eq(model.range(key..)));
             for guess in [place, Slot::new(i % 5, i % 70), Slot::new(0, 0)] {
                 prop_assert_eq!(map.find_near(&key, guess), map.find(&key));
             }
@@ -108,7 +109,7 @@ fn what_comes_and_goes_alone_keeps_its_chunk_and_no_clone_notices() {
         assert_eq!((map.len(), map.find(&4)), (1, Err(Slot::new(0, usize::from(key < 4)))));
         assert_eq!(map.pop_first(), Some((key, "b")));
         map.check().unwrap();
-        assert!(matches!(map, SharedMap::Vacant(_)) && map.is_empty());
+        assert!(matches!(map, SharedMap::One(_)) && map.is_empty());
         assert_eq!((map.first(), map.get(&key), map.find(&key)), (None, None, Err(Slot::new(0, 0))));
         assert!(matches!(map.clone(), SharedMap::Empty));
     }

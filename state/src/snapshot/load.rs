@@ -15,7 +15,7 @@ use crate::acl::{Acls, SharedAcl};
 use crate::arena::{Arena, Number};
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
-use crate::locks::{Contender, Key, Locks, Question, queue_path};
+use crate::locks::{Contender, Key, Question, queue_path};
 use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
@@ -70,9 +70,9 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
             Row::End { digest } => break digest,
         }
     };
-    let (tree, locks, searched) = (builder.finish()?, Locks::default(), 0);
+    let tree = builder.finish()?;
     let mut machine =
-        Machine { tree, sessions, locks, last_zxid, time_ms, last_entry, cluster, upgrade, searched };
+        Machine { tree, sessions, last_zxid, time_ms, last_entry, cluster, upgrade, ..Machine::new() };
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");
@@ -128,7 +128,7 @@ fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotE
             if sessions.get(session).is_none() {
                 return damaged("an outcome has no session");
             }
-            sessions.with_outcomes((session, Slot::default()), |outcomes, _| outcomes.acknowledge(acked));
+            sessions.with_outcomes((session, Slot::default()), |outcomes| outcomes.acknowledge(acked));
         }
         Row::Outcome(OutcomeRecord { session, id, stored }) => {
             let Some(outcomes) = sessions.outcomes(session) else {
@@ -137,9 +137,7 @@ fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotE
             if id <= outcomes.acked() || outcomes.get(id).is_some() {
                 return damaged("an outcome has a bad number");
             }
-            sessions.with_outcomes((session, Slot::default()), |outcomes, paths| {
-                outcomes.keep(id, &stored, paths)
-            });
+            sessions.with_outcomes((session, Slot::default()), |outcomes| outcomes.keep(id, &stored));
         }
         _ => unreachable!("not of a session"),
     }
@@ -179,7 +177,8 @@ fn restore_locks(
         if contender.requested_ms > granted_ms || granted_ms > machine.time_ms {
             return damaged("a place in a queue has times in the wrong order");
         }
-        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contains(key.as_ref())) {
+        if !is_right || machine.locks.get(&lock).is_some_and(|known| known.contender(key.as_ref()).is_some())
+        {
             return damaged("a place in a queue is no znode of its session");
         }
         let limit = machine.limit_of(&lock);

@@ -32,7 +32,7 @@ fn acquire() -> Request {
 }
 
 fn claim() -> Claim {
-    Claim { path: "/l/_c_a-lock-0000000000".to_owned(), token: FencingToken(7) }
+    Claim { path: "/l/_c_a-lock-0000000000".into(), token: FencingToken(7) }
 }
 
 /// The tags of what is sent, and what they carry.

@@ -116,14 +116,14 @@ impl EventSink for Collected {
             _ => return,
         };
         if event.is_acquired {
-            let claim = rowlock_proto::lock::Claim { path: event.path.to_owned(), token: event.token };
+            let claim = rowlock_proto::lock::Claim { path: event.path.into(), token: event.token };
             self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
         }
     }
 
     fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
         if event.is_acquired {
-            let claim = rowlock_proto::lock::Claim { path: event.path.to_owned(), token: event.token };
+            let claim = rowlock_proto::lock::Claim { path: event.path.into(), token: event.token };
             let notice_event = NoticeEvent::Asked(question.told_at(event.time_ms));
             self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
         }

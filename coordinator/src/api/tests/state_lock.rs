@@ -59,7 +59,7 @@ async fn the_lock_of_a_state_stands_in_one_queue_with_all_others_and_an_operator
     let Place::Held(other) = standing.place else { panic!("{standing:?}") };
     let taken = api.lock_state(&caller(), &name, &info("one")).await.unwrap();
     let StateLock::Taken(by) = taken else { panic!("{taken:?}") };
-    assert_eq!((&by["ID"], &by["Path"]), (&"".into(), &other.path.as_str().into()), "{by}");
+    assert_eq!((&by["ID"], &by["Path"]), (&"".into(), &(&*other.path).into()), "{by}");
     let label = format!("token {}: job", other.token.0);
     assert_eq!(by["Info"], label.as_str(), "{by}");
     assert_eq!(api.force_state(&caller(), &name).await, Ok(Some(other.token)));

@@ -56,7 +56,7 @@ pub(super) fn held(held: bool) -> Response {
 
 pub(super) fn led(led: &Led) -> Response {
     let leader = led.leader.as_ref().map(|(party, value)| LeaderDocument {
-        place: party.path.clone(),
+        place: party.path.to_string(),
         since_ms: party.since_ms,
         token: party.token.0.to_string(),
         value: value.clone(),
@@ -108,13 +108,13 @@ fn place(place: &Place) -> PlaceDocument {
     let none = |state| PlaceDocument { holder: None, place: None, position: None, state, token: None };
     match place {
         Place::Held(claim) => PlaceDocument {
-            place: Some(claim.path.clone()),
+            place: Some(claim.path.to_string()),
             token: Some(claim.token.0.to_string()),
             ..none(StandingState::Held)
         },
         Place::Waiting { claim, ahead, holder } => PlaceDocument {
             holder: Some(holder.as_ref().map(party)),
-            place: Some(claim.path.clone()),
+            place: Some(claim.path.to_string()),
             position: Some(u64::from(*ahead) + 1),
             ..none(StandingState::Waiting)
         },
@@ -128,7 +128,7 @@ fn place(place: &Place) -> PlaceDocument {
 fn party(party: &Party) -> PartyDocument {
     PartyDocument {
         label: String::from_utf8_lossy(&party.label).into_owned(),
-        place: party.path.clone(),
+        place: party.path.to_string(),
         since_ms: party.since_ms,
         token: party.token.0.to_string(),
     }

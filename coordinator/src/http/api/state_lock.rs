@@ -39,7 +39,7 @@ async fn lock(asked: &Asked, request: Request) -> Answer {
     let info = LockInfo::read(document)?;
     match asked.api().lock_state(&asked.caller(), &name, &info).await? {
         StateLock::Held(claim) => {
-            let (place, token) = (claim.path, claim.token.0.to_string());
+            let (place, token) = (claim.path.to_string(), claim.token.0.to_string());
             Ok(answer::document(StatusCode::OK, &StateHeld { place, state: StandingState::Held, token }))
         }
         StateLock::Taken(by) => Ok(taken(StatusCode::LOCKED, by)),

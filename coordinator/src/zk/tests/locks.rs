@@ -160,7 +160,7 @@ async fn a_place_of_a_plain_client_hears_of_its_turn_by_its_watch_alone() {
     plain.call(Request::Exists(super::client::watched(&held.path))).await.unwrap();
     let before = counts(&node);
     release(&mut holder, &held).await;
-    assert_eq!(plain.event().await, (rowlock_proto::EventType::NodeDeleted, held.path));
+    assert_eq!(plain.event().await, (rowlock_proto::EventType::NodeDeleted, held.path.to_string()));
     assert_eq!(since(&node, before), [2, 1, 0, 1]);
     node.stop().await;
 }

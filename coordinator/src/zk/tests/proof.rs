@@ -41,7 +41,7 @@ async fn a_client_that_has_proven_nothing_is_answered_minus_124_and_closed_whate
         Request::SetWatches2(watches),
         Request::Sync("/".to_owned()),
         Request::Multi(vec![Op::Delete { path: "/none".to_owned(), version: rowlock_proto::Version::ANY }]),
-        Request::Verify([Claim { path: "/l/x".to_owned(), token: FencingToken(1) }].into()),
+        Request::Verify([Claim { path: "/l/x".into(), token: FencingToken(1) }].into()),
         Request::Report("/v1/locks".to_owned()),
         Request::WhoAmI,
     ] {

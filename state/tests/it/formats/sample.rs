@@ -124,7 +124,7 @@ fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
 }
 
 fn lock_commands() -> Vec<Command> {
-    let claim = |path: &str, token| Claim { path: path.to_owned(), token: FencingToken(token) };
+    let claim = |path: &str, token| Claim { path: path.into(), token: FencingToken(token) };
     let tagged = |id, acked, command| Command::Tagged { id, acked, command: Box::new(command) };
     let wait = Acquire { wait: false, owner: Owner::Session, ..acquire("/l/x", "try-", Mode::Shared) };
     vec![

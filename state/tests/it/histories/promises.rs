@@ -72,7 +72,7 @@ impl Promises {
         self.note_holds(proposal, applied, told);
         let ended = |lock: &str| {
             let znode = |machine: &Machine| machine.stat(lock).map(|stat| stat.czxid);
-            let forced = Command::ForceRelease(Claim { path: lock.to_owned(), token: FencingToken(0) });
+            let forced = Command::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) });
             znode(before) != znode(after) || *written(&proposal.command) == forced
         };
         for one in told {
@@ -165,7 +165,7 @@ impl Promises {
         let command = written(&proposal.command);
         let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
-            told.iter().any(|one| matches!(one, Told::Requested(place) if place.path == claim.path))
+            told.iter().any(|one| matches!(one, Told::Requested(place) if *place.path == *claim.path))
         };
         for (at, place_state) in place_states.iter().enumerate() {
             let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = place_state else { continue };
@@ -178,14 +178,14 @@ impl Promises {
                     (Some(max_hold_ms), Some((min_hold_ms, min_hold_lapses)))
                 }
                 Command::Convert { claim: old, .. } => {
-                    let deadline = self.deadlines.remove(&old.path);
-                    self.deadlines.extend(deadline.map(|deadline| (claim.path.clone(), deadline)));
-                    (self.max_holds.get(&old.path).copied(), self.min_holds.remove(&old.path))
+                    let deadline = self.deadlines.remove(&*old.path);
+                    self.deadlines.extend(deadline.map(|deadline| (claim.path.to_string(), deadline)));
+                    (self.max_holds.get(&*old.path).copied(), self.min_holds.remove(&*old.path))
                 }
                 _ => (None, None),
             };
-            self.max_holds.extend(max_hold_ms.map(|max_hold_ms| (claim.path.clone(), max_hold_ms)));
-            self.min_holds.extend(min_hold.map(|min_hold| (claim.path.clone(), min_hold)));
+            self.max_holds.extend(max_hold_ms.map(|max_hold_ms| (claim.path.to_string(), max_hold_ms)));
+            self.min_holds.extend(min_hold.map(|min_hold| (claim.path.to_string(), min_hold)));
         }
     }
 
@@ -239,7 +239,9 @@ fn whoever_is_told_that_it_holds_does(after: &Machine, applied: &Applied) -> Res
 fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {
     let (lock, _) = claim.path.rsplit_once('/')?;
     let mut holders = machine.lock_queue(if lock.is_empty() { "/" } else { lock })?.holders();
-    holders.find(|holder| holder.path == claim.path && holder.token == claim.token).map(|holder| holder.mode)
+    holders
+        .find(|holder| *holder.path == *claim.path && holder.token == claim.token)
+        .map(|holder| holder.mode)
 }
 
 fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Applied) -> Result<(), String> {

@@ -189,7 +189,7 @@ impl Generator {
             (8 | 9, Some(place)) => self.convert(chance, &place),
             (10, Some(place)) if !chance.one_in(4) => Command::ForceRelease(claim(chance, &place)),
             // Of a lock-delay.
-            (10, _) => Command::ForceRelease(Claim { path: lock, token: FencingToken(0) }),
+            (10, _) => Command::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) }),
             (11, Some(place)) => {
                 let name = &place.path[place.lock.len() + 1..];
                 let prefix = name[..name.len() - 10].to_owned();
@@ -323,7 +323,7 @@ fn places(state: &Machine, is_wanted: impl Fn(&LockView<'_>) -> bool) -> Vec<Pla
 
 fn claim(chance: &mut Chance, place: &Place) -> Claim {
     let wrong = i64::from(chance.one_in(12));
-    Claim { path: place.path.clone(), token: FencingToken(place.token.0 - wrong) }
+    Claim { path: place.path.as_str().into(), token: FencingToken(place.token.0 - wrong) }
 }
 
 fn mode(chance: &mut Chance) -> Mode {

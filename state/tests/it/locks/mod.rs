@@ -221,7 +221,7 @@ impl World {
         let entered: Vec<_> = places
             .iter()
             .zip(&claims)
-            .map(|((lock, mode), claim)| (*lock, claim.clone().unwrap().path, *mode, session))
+            .map(|((lock, mode), claim)| (*lock, claim.clone().unwrap().path.to_string(), *mode, session))
             .collect();
         assert_eq!(told, self.naive.enter(&entered));
         for ((lock, path, ..), place_state) in entered.iter().zip(&place_states) {
@@ -235,7 +235,7 @@ impl World {
     fn leave(&mut self, lock: usize, at: usize, how: How) {
         let Some((path, session, holds)) = self.naive.at(lock, at) else { return };
         let czxid = self.machine.stat(&path).unwrap().czxid;
-        let claim = Claim { path: path.clone(), token: FencingToken(czxid.0) };
+        let claim = Claim { path: path.as_str().into(), token: FencingToken(czxid.0) };
         match how {
             How::Release => {
                 let (applied, told) = self.apply(session, Command::Release([claim].into()));

@@ -162,7 +162,7 @@ fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
     };
     let (session, token) = (SessionId::NONE, FencingToken(0));
     let expected =
-        Party { path: world.first.clone(), session, token, label: Default::default(), since_ms: 0 };
+        Party { path: (*world.first).into(), session, token, label: Default::default(), since_ms: 0 };
     assert_eq!(*holder, expected);
 }
 
@@ -189,7 +189,7 @@ fn a_circle_does_not_name_what_its_reader_may_not_read() {
         panic!()
     };
     let PlaceState::Deadlock(circle) = &place_states[0] else { panic!("{place_states:?}") };
-    assert_eq!((circle[0].path.as_str(), circle[0].session), ("", SessionId::NONE));
+    assert_eq!((&*circle[0].path, circle[0].session), ("", SessionId::NONE));
     assert_eq!((circle[0].token, circle[0].label.len()), (FencingToken(0), 0));
     assert!(circle[1].path.starts_with("/open/s-"), "its own place is told: {circle:?}");
 }

@@ -51,7 +51,7 @@ pub fn acquire(lock: &str, prefix: &str) -> Acquire {
 }
 
 pub fn claim(path: &str, token: i64) -> Claim {
-    Claim { path: path.to_owned(), token: FencingToken(token) }
+    Claim { path: path.into(), token: FencingToken(token) }
 }
 
 impl World {
@@ -112,7 +112,7 @@ impl World {
             let first = enter(self, self.victim, "a-");
             let behind = self.open();
             enter(self, behind, "c-");
-            (self.first, self.first_token) = (first.path, first.token.0);
+            (self.first, self.first_token) = (first.path.to_string(), first.token.0);
         }
     }
 

@@ -80,7 +80,7 @@ fn mode(words: &Words<'_>) -> Mode {
 }
 
 fn claim(words: &Words<'_>, at: usize) -> Claim {
-    Claim { path: words.at(at).to_owned(), token: FencingToken(words.at(at + 1).parse().unwrap()) }
+    Claim { path: words.at(at).into(), token: FencingToken(words.at(at + 1).parse().unwrap()) }
 }
 
 pub fn place_state(place_state: &PlaceState) -> String {

@@ -59,7 +59,7 @@ fn token() -> impl Strategy<Value = FencingToken> {
 
 /// Any place by its znode.
 pub fn claim() -> impl Strategy<Value = Claim> {
-    (text(), token()).prop_map(|(path, token)| Claim { path, token })
+    (text(), token()).prop_map(|(path, token)| Claim { path: path.into(), token })
 }
 
 /// Any place by its attempt.
@@ -70,7 +70,7 @@ pub fn attempt() -> impl Strategy<Value = Attempt> {
 fn party() -> impl Strategy<Value = Party> {
     (text(), any::<i64>(), token(), data(), any::<i64>()).prop_map(
         |(path, session, token, label, since_ms)| Party {
-            path,
+            path: path.into(),
             session: SessionId(session),
             token,
             label,

@@ -268,7 +268,7 @@ pub(super) async fn force(place: &Place) {
     let is_own = stat.ephemeral_owner == place.caller.session();
     // Whatever comes of it: the holder may have been faster.
     if chance(50) || is_own {
-        let _ = client.force_release(&Claim { path, token: FencingToken(stat.czxid.0) }).await;
+        let _ = client.force_release(&Claim { path: path.into(), token: FencingToken(stat.czxid.0) }).await;
     } else {
         let _ = client.delete(&path, None).await;
     }
