@@ -98,7 +98,7 @@ impl Watch {
         if let Some(reason) = missing {
             let time_ms = entries.first().map_or_else(|| self.time_ms(), |entry| entry.time_ms);
             // What is there of the first change may be its end.
-            let last = entries.first().map_or(span.last, |entry| before(entry.zxid));
+            let last = entries.first().map_or(span.last, |entry| entry.zxid);
             entries.insert(0, self.gap(reason, time_ms, Span { last, ..span }));
         }
         let entries = entries.into_iter().map(|entry| Arc::new(FeedEntry::from(entry))).collect();
@@ -159,7 +159,7 @@ impl Watch {
         let time_ms = state.time_ms();
         drop(state);
         if piece.has_missed {
-            let last = piece.events.first().map_or(told, |event| before(event.at.0.zxid));
+            let last = piece.events.first().map_or(told, |event| event.at.0.zxid);
             let gap = self.gap("too-slow", time_ms, Span { after: told, last });
             entries.insert(0, Arc::new(FeedEntry::from(gap)));
         }
@@ -167,9 +167,4 @@ impl Watch {
         self.told = checkpoint.map_or(told, |checkpoint| checkpoint.max(told));
         Told { entries, checkpoint: checkpoint.map(|_| self.told) }
     }
-}
-
-/// The change before this one.
-fn before(zxid: Zxid) -> Zxid {
-    Zxid(zxid.0 - 1)
 }
