@@ -91,6 +91,21 @@ fn a_lost_node_is_replaced_while_clients_run() {
     }
 }
 
+/// A leader takes itself out of the members, and is cut off or loses power before the others know that. The
+/// entry that says so may be in its log alone, so it must be able to lead again until they have it (openraft
+/// 2091).
+#[test]
+fn a_leader_that_is_lost_while_it_is_removed_blocks_nothing() {
+    for (seed, loss) in [(1, "isolate leader for 3s"), (2, "power-loss leader for 1s")] {
+        for after_ms in [4, 9, 14] {
+            let script = format!("3s remove leader\n{}ms {loss}", 3_000 + after_ms);
+            let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
+            let plan = Plan { seed, seconds: 9, scenario, script, mutant: None, record: false };
+            assert_eq!(run(&plan).violation, None, "{loss}, {after_ms} ms after");
+        }
+    }
+}
+
 /// A node applies what others have on their disks before it is in its own log. So the last node of a cluster
 /// may have less than it has shown to its clients (found by seed 83).
 #[test]

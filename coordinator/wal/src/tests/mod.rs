@@ -90,6 +90,25 @@ async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
     assert!(opened.report.exposed && is_private());
 }
 
+/// Raft keeps the latest report only: one that came behind a later one's would undo it (openraft 1960).
+#[tokio::test]
+async fn appends_are_reported_in_their_order_however_patient_they_are() {
+    let dir = temp();
+    let Opened { mut log, .. } = open(dir.path()).await;
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    for index in 0..60 {
+        let reports = reported.clone();
+        let report = move |result: std::io::Result<()>| {
+            result.expect("is written");
+            reports.lock().push(index);
+        };
+        let (entries, patiently) = (entries(1, index..index + 1, 10), index % 3 != 2);
+        log.append(entries, patiently, Done::Callback(Box::new(report))).await.expect("is queued");
+    }
+    settle(&mut log).await;
+    assert_eq!(*reported.lock(), (0..60).collect::<Vec<u64>>());
+}
+
 /// What a process that is killed now leaves behind, in another folder.
 fn killed(dir: &Path) -> TempDir {
     let copy = temp();
