@@ -123,6 +123,35 @@ func soon(t *testing.T, done <-chan struct{}) {
 	}
 }
 
+func TestAReleaseThatIsNotWaitedForStaysInFrontOfTheNextRequestForItsLock(t *testing.T) {
+	letGo := make(chan struct{})
+	n := start(t, func(r request, count int) (int, string) {
+		if r.path == "/v1/locks/a/release" {
+			<-letGo
+		}
+		return works(r, count)
+	})
+	c := cluster(t, n)
+	l := take(t, c)
+	released := l.UnlockLater()
+	if l.Context().Err() == nil || <-l.UnlockLater() {
+		t.Fatal("it is held after it was given back")
+	}
+	other := c.Lock("b", Options{})
+	if err := other.Lock(context.Background()); err != nil || !other.Unlock() {
+		t.Fatal("another lock waits", err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := l.Lock(short); err == nil || len(n.requests("/v1/locks/a/acquire")) != 1 {
+		t.Fatal("it overtook the release", err)
+	}
+	close(letGo)
+	if err := l.Lock(context.Background()); err != nil || !<-released || !l.Unlock() {
+		t.Fatal(err)
+	}
+}
+
 func TestAnAttemptKeepsItsRequestIDAtTheNextNodeAndATokenAllItsDigits(t *testing.T) {
 	fails, good := start(t, but("/acquire", 503, "{}")), start(t, works)
 	l := cluster(t, fails, good).Lock("a/b c", Options{Label: "l"})

@@ -145,6 +145,7 @@ func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
 	if !waits {
 		until = now() + atOnce
 	}
+	l.cluster.transport.behind(ctx, l.free, until)
 	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until)
 	if err != nil {
 		return nil, err
@@ -338,11 +339,31 @@ func (l *Lock) Verify(ctx context.Context) (bool, error) {
 // Unlock gives the lock back; whether it was still held, as far as is known. It may be repeated. It returns
 // when a node has answered, or when the lease has ended by itself.
 func (l *Lock) Unlock() bool {
+	giveBack := l.letGo()
+	return giveBack != nil && giveBack()
+}
+
+// UnlockLater is Unlock for callers that do not wait: it returns at once, and the channel has the answer later.
+// What this cluster's locks ask of the same lock from now on is sent behind it. A program that ends before
+// the answer leaves the lock to the end of its lease.
+func (l *Lock) UnlockLater() <-chan bool {
+	answered := make(chan bool, 1)
+	giveBack := l.letGo()
+	if giveBack == nil {
+		answered <- false
+		return answered
+	}
+	l.cluster.transport.later(l.free, func() { answered <- giveBack() })
+	return answered
+}
+
+// letGo ends the hold for this program. What it returns tells the cluster; nil: nothing is held.
+func (l *Lock) letGo() func() bool {
 	l.mutex.Lock()
 	held := l.held
 	if held == nil {
 		l.mutex.Unlock()
-		return false
+		return nil
 	}
 	lost := held.lease.lost()
 	held.lease.stop()
@@ -351,8 +372,12 @@ func (l *Lock) Unlock() bool {
 	held.lease.end()
 	l.mutex.Unlock()
 	if lost {
-		return false
+		return nil
 	}
+	return func() bool { return l.giveBack(held, until) }
+}
+
+func (l *Lock) giveBack(held *held, until time.Duration) bool {
 	each := (until - now()) / 3
 	if each < 500*time.Millisecond {
 		each = 500 * time.Millisecond

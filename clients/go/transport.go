@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -67,13 +68,62 @@ type transport struct {
 	http  *http.Client
 	// The node that is asked next.
 	at atomic.Uint32
+	// Releases under way, by their address.
+	mutex    sync.Mutex
+	releases map[string][]chan struct{}
+}
+
+// later gives something back in a goroutine; behind waits for it.
+func (t *transport) later(paths []string, work func()) {
+	done := make(chan struct{})
+	t.mutex.Lock()
+	for _, path := range paths {
+		t.releases[path] = append(t.releases[path], done)
+	}
+	t.mutex.Unlock()
+	go func() {
+		defer close(done)
+		work()
+		t.mutex.Lock()
+		defer t.mutex.Unlock()
+		for _, path := range paths {
+			var others []chan struct{}
+			for _, other := range t.releases[path] {
+				if other != done {
+					others = append(others, other)
+				}
+			}
+			if t.releases[path] = others; len(others) == 0 {
+				delete(t.releases, path)
+			}
+		}
+	}()
+}
+
+// behind waits for the releases under way at these addresses, until a moment of now or the end of ctx at most.
+func (t *transport) behind(ctx context.Context, paths []string, until time.Duration) {
+	var all []chan struct{}
+	t.mutex.Lock()
+	for _, path := range paths {
+		all = append(all, t.releases[path]...)
+	}
+	t.mutex.Unlock()
+	for _, done := range all {
+		timer := time.NewTimer(until - now())
+		select {
+		case <-done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
 }
 
 func newTransport(config Config) (*transport, error) {
 	if len(config.URLs) == 0 {
 		return nil, errors.New("rowlock: no URL of a node")
 	}
-	t := &transport{token: config.Token, http: config.HTTP}
+	t := &transport{token: config.Token, http: config.HTTP, releases: map[string][]chan struct{}{}}
 	for _, text := range config.URLs {
 		node, err := url.Parse(text)
 		if err != nil || (node.Scheme != "http" && node.Scheme != "https") || node.Host == "" {

@@ -194,6 +194,7 @@ class Attempt:
 
     def _run(self) -> None:
         try:
+            self._transport.behind(self._path, self._until, self._over)
             lease = Lease(self._transport, self._ttl, self._until, self._over)
             with self._lock:
                 self._lease = lease
@@ -315,11 +316,22 @@ class Guard:
 
         False also when no node has answered before the lease's deadline: then nobody can know.
         """
+        return self._let_go() and self._give_back()
+
+    def release_later(self) -> None:
+        """As `release`, but returns at once: a thread makes the request, and the end of the program waits for it. What
+        this client asks of the same lock from now on is sent behind it."""
+        if self._let_go():
+            self._transport.later(self._path, self._give_back)
+
+    def _let_go(self) -> bool:
         if self._released or self._lease.is_inherited:
             return False
         self._released = True
         self._lease.silence()
+        return True
 
+    def _give_back(self) -> bool:
         def is_done(status: int, answer: Json) -> bool:
             return status == 404 or (status == 200 and isinstance(answer.get("released"), bool))
 

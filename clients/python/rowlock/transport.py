@@ -21,6 +21,8 @@ ANSWER_MAX = 10.0
 PAUSE = 0.2
 # Seconds after which a connection that rests is not used any more: nodes close it after 120.
 REST_MAX = 60.0
+# Seconds after which a thread that waits for another one looks whether it is over.
+OVER_EVERY = 0.1
 # Connections that are kept.
 KEPT_MAX = 32
 # How a request ends on a connection that the node has closed.
@@ -60,6 +62,33 @@ class Transport:
         self._tls = tls
         self._at = 0
         self._idle = Idle()
+        # Releases under way: the process and the path of each, and its end.
+        self._later: List[Tuple[int, str, threading.Event]] = []
+
+    def later(self, path: str, work: Callable[[], Any]) -> None:
+        """Does the work in a thread, for which the end of the program waits."""
+        entry = (os.getpid(), path, threading.Event())
+        self._later.append(entry)
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._later.remove(entry)
+                entry[2].set()
+
+        try:
+            threading.Thread(target=run, name="rowlock release", daemon=False).start()
+        except RuntimeError:
+            # No threads are left.
+            run()
+
+    def behind(self, path: str, until: float, over: threading.Event) -> None:
+        """Waits for the work of `later` on this path; until a moment of `now`, or `over`, at most."""
+        for pid, other, done in list(self._later):
+            while pid == os.getpid() and other == path and not over.is_set() and now() < until:
+                if done.wait(max(0.0, min(until - now(), OVER_EVERY))):
+                    break
 
     def share(self, left: float) -> float:
         """The part of the seconds that are left which one node may use up: others are to be asked, too."""

@@ -98,6 +98,31 @@ class Tests(unittest.TestCase):
         self.addCleanup(node.close)
         return node
 
+    def test_a_release_that_is_not_waited_for_stays_in_front_of_the_next_request_for_its_lock(self):
+        let_go = threading.Event()
+
+        def is_slow(path, body):
+            if path == "/v1/locks/a/release" and not let_go.is_set():
+                let_go.wait(2)
+            return works(path, body)
+
+        node = self.node(is_slow)
+        cluster = Rowlock(node.url)
+        guard = cluster.lock("a").acquire()
+        guard.release_later()
+        self.assertTrue(guard.lost)
+        self.assertFalse(guard.release())
+        self.assertTrue(cluster.lock("b").acquire().release(), "another lock waits")
+        with self.assertRaises(TimedOut):
+            cluster.lock("a", timeout=0.05).acquire()
+        following = threading.Thread(target=lambda: cluster.lock("a").acquire().release())
+        following.start()
+        paths = [path for _, path, _ in node.seen]
+        self.assertEqual((paths.count("/v1/locks/a/acquire"), paths.count("/v1/locks/a/release")), (1, 1))
+        let_go.set()
+        following.join(5)
+        self.assertEqual([path for _, path, _ in node.seen].count("/v1/locks/a/acquire"), 2)
+
     def test_an_attempt_keeps_its_request_id_at_the_next_node(self):
         fails = self.node(lambda path, body: (503, {}) if path.endswith("/acquire") else works(path, body))
         good = self.node(works)

@@ -77,7 +77,10 @@ export class Guard {
     const lost = this.#lease.lost;
     this.#lease.silence();
     this.#end(new RowlockError("the lock was released"));
-    if (lost) return false;
+    return lost ? false : this.#transport.later(this.#target.free, () => this.#giveBack());
+  }
+
+  async #giveBack() {
     const each = Math.max(500, (this.#lease.deadline - now()) / 3);
     const body = { secret: this.#lease.secret, token: this.#text };
     const said = await this.#transport

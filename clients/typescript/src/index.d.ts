@@ -121,7 +121,8 @@ export interface Guard {
   verify(): Promise<boolean>;
   /**
    * Gives the lock back; whether it was still held. It never rejects, and may be repeated. False also when no
-   * node has answered before the lease's deadline: then nobody can know.
+   * node has answered before the lease's deadline: then nobody can know. Nothing has to wait for it: what this client
+   * asks of the same lock from now on is sent behind it.
    */
   release(): Promise<boolean>;
   /**

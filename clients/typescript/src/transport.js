@@ -32,6 +32,34 @@ export class Transport {
     // Called without `this`, as browsers want it.
     this.fetch = fetcher ?? ((/** @type {any} */ url, /** @type {any} */ init) => fetch(url, init));
     this.at = 0;
+    /** Releases under way, by their address. @type {Map<string, Promise<unknown>>} */
+    this.releases = new Map();
+  }
+
+  /**
+   * Gives something back; `behind` waits for it.
+   * @template T @param {string} path @param {() => Promise<T>} work Never rejects. @returns {Promise<T>}
+   */
+  later(path, work) {
+    const done = work();
+    const all = Promise.all([this.releases.get(path), done]);
+    this.releases.set(path, all);
+    void all.then(() => {
+      if (this.releases.get(path) === all) this.releases.delete(path);
+    });
+    return done;
+  }
+
+  /** Waits for the releases under way at this address. @param {string} path @param {number} until @param {AbortSignal} [signal] */
+  async behind(path, until, signal) {
+    const released = this.releases.get(path);
+    if (!released || signal?.aborted) return;
+    const over = new AbortController();
+    const stop = () => over.abort();
+    signal?.addEventListener("abort", stop);
+    void released.then(stop);
+    await pause(until - now(), over.signal);
+    signal?.removeEventListener("abort", stop);
   }
 
   /** The part of the time that is left which one node may use up: others are to be asked, too. @param {number} left */

@@ -51,6 +51,21 @@ function works(path) {
 const but = (end, answer) => (path, body, count) => (path.endsWith(end) ? answer(body, count) : works(path));
 const lost = (guard) => new Promise((done) => guard.signal.addEventListener("abort", done, { once: true }));
 
+test("a release that is not waited for stays in front of the next request for its lock, and of no other", async (t) => {
+  let letGo = () => {};
+  const answered = new Promise((done) => (letGo = done));
+  const slow = await node(t, but("/a/release", () => answered.then(() => [200, { released: true }])));
+  const cluster = new Rowlock(slow.url);
+  const released = (await cluster.lock("a")).release();
+  const next = cluster.lock("a");
+  await (await cluster.lock("b")).release();
+  const asked = () => slow.seen.filter(({ path }) => path === "/v1/locks/a/acquire").length;
+  assert.equal(asked(), 1);
+  await assert.rejects(cluster.lock("a", { signal: AbortSignal.timeout(20) }));
+  letGo();
+  assert.deepEqual([await released, await (await next).release(), asked()], [true, true, 2]);
+});
+
 test("an attempt keeps its request id at the next node, and a token all its digits", async (t) => {
   const fails = await node(t, but("/acquire", () => [503, {}]));
   const good = await node(t, works);

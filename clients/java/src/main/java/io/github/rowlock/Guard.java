@@ -126,7 +126,8 @@ public final class Guard implements AutoCloseable {
     }
 
     /**
-     * As {@link #release}, without a thread that waits.
+     * As {@link #release}, without a thread that waits. What this client asks of the same lock from now on is sent
+     * behind it.
      *
      * @return completes in any case
      */
@@ -151,9 +152,11 @@ public final class Guard implements AutoCloseable {
                 // When no node has answered, the lease ends by itself, and the lock with it.
                 error == null && Boolean.TRUE.equals(answer.document().get("released"))));
         }
-        return CompletableFuture.allOf(releases.toArray(CompletableFuture[]::new))
+        var released = CompletableFuture.allOf(releases.toArray(CompletableFuture[]::new))
             .thenCompose(none -> lease.end())
             .thenApplyAsync(none -> releases.stream().allMatch(CompletableFuture::join), lease.transport.workers);
+        lease.transport.later(target.release(), released);
+        return released.copy();
     }
 
     /** As {@link #release}. */

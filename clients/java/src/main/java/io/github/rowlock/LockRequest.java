@@ -214,6 +214,14 @@ public final class LockRequest {
                     }
                 }
             });
+            transport.behind(target.release, until).thenRun(this::open);
+            return result;
+        }
+
+        private void open() {
+            if (result.isDone()) {
+                return;
+            }
             var opening = Lease.open(transport, ttl, until);
             current = opening;
             opening.whenComplete((opened, error) -> {
@@ -229,7 +237,6 @@ public final class LockRequest {
                     ask();
                 }
             });
-            return result;
         }
 
         private void fail(Throwable error) {

@@ -10,10 +10,12 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Flow;
@@ -45,6 +47,8 @@ final class Transport {
     private final String token;
     private final HttpClient http;
     private final AtomicInteger at = new AtomicInteger();
+    /** Releases under way, by their address. */
+    private final Set<Map.Entry<String, CompletableFuture<?>>> releases = ConcurrentHashMap.newKeySet();
 
     Transport(List<URI> nodes, String token, HttpClient http) {
         this.nodes = nodes;
@@ -91,6 +95,22 @@ final class Transport {
 
     void after(long nanos, Runnable work) {
         timer.schedule(work, Math.max(0, nanos), TimeUnit.NANOSECONDS);
+    }
+
+    /** Has {@link #behind} wait for this release. */
+    void later(List<String> paths, CompletableFuture<?> release) {
+        var entries = paths.stream().map(path -> Map.<String, CompletableFuture<?>>entry(path, release)).toList();
+        releases.addAll(entries);
+        release.whenComplete((done, error) -> entries.forEach(releases::remove));
+    }
+
+    /** Completes behind the releases under way at these addresses, or after {@code until}. */
+    CompletableFuture<Void> behind(List<String> paths, long until) {
+        var before = releases.stream().filter(release -> paths.contains(release.getKey()))
+            .map(Map.Entry::getValue).toArray(CompletableFuture[]::new);
+        var all = CompletableFuture.allOf(before);
+        return before.length == 0 || until == FOREVER ? all
+            : all.completeOnTimeout(null, Math.max(0, until - Clock.now()), TimeUnit.NANOSECONDS);
     }
 
     /**

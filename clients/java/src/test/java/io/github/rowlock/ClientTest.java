@@ -104,6 +104,29 @@ public final class ClientTest {
         return Rowlock.connect(String.join(",", List.of(nodes).stream().map(Node::url).toList()));
     }
 
+    static void aReleaseThatIsNotWaitedForStaysInFrontOfTheNextRequestForItsLock() throws Exception {
+        var letGo = new CompletableFuture<Void>();
+        try (var node = new Node(but("/a/release", (path, body, count) -> {
+            letGo.get(1, TimeUnit.SECONDS);
+            return works(path, body, count);
+        }))) {
+            var cluster = client(node);
+            var released = cluster.lock("a").acquire().releaseAsync();
+            var next = cluster.lock("a").acquireAsync();
+            var cancelled = cluster.lock("a").acquireAsync();
+            check(cluster.lock("b").acquire().release(), "another lock waits");
+            check(cancelled.cancel(true) && node.all("/a/acquire").size() == 1, node.seen);
+            try {
+                cluster.lock("a").timeout(Duration.ofMillis(20)).acquire();
+                check(false, "it overtook the release");
+            } catch (TimedOutException expected) {
+                letGo.complete(null);
+            }
+            check(released.get(2, TimeUnit.SECONDS) && next.get(2, TimeUnit.SECONDS).release(), node.seen);
+            check(node.all("/a/acquire").size() == 2, node.seen);
+        }
+    }
+
     static void attemptKeepsItsRequestIdAtTheNextNode() throws Exception {
         try (var fails = new Node(but("/acquire", (path, body, count) -> new Said(503, "{}")));
              var good = new Node(ClientTest::works)) {
