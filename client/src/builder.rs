@@ -89,8 +89,12 @@ pub enum PreferLeader {
     /// used, and the grant comes a shorter way. The session is
     /// [`SessionState::Suspended`](crate::SessionState::Suspended) for a moment, once. Not with a disconnect
     /// grace, which such a moment would set going.
-    #[default]
     WhenWaiting,
+    /// As [`PreferLeader::WhenWaiting`], and when the session is at work and its server says that the leader
+    /// has room; servers say so to a bounded number of sessions per second. It goes when it holds nothing and
+    /// has no call under way. When the lead changes, it follows in the same way.
+    #[default]
+    ByLoad,
     /// When the session is opened. On a later attachment, with its next heartbeat: where all sessions come
     /// back at once, each is served first. With a disconnect grace at once, too.
     Always,
@@ -205,11 +209,10 @@ impl ClientBuilder {
     }
 
     /// When to move to the leader from another server that has opened the session (default:
-    /// [`PreferLeader::WhenWaiting`]). There a lock takes two messages between servers less; but many busy
+    /// [`PreferLeader::ByLoad`]). There a lock takes two messages between servers less; but many busy
     /// clients, or such that mostly read, get more from all servers than from one (docs/decisions/speed.md).
     /// The leader is recognized if an endpoint is written as `client` of its node in `cluster.toml`. One that
-    /// cannot be reached is done without. Looked for on each new connection, so a change of the leader
-    /// alone moves no session. Apache ZooKeeper names no leader.
+    /// cannot be reached is done without. Apache ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: PreferLeader) -> Self {
         self.prefer_leader = prefer;

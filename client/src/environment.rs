@@ -16,7 +16,7 @@ impl ClientBuilder {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
     /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
     /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`),
-    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting` or `always`), `ROWLOCK_CLUSTER_ID` and
+    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting`, `by-load` or `always`), `ROWLOCK_CLUSTER_ID` and
     /// `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). With `ROWLOCK_TLS_CA` (a file) connections
     /// are by TLS: `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are our own certificate and its key,
     /// `ROWLOCK_TLS_SERVER_NAME` is the name of all servers. What is not set, or empty where TLS is
@@ -86,8 +86,12 @@ impl ClientBuilder {
             None => {}
             Some("never") => it = it.prefer_leader(PreferLeader::Never),
             Some("when-waiting") => it = it.prefer_leader(PreferLeader::WhenWaiting),
+            Some("by-load") => it = it.prefer_leader(PreferLeader::ByLoad),
             Some("always") => it = it.prefer_leader(PreferLeader::Always),
-            Some(value) => return other("ROWLOCK_PREFER_LEADER", value, "never, when-waiting or always"),
+            Some(value) => {
+                let allowed = "never, when-waiting, by-load or always";
+                return other("ROWLOCK_PREFER_LEADER", value, allowed);
+            }
         }
         if let Some(id) = var("ROWLOCK_CLUSTER_ID").filter(|id| !id.is_empty()) {
             match id.parse() {

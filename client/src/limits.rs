@@ -55,8 +55,11 @@ pub(crate) const TAGGED_IN_FLIGHT: u64 = 1024;
 /// what is left. A place counts in [`LOCK_SLOTS`] as long as a handle keeps it.
 pub(crate) const CLAIMS_BEFORE_SWEEP: usize = 1024;
 
-/// A session with more places in queues stays where it is when it has to wait: moving them would take more
-/// than it gives.
+/// After this many answers since the last heartbeat a session asks where the leader is, and whether that has
+/// room; at the latest with the next heartbeat.
+pub(crate) const CALLS_TO_ASK: u32 = 16;
+
+/// A session with more places in queues stays where it is: moving them would take more than it gives.
 pub(crate) const CLAIMS_TO_MOVE_MAX: usize = 8;
 
 /// Claims in one verify request; more go into further requests.

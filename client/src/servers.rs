@@ -2,7 +2,7 @@
 //!
 //! A client that prefers the leader moves there from the server that names it, and does not move again
 //! before the next connection has come to its own end: where the leader cannot be reached, or has no room,
-//! any server will do.
+//! any server will do. If it has got there, it follows invitations.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub(crate) struct Servers {
     failures: usize,
     /// When to go to the leader, from the server that names it.
     prefers_leader: PreferLeader,
-    /// Has moved since a connection last ended by itself.
-    has_moved: bool,
+    /// Where it has moved since a connection last ended by itself.
+    moved_to: Option<usize>,
 }
 
 /// Where else the leader may be.
@@ -31,15 +31,19 @@ pub(crate) struct Servers {
 pub(crate) struct Elsewhere {
     /// Addresses of the others.
     pub endpoints: Vec<String>,
-    /// Go there before anything else; otherwise, when there is nothing to do but to wait.
+    /// Go there before anything else.
     pub at_once: bool,
+    /// Go there when there is nothing to do but to wait.
+    pub when_waiting: bool,
+    /// Go there when a server invites.
+    pub by_invitation: bool,
 }
 
 impl Servers {
     pub(crate) fn new(mut endpoints: Vec<String>, prefers_leader: PreferLeader) -> Self {
         assert!(!endpoints.is_empty(), "the configuration was checked");
         rng::shuffle(&mut endpoints);
-        Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, has_moved: false }
+        Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, moved_to: None }
     }
 
     /// The server to try now and how long to wait before. The first lap is run at once (a failed server's
@@ -72,7 +76,7 @@ impl Servers {
 
     /// A server accepted the session and did what was asked of it.
     pub(crate) fn succeeded(&mut self) {
-        (self.failures, self.has_moved) = (0, false);
+        (self.failures, self.moved_to) = (0, None);
     }
 
     /// A server accepted the session, and the connection ended without a request that it had not answered.
@@ -82,18 +86,24 @@ impl Servers {
 
     /// To which endpoints to move from the current one, if the leader is one of them.
     pub(crate) fn elsewhere(&self) -> Elsewhere {
-        if self.prefers_leader == PreferLeader::Never || self.has_moved {
+        let by_invitation = self.prefers_leader == PreferLeader::ByLoad;
+        let may_move = match self.moved_to {
+            None => self.prefers_leader != PreferLeader::Never,
+            Some(leader) => by_invitation && leader == self.current,
+        };
+        if !may_move {
             return Elsewhere::default();
         }
         let others = self.endpoints.iter().enumerate().filter(|(place, _)| *place != self.current);
         let endpoints = others.map(|(_, endpoint)| endpoint.clone()).collect();
-        Elsewhere { endpoints, at_once: self.prefers_leader == PreferLeader::Always }
+        let at_once = self.prefers_leader == PreferLeader::Always;
+        Elsewhere { endpoints, at_once, when_waiting: self.moved_to.is_none(), by_invitation }
     }
 
     /// The next one is this one of [`Servers::elsewhere`].
     pub(crate) fn move_to(&mut self, leader: &str) {
         if let Some(place) = self.endpoints.iter().position(|endpoint| endpoint == leader) {
-            (self.next, self.has_moved) = (place, true);
+            (self.next, self.moved_to) = (place, Some(place));
         }
     }
 
@@ -158,7 +168,7 @@ mod tests {
     fn the_leader_is_moved_to_once_until_a_server_is_kept() {
         let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::Always);
         let (first, _) = it.next(None);
-        let Elsewhere { endpoints: elsewhere, at_once: true } = it.elsewhere() else { panic!() };
+        let Elsewhere { endpoints: elsewhere, at_once: true, .. } = it.elsewhere() else { panic!() };
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&first));
         it.move_to(&elsewhere[1]);
         assert_eq!(it.next(None), (elsewhere[1].clone(), Duration::ZERO));
@@ -176,5 +186,20 @@ mod tests {
         let mut it = Servers::new(vec!["a".into(), "b".into()], PreferLeader::Never);
         it.next(None);
         assert_eq!(it.elsewhere(), Elsewhere::default());
+    }
+
+    #[test]
+    fn a_session_that_has_followed_an_invitation_follows_the_next_one_unless_it_came_elsewhere() {
+        let mut it = Servers::new(vec!["a".into(), "b".into(), "c".into()], PreferLeader::ByLoad);
+        it.next(None);
+        let away = it.elsewhere();
+        assert!(away.when_waiting && away.by_invitation && !away.at_once);
+        it.succeeded();
+        it.move_to(&away.endpoints[0]);
+        it.next(None);
+        let there = it.elsewhere();
+        assert!(there.by_invitation && !there.when_waiting && there.endpoints.len() == 2);
+        it.next(None);
+        assert_eq!(it.elsewhere(), Elsewhere::default(), "the leader had no room for it");
     }
 }

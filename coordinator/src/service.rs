@@ -81,6 +81,16 @@ impl Service {
         (view.leader == Some(self.me)).then_some(view)
     }
 
+    /// How many sessions per second one other member may send here.
+    fn invites_per_second(&self) -> u32 {
+        let status = self.status.borrow();
+        let followers = (status.voters.len() + status.learners.len()).saturating_sub(1);
+        if !status.serving || self.replica.memory.is_full() {
+            return 0;
+        }
+        self.replica.invitations.per_second(followers, self.metrics.connections.get())
+    }
+
     /// Whether this node leads `term` and runs its timers, for the sessions of node `from`.
     fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
         match self.leads() {
@@ -139,13 +149,14 @@ impl PeerService for Service {
         sessions: Vec<SessionId>,
         term: u64,
         is_short: bool,
-    ) -> Result<Vec<SessionId>, Refusal> {
+    ) -> Result<(Vec<SessionId>, u32), Refusal> {
         self.leads_for(from, term)?;
         self.replica.room.note(term, from, is_short);
-        self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await.map_err(|cause| match cause {
-            Unconfirmed::NotLeader => self.not_leader(),
-            Unconfirmed::NoQuorum => Refusal::NoQuorum,
-        })
+        match self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await {
+            Ok(refused) => Ok((refused, self.invites_per_second())),
+            Err(Unconfirmed::NotLeader) => Err(self.not_leader()),
+            Err(Unconfirmed::NoQuorum) => Err(Refusal::NoQuorum),
+        }
     }
 
     async fn client_disconnects(

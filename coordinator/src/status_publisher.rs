@@ -392,6 +392,7 @@ impl StatusPublisher {
         metrics.serving.set(u64::from(status.serving));
         metrics.member_silent_seconds.set(self.quorum.silences());
         metrics.drained.set(u64::from(*self.drained.borrow()));
+        metrics.load_percent.set(self.replica.invitations.measure(time::now()));
         metrics.proposals_in_flight.set(self.pending.len() as u64);
         let state = self.replica.state.read();
         self.replica.memory.set_state(&state);

@@ -2,9 +2,10 @@
 //!
 //! A *turn* is one poll of a task. Code whose work is proportional to what others send (bytes read, frames
 //! decoded, commands judged and applied, answers and events encoded, handshakes, hashes, reports) calls
-//! [`spend`]. The sum of a turn has three uses: loops end their turn when it reaches [`TURN_MAX`]
+//! [`spend`]. The sum of a turn has four uses: loops end their turn when it reaches [`TURN_MAX`]
 //! ([`turn_is_over`], [`end_turn_if_over`]), so that no client keeps a thread from the other tasks; a metric
-//! shows the longest turn ([`take_longest_turn`]); and a simulated world lets its hosts' time pass by it.
+//! shows the longest turn ([`take_longest_turn`]); a node tells its load by [`total`]; and a simulated world
+//! lets its hosts' time pass by it.
 //!
 //! Counts belong to the thread. Cost: one addition per call.
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use crate::choice::{self, Choice};
 use crate::mutant::{self, Mutant};
-use crate::task;
+use crate::{task, world};
 
 /// A loop over input ends its turn after this much accounted work.
 pub const TURN_MAX: Duration = Duration::from_millis(1);
@@ -90,6 +91,11 @@ thread_local! {
     static DONE: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Accounted work of this process, in steps of [`STEP_MICROS`]: threads seldom write to what they share.
+static TOTAL_STEPS: AtomicU64 = AtomicU64::new(0);
+const STEP_MICROS: u64 = 100;
+const STEP: u64 = STEP_MICROS * 1_000_000;
+
 /// The longest turn of this process since it was last taken, nanoseconds.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -141,7 +147,11 @@ pub fn begin_turn() {
 pub fn finish_turn() -> Duration {
     let spent = SPENT.with(|spent| spent.replace(0));
     end_turn_at(TURN_MAX);
-    DONE.with(|done| done.set(done.get().wrapping_add(spent)));
+    let before = DONE.with(|done| done.replace(done.get().wrapping_add(spent)));
+    let steps = (before.wrapping_add(spent) / STEP).saturating_sub(before / STEP);
+    if steps > 0 {
+        TOTAL_STEPS.fetch_add(steps, Ordering::Relaxed);
+    }
     let nanos = spent / 1_000;
     if nanos > LONGEST_NS.load(Ordering::Relaxed) {
         LONGEST_NS.fetch_max(nanos, Ordering::Relaxed);
@@ -152,6 +162,15 @@ pub fn finish_turn() -> Duration {
 /// Accounted work of all turns of this thread that have ended.
 pub fn done() -> Duration {
     Duration::from_nanos(DONE.with(Cell::get) / 1_000)
+}
+
+/// Accounted work of all threads of this process since it began, or of the simulated host, whose speed
+/// counts. Never falls.
+pub fn total() -> Duration {
+    match world::current() {
+        Some(world) => world.worked(),
+        None => Duration::from_micros(TOTAL_STEPS.load(Ordering::Relaxed) * STEP_MICROS),
+    }
 }
 
 /// The longest turn of this process since the last call.
@@ -173,5 +192,6 @@ mod tests {
         assert_eq!(finish_turn(), Work::Read.cost(2_000));
         assert!(!turn_is_over() && spent().is_zero());
         assert!(take_longest_turn() >= Work::Read.cost(2_000));
+        assert!(total() >= Work::Read.cost(1_800));
     }
 }

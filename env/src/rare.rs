@@ -183,6 +183,8 @@ named! {
 
     /// Unanswered requests are sent again on another connection.
     ClientSentAgain = "client-sent-again";
+    /// A session at work moves to the leader, which has room.
+    ClientInvited = "client-invited";
     /// A client asks whether it still holds its locks.
     ClientVerifiesHolds = "client-verifies-holds";
     /// A session's local deadline has passed when the application asks.

@@ -191,6 +191,14 @@ pub async fn give_way() {
     .await;
 }
 
+/// How many threads run the tasks of the calling code's runtime.
+pub fn threads() -> usize {
+    match Handle::try_current() {
+        Ok(runtime) if !world::is_simulated() => runtime.metrics().num_workers(),
+        _ => 1,
+    }
+}
+
 /// The runtime that some code was started in. A simulated world is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Home(Option<tokio::runtime::Id>);

@@ -43,6 +43,10 @@ pub trait World: Send + Sync {
     fn place(&self) -> Option<String> {
         None
     }
+    /// Accounted work of the host so far ([`busy::total`](crate::busy::total)).
+    fn worked(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Wakes `waker` once the monotonic clock shows `deadline` or more.
     fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId;
     /// Forgets a timer that has not rung; one that has is fine.

@@ -177,7 +177,7 @@ fn requests() -> [Request; 12] {
 fn responses() -> [Response; 4] {
     [
         Response::Forwarded,
-        Response::TouchesNoted { refused: vec![SessionId(1)] },
+        Response::TouchesNoted { refused: vec![SessionId(1)], invites_per_second: 50 },
         Response::Refused(Refusal::NotLeader { leader: Some(NodeId(3)) }),
         Response::Refused(Refusal::Invalid("no".to_owned())),
     ]

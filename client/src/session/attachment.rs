@@ -19,6 +19,8 @@ pub(crate) enum Outgoing {
     /// What does the server understand? The first request of an attachment; nothing else goes before its
     /// answer.
     Probe,
+    /// Where is the leader now, and has it room?
+    AskForLeader,
     /// Sends the options of this connection.
     Options,
     /// Are these still held? Asked on each new attachment.
@@ -57,6 +59,8 @@ pub(crate) struct ConnectionState {
     /// The server has been told of our disconnect grace.
     pub told_grace: bool,
     pub in_flight: VecDeque<InFlight>,
+    /// Answers to calls since the last heartbeat.
+    pub answers: u32,
     /// Credentials (by index) whose replies are due, in order.
     pub auths: VecDeque<usize>,
     /// Replies to setWatches that are due.
@@ -76,6 +80,7 @@ impl ConnectionState {
             extensions: None,
             told_grace: false,
             in_flight: VecDeque::new(),
+            answers: 0,
             auths: VecDeque::new(),
             set_watches: 0,
             heard: now,

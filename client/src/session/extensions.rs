@@ -12,6 +12,11 @@ pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("leader ")).map(|address| address.trim().to_owned())
 }
 
+/// Whether the leader has room for this session.
+pub(crate) fn invites(announcement: &[u8]) -> bool {
+    String::from_utf8_lossy(announcement).lines().any(|line| line.trim_end() == "invites 1")
+}
+
 /// To which cluster the server belongs, if the announcement says so.
 pub(crate) fn cluster_of(announcement: &[u8]) -> Option<ClusterId> {
     let text = String::from_utf8_lossy(announcement);

@@ -155,10 +155,10 @@ impl LockStates {
         news.into_iter().flatten()
     }
 
-    /// There are places that are followed, few, and none of them is held. (Of a session with many: no.)
-    pub(crate) fn only_wait(&self) -> bool {
-        let few = 1..=CLAIMS_TO_MOVE_MAX;
-        few.contains(&self.followed.len()) && self.followed.values().all(|followed| !followed.held)
+    /// Few places are followed, and none of them is held. (Of a session with many: no.)
+    pub(crate) fn hold_nothing(&self) -> bool {
+        let are_few = self.followed.len() <= CLAIMS_TO_MOVE_MAX;
+        are_few && self.followed.values().all(|followed| !followed.held)
     }
 
     /// A release was answered: whatever the answer, there is no more to hear of these places.

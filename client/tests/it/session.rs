@@ -259,6 +259,29 @@ async fn a_session_moves_to_the_leader_when_it_has_nothing_to_do_but_to_wait() {
 }
 
 #[tokio::test]
+async fn a_session_at_work_moves_when_the_leader_has_room_and_follows_the_lead() {
+    let mut fake = Fake::rowlock().await;
+    let leader = fake.another_door().await;
+    let config = Client::builder().endpoints(&format!("{},{leader}", fake.endpoint)).session_timeout(SHORT);
+    fake.world().announced = Some(format!("{ANNOUNCED}leader {leader}\n"));
+    let client = away_from_the_leader(&fake, &config).await;
+    let (session, lock) = (client.session_id(), client.mutex("l"));
+    let door = || fake.world().door_of(session);
+    for _ in 0..40 {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(door(), Some(0), "nothing says that the leader has room");
+    let announced = [(leader, 1), (fake.endpoint.clone(), 0)];
+    for (leader, there) in announced {
+        fake.world().announced = Some(format!("{ANNOUNCED}leader {leader}\ninvites 1\n"));
+        while door() != Some(there) {
+            lock.lock().await.unwrap().release().await.unwrap();
+        }
+    }
+    assert_eq!((client.state(), client.session_id()), (SessionState::Connected, session));
+}
+
+#[tokio::test]
 async fn a_session_that_could_lose_something_does_not_move_to_wait() {
     let mut fake = Fake::rowlock().await;
     let leader = fake.another_door().await;

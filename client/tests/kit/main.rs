@@ -6,6 +6,7 @@
 
 #[cfg(feature = "blocking")]
 mod blocking;
+mod by_load;
 mod deadlock;
 mod ending;
 mod examples;

@@ -15,6 +15,7 @@ use rowlock_types::memory::Memory;
 use rowlock_types::versions::{OtherRelease, Versions};
 
 use crate::entry_times::EntryTimes;
+use crate::invitations::Invitations;
 use crate::room::Room;
 
 /// Shared by apply (the only writer) and all connections (readers).
@@ -24,6 +25,8 @@ pub struct AppliedState {
     pub memory: Memory,
     /// Who has room on its disk.
     pub room: Room,
+    /// Whom this node may send to the leader.
+    pub invitations: Invitations,
     /// Decoded batches that this node has made itself, or has read of another leader.
     pub batch_cache: BatchCache,
     /// When the entries came that are not applied yet.

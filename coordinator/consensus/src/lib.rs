@@ -11,6 +11,7 @@
 //! | [`applied_state`] | the state that the log has led to on this node |
 //! | [`entry_times`] | when the newest entries came to this node and were flushed |
 //! | [`room`] | which members have room on their disks, as far as the leader knows |
+//! | [`invitations`] | the load of this node, and which sessions it may send to the leader |
 //! | [`log_clock`] | the time in the log, which follows no jumps of the wall clock |
 //!
 //! # What it promises
@@ -38,6 +39,7 @@ pub mod applied_state;
 pub mod batching;
 pub mod config;
 pub mod entry_times;
+pub mod invitations;
 pub mod log_clock;
 pub mod peer;
 pub mod raft;

@@ -90,6 +90,8 @@ struct Noted {
     sent: Instant,
     /// Sessions whose timers do not run any more.
     refused: Vec<SessionId>,
+    /// Sessions per second that may move from here to the leader.
+    invites_per_second: u32,
 }
 
 /// Observations since the last report.
@@ -271,7 +273,8 @@ impl Liveness {
             let disconnecting = async { heartbeat_acks.client_disconnected(term, &disconnects) };
             // In this order: touches are noted at the first poll, and they came before the disconnects.
             let (answer, disconnected) = futures_util::join!(touching, disconnecting);
-            TouchAnswer { noted: answer.ok().map(|refused| Noted { sent, refused }), disconnected }
+            let noted = |refused| Noted { sent, refused, invites_per_second: 0 };
+            TouchAnswer { noted: answer.ok().map(noted), disconnected }
         })
     }
 
@@ -297,7 +300,9 @@ impl Liveness {
             // Both are on their way at once; the lane keeps their order, and so does the leader.
             let (answer, disconnected) = futures_util::join!(touching, disconnecting);
             let noted = match answer {
-                Ok(Response::TouchesNoted { refused }) => Some(Noted { sent, refused }),
+                Ok(Response::TouchesNoted { refused, invites_per_second }) => {
+                    Some(Noted { sent, refused, invites_per_second })
+                }
                 _ => None,
             };
             TouchAnswer { noted, disconnected }
@@ -305,8 +310,9 @@ impl Liveness {
     }
 
     fn answered(&self, reported: Collected, answer: TouchAnswer, collected: &mut Collected) {
-        if let Some(Noted { sent, .. }) = &answer.noted {
+        if let Some(Noted { sent, invites_per_second, .. }) = &answer.noted {
             self.contact.mark(*sent);
+            self.replica.invitations.allow(*invites_per_second, Instant::now());
         }
         collected.answered(reported, answer);
     }
@@ -385,7 +391,7 @@ mod tests {
         collected.answered(reported, TouchAnswer::default());
         assert!(answers.try_recv().is_err(), "it was answered");
         assert_eq!(collected.sessions, BTreeSet::from([SessionId(1)]));
-        let noted = Noted { sent: Instant::now(), refused: Vec::new() };
+        let noted = Noted { sent: Instant::now(), refused: Vec::new(), invites_per_second: 0 };
         Collected::default().answered(collected, TouchAnswer { noted: Some(noted), disconnected: false });
         assert_eq!(answers.try_recv(), Ok(true));
     }

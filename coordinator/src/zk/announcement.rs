@@ -29,6 +29,12 @@ pub(super) struct Whereabouts<'a> {
 }
 
 impl<'a> Whereabouts<'a> {
+    /// Whether this node leads.
+    fn leads(self) -> bool {
+        let status = self.status.borrow();
+        status.leader == Some(status.node)
+    }
+
     /// Nothing without a leader, or if `cluster.toml` does not name it (it was added later) or no such
     /// listener of it.
     fn leader(self) -> Option<&'a str> {
@@ -41,18 +47,22 @@ impl<'a> Whereabouts<'a> {
     }
 }
 
-/// Data and Stat, if the path is the announcement's.
+/// Data and Stat, if the path is the announcement's. `invite` says whether the reader may move to the leader;
+/// asked once, if there is one elsewhere.
 pub(super) fn shown(
     path: &str,
     whereabouts: Whereabouts<'_>,
     cluster: Option<ClusterId>,
+    invite: impl FnOnce() -> bool,
 ) -> Option<(Bytes, Stat)> {
     if path != ANNOUNCEMENT {
         return None;
     }
     let cluster = cluster.map(|id| format!("cluster {id}\n")).unwrap_or_default();
-    let leader = whereabouts.leader().map(|address| format!("leader {address}\n")).unwrap_or_default();
-    let data = Bytes::from(format!("{TEXT}{cluster}{leader}"));
+    let leader = whereabouts.leader().map(|address| format!("leader {address}\n"));
+    let is_invited = leader.is_some() && !whereabouts.leads() && invite();
+    let (leader, invites) = (leader.unwrap_or_default(), if is_invited { "invites 1\n" } else { "" });
+    let data = Bytes::from(format!("{TEXT}{cluster}{leader}{invites}"));
     let stat = Stat { data_length: data.len() as i32, ..Stat::default() };
     Some((data, stat))
 }
@@ -87,22 +97,29 @@ mod tests {
             ..entry.clone()
         };
         config.nodes = vec![of(1), of(2)];
-        let by = |door: Door, leader: Option<u64>| {
-            let (_, status) = watch::channel(Status { leader: leader.map(NodeId), ..Status::default() });
-            let (data, stat) =
-                shown(ANNOUNCEMENT, Whereabouts { status: &status, config: &config, door }, None).unwrap();
+        let shown_by = |door, leader: Option<u64>, cluster, invite: fn() -> bool| {
+            let status = Status { node: NodeId(1), leader: leader.map(NodeId), ..Status::default() };
+            let (_, status) = watch::channel(status);
+            let whereabouts = Whereabouts { status: &status, config: &config, door };
+            let (data, stat) = shown(ANNOUNCEMENT, whereabouts, cluster, invite).unwrap();
             assert_eq!(stat.data_length as usize, data.len());
             String::from_utf8(data.to_vec()).unwrap()
         };
+        let by = |door, leader| shown_by(door, leader, None, || false);
         let text = |leader| by(Door::Plain, leader);
         assert_eq!(text(None), TEXT);
         assert_eq!(text(Some(2)), format!("{TEXT}leader 10.0.0.2:2181\n"));
         assert_eq!(text(Some(3)), TEXT, "added later, and unknown here");
         assert_eq!(by(Door::Secure, Some(2)), format!("{TEXT}leader 10.0.0.2:2182\n"));
         assert_eq!(by(Door::Secure, Some(1)), TEXT, "it has no such listener");
-        let (_, status) = watch::channel(Status::default());
-        let whereabouts = Whereabouts { status: &status, config: &config, door: Door::Plain };
-        let (data, _) = shown(ANNOUNCEMENT, whereabouts, Some(ClusterId(0xc1))).unwrap();
-        assert_eq!(data, format!("{TEXT}cluster {}\n", ClusterId(0xc1)));
+        let cluster = Some(ClusterId(0xc1));
+        assert_eq!(
+            shown_by(Door::Plain, None, cluster, || false),
+            format!("{TEXT}cluster {}\n", ClusterId(0xc1))
+        );
+        let invited = |leader| shown_by(Door::Plain, Some(leader), None, || true);
+        assert_eq!(invited(2), format!("{TEXT}leader 10.0.0.2:2181\ninvites 1\n"));
+        assert_eq!(invited(1), format!("{TEXT}leader 10.0.0.1:2181\n"), "it is here");
+        assert_eq!(invited(3), TEXT, "no client would know where to go");
     }
 }

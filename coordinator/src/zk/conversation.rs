@@ -432,6 +432,7 @@ impl Conversation {
             session: self.attached.session,
             identities: &self.identities,
             whereabouts: Whereabouts { status, config, door: self.peer.door },
+            invitations: self.is_at_work().then_some(&replica.invitations),
         };
         busy::spend(Work::Read, 1);
         self.note_slow_read(&pending, &request, now);

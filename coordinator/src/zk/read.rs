@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_consensus::invitations::Invitations;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
@@ -39,6 +41,8 @@ pub(super) struct LocalReader<'a> {
     pub(super) session: SessionId,
     pub(super) identities: &'a Arc<[Id]>,
     pub(super) whereabouts: Whereabouts<'a>,
+    /// For a session that is at work.
+    pub(super) invitations: Option<&'a Invitations>,
 }
 
 /// The answer to a request.
@@ -136,7 +140,13 @@ impl LocalReader<'_> {
 
     /// Returns the announcement of this node, if the path is the announcement's.
     fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
-        announcement::shown(path, self.whereabouts, self.machine.cluster())
+        announcement::shown(path, self.whereabouts, self.machine.cluster(), || self.invite())
+    }
+
+    fn invite(&self) -> bool {
+        let is_invited = self.invitations.is_some_and(|invitations| invitations.take(time::now()));
+        self.metrics.sessions_invited_total.add(u64::from(is_invited));
+        is_invited
     }
 
     fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::{ANNOUNCEMENT, Claim, PlaceState};
 use rowlock_proto::request::PathWatch;
@@ -12,12 +13,12 @@ use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
 
 use super::super::attachment::{Asked, ConnectionState, InFlight, Outgoing};
 use super::super::deadline::Deadline;
-use super::super::extensions::{Extensions, cluster_of, leader_of};
+use super::super::extensions::{Extensions, cluster_of, invites, leader_of};
 use super::super::znode_removal::{NextStep, ZnodeRemoval};
 use super::super::{Ending, Reply};
 use super::{Done, Fault, Link, Machine, OpenSession, put};
 use crate::error::Error;
-use crate::limits::REFUSED_PAUSE;
+use crate::limits::{CALLS_TO_ASK, REFUSED_PAUSE};
 
 type Answer = Result<Response, ErrorCode>;
 
@@ -121,6 +122,7 @@ impl Machine {
             }
             Xid::PING => {
                 self.ping_answered(now);
+                self.ask_for_leader_again();
                 self.move_late()
             }
             Xid::NOTICE => {
@@ -193,14 +195,16 @@ impl Machine {
         self.was_of_use |= matches!(job, Outgoing::Call(_) | Outgoing::Removal(_));
         match job {
             Outgoing::Call(asked) => {
-                let waits = has_to_wait(&answer);
+                let waits = has_to_wait(&answer) && self.elsewhere.when_waiting;
                 self.call_answered(asked, answer, now);
-                if waits {
-                    self.use_the_wait()?;
+                self.count_answer();
+                if waits || self.is_invited {
+                    self.use_the_rest()?;
                 }
             }
             Outgoing::Removal(removal) => self.removal_answered(removal, answer),
             Outgoing::Probe => self.probe_answered(answer)?,
+            Outgoing::AskForLeader => self.leader_answered(answer)?,
             Outgoing::Options => self.options_answered(answer),
             Outgoing::Verify(claims) => self.verify_answered(claims, answer, now),
             Outgoing::Close => self.end(Ending::Closed),
@@ -232,25 +236,26 @@ impl Machine {
         self.answer(asked, result);
     }
 
-    /// Moves to the leader, if that is elsewhere, while this session does nothing but wait in queues. Those
-    /// who wait ask again there, and keep their places.
+    /// Moves to the leader, if that is elsewhere, while this session does nothing, except wait in queues. Calls
+    /// that wait ask again there, and keep their places.
     ///
     /// A session that holds something stays, so that a leader that cannot be reached costs it no lock; so
     /// does one with a disconnect grace, which the closing of this connection would set going.
-    fn use_the_wait(&mut self) -> Result<(), Fault> {
+    fn use_the_rest(&mut self) -> Result<(), Fault> {
         let Link::Up(attachment) = &self.link else { return Ok(()) };
         let is_idle = attachment.in_flight.is_empty() && self.waiting.is_empty() && self.refused.is_empty();
         let may_go =
-            is_idle && self.closing.is_none() && self.grace.is_zero() && self.lock_states.only_wait();
+            is_idle && self.closing.is_none() && self.grace.is_zero() && self.lock_states.hold_nothing();
         self.go_to_the_leader(may_go)
     }
 
     /// Leaves this connection for the leader, if that is elsewhere.
     fn go_to_the_leader(&mut self, may_go: bool) -> Result<(), Fault> {
-        match self.leader.take_if(|_| may_go) {
-            Some(leader) => Err(Fault::LedFrom(leader)),
-            None => Ok(()),
+        let Some(leader) = self.leader.take_if(|_| may_go) else { return Ok(()) };
+        if self.is_invited {
+            rare::taken(Rare::ClientInvited);
         }
+        Err(Fault::LedFrom(leader))
     }
 
     /// A session that returns is served where it is first, and moves to the leader with its next heartbeat:
@@ -305,6 +310,45 @@ impl Machine {
             let news = self.lock_states.follow(claim, held, cell);
             self.effects.done.extend(news.map(Done::LockState));
         }
+    }
+
+    /// Whether this session follows invitations.
+    fn may_be_invited(&self) -> bool {
+        let has_announcement = self.extensions.is_some_and(|extensions| extensions.has_locks());
+        self.elsewhere.by_invitation && self.grace.is_zero() && has_announcement
+    }
+
+    fn count_answer(&mut self) {
+        let may_be_invited = self.may_be_invited();
+        let Link::Up(attachment) = &mut self.link else { return };
+        attachment.answers = attachment.answers.saturating_add(1);
+        if may_be_invited && attachment.answers == CALLS_TO_ASK {
+            self.ask_for_leader();
+        }
+    }
+
+    /// With each heartbeat: an invitation that was not used is void, and a session that was at work, and has
+    /// not asked by itself, asks.
+    fn ask_for_leader_again(&mut self) {
+        self.is_invited = false;
+        let may_be_invited = self.may_be_invited();
+        let Link::Up(attachment) = &mut self.link else { return };
+        let answers = std::mem::take(&mut attachment.answers);
+        if may_be_invited && (1..CALLS_TO_ASK).contains(&answers) {
+            self.ask_for_leader();
+        }
+    }
+
+    fn ask_for_leader(&mut self) {
+        let read = PathWatch { path: ANNOUNCEMENT.to_owned(), watch: false };
+        self.send(Request::GetData(read), Outgoing::AskForLeader);
+    }
+
+    fn leader_answered(&mut self, answer: Answer) -> Result<(), Fault> {
+        let Ok(Response::Data(Some(data), _)) = answer else { return Ok(()) };
+        self.leader = leader_of(&data).filter(|leader| self.elsewhere.endpoints.contains(leader));
+        self.is_invited = self.leader.is_some() && invites(&data);
+        if self.is_invited { self.use_the_rest() } else { Ok(()) }
     }
 
     fn probe_answered(&mut self, answer: Answer) -> Result<(), Fault> {

@@ -42,7 +42,8 @@ impl Machine {
     pub(crate) fn connected(&mut self, now: Instant, elsewhere: Elsewhere) {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.effects.out.clear();
-        (self.elsewhere, self.leader, self.was_of_use) = (elsewhere, None, false);
+        (self.elsewhere, self.leader, self.is_invited) = (elsewhere, None, false);
+        self.was_of_use = false;
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen: self.last_zxid,
@@ -107,7 +108,7 @@ impl Machine {
                 },
                 Outgoing::Close => again.push(Outgoing::Close),
                 // Of this connection only.
-                Outgoing::Probe | Outgoing::Options | Outgoing::Verify(_) => {}
+                Outgoing::Probe | Outgoing::AskForLeader | Outgoing::Options | Outgoing::Verify(_) => {}
             }
         }
         for job in again.into_iter().rev() {

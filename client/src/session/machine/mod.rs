@@ -145,8 +145,10 @@ pub(crate) struct Machine {
     link: Link,
     /// Where to move from this connection if the leader is there.
     elsewhere: Elsewhere,
-    /// It is: where, and to be gone to when there is nothing to do but to wait.
+    /// It is: where.
     leader: Option<String>,
+    /// It has room for this session, which goes there when it has nothing to lose.
+    is_invited: bool,
     /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Outgoing>,
     /// Requests that a server refused for the moment; they go before `waiting`.
@@ -182,6 +184,7 @@ impl Machine {
             link: Link::Down,
             elsewhere: Elsewhere::default(),
             leader: None,
+            is_invited: false,
             waiting: VecDeque::new(),
             refused: VecDeque::new(),
             paused_until: None,

@@ -73,7 +73,7 @@ impl Machine {
                     self.send(Request::Verify(claims.clone().into()), Outgoing::Verify(claims))
                 }
                 // Each connection has its own, which never wait.
-                Outgoing::Probe | Outgoing::Options => {}
+                Outgoing::Probe | Outgoing::AskForLeader | Outgoing::Options => {}
             }
         }
     }

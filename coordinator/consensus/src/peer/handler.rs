@@ -120,7 +120,10 @@ impl<S: PeerService> Handler<S> {
             }
             Request::Touches { sessions, term, is_short } => async move {
                 let noted = service.touches(from, sessions, term, is_short).await;
-                answer(noted, |refused| Response::TouchesNoted { refused })
+                answer(noted, |(refused, invites_per_second)| Response::TouchesNoted {
+                    refused,
+                    invites_per_second,
+                })
             }
             .boxed(),
             Request::ClientDisconnects { disconnects, term } => async move {

@@ -31,14 +31,15 @@ pub trait PeerService: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has
-    /// confirmed that this node leads in `term`. `is_short`: the disk of `from` is short of room.
+    /// confirmed that this node leads in `term`. `is_short`: the disk of `from` is short of room. Also gives
+    /// how many sessions per second `from` may send here.
     fn touches(
         &self,
         from: NodeId,
         sessions: Vec<SessionId>,
         term: u64,
         is_short: bool,
-    ) -> impl Future<Output = Result<Vec<SessionId>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<(Vec<SessionId>, u32), Refusal>> + Send;
 
     /// Shortens the time of sessions whose clients have hung up, if this node leads in `term`.
     fn client_disconnects(

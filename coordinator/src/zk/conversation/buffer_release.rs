@@ -23,6 +23,11 @@ impl Conversation {
         }
     }
 
+    /// It has sent more than its first requests.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.first_requests >= FIRST_REQUESTS
+    }
+
     /// The client has sent pings, or its first requests, and waits for nothing: a client that has requests
     /// sends no pings. Says so once for each time.
     pub(in crate::zk) fn has_come_to_rest(&mut self) -> bool {

@@ -38,6 +38,8 @@ metrics! {
     sessions_opened_total: Counter,
     /// New sessions refused by this node (rate, limit, memory).
     sessions_refused_total: Counter,
+    /// Sessions at work that this follower has invited to the leader.
+    sessions_invited_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,
     /// Sessions expired by the leader.
@@ -170,6 +172,8 @@ metrics! {
     apply_longest_seconds: LongestGauge,
     /// Longest turn of a task since the start, in accounted work.
     turn_longest_seconds: LongestGauge,
+    /// Accounted work of the last second, percent of the threads' time.
+    load_percent: Gauge,
     /// Commands sent to the leader by this node.
     forwarded_total: Counter,
     /// Commands received from other nodes as leader.

@@ -70,10 +70,10 @@ const PLAIN: [Operation; 7] = [
 
 const RECIPES: [Operation; 4] = [Operation::Campaign, Operation::Observe, Operation::Count, Operation::Latch];
 
-/// Percentages of clients that move to the leader at once, and when they have to wait. The others stay where
-/// they are, so that writes go through every node.
+/// Percentages of clients that move to the leader at once, and when they have to wait or are invited. The
+/// others stay where they are, so that writes go through every node.
 const ALWAYS_PERCENT: usize = 25;
-const WHEN_WAITING_PERCENT: usize = 40;
+const BY_LOAD_PERCENT: usize = 40;
 /// Mixed into what decides about it.
 const LEADER_STREAM: u64 = 0x6c65_6164_6572;
 
@@ -183,7 +183,7 @@ pub struct Profile {
 fn prefer_leader(rng: &mut Rng) -> PreferLeader {
     match rng.below(100) {
         0..ALWAYS_PERCENT => PreferLeader::Always,
-        n if n < ALWAYS_PERCENT + WHEN_WAITING_PERCENT => PreferLeader::WhenWaiting,
+        n if n < ALWAYS_PERCENT + BY_LOAD_PERCENT => PreferLeader::ByLoad,
         _ => PreferLeader::Never,
     }
 }

@@ -208,6 +208,11 @@ impl World for Core {
         self.state.lock().hosts[host.0].clock.wall_ms(self.now())
     }
 
+    fn worked(&self) -> Duration {
+        let host = self.host();
+        self.state.lock().hosts[host.0].processor.total()
+    }
+
     fn place(&self) -> Option<String> {
         let (host, now) = (self.here()?, self.now().0);
         // A log line may be written while the world is being changed.

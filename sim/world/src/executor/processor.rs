@@ -29,6 +29,8 @@ pub(super) struct Processor {
     speed: u32,
     /// Its turns so far are over then.
     free_at: Nanos,
+    /// Time that its turns have taken.
+    worked: Duration,
     /// It is so far ahead that it has to wait until then.
     is_busy: bool,
     /// Tasks wait that became ready while it was busy.
@@ -41,12 +43,16 @@ impl Processor {
     pub(super) fn new(speeds: &mut Rng) -> Processor {
         let (least, most) = speeds.pick_weighted(&SPEEDS);
         let speed = least + speeds.below((most - least + 1) as usize) as u32;
-        let (free_at, ready) = (Nanos(0), VecDeque::new());
-        Processor { speed, free_at, is_busy: false, is_contended: false, ready }
+        let (free_at, worked, ready) = (Nanos(0), Duration::ZERO, VecDeque::new());
+        Processor { speed, free_at, worked, is_busy: false, is_contended: false, ready }
     }
 
     pub(super) fn speed(&self) -> u32 {
         self.speed
+    }
+
+    pub(super) fn total(&self) -> Duration {
+        self.worked
     }
 
     pub(super) fn set_speed(&mut self, percent: u32) {
@@ -73,6 +79,7 @@ impl Processor {
     /// A turn that began `now` has taken this much accounted work.
     pub(super) fn worked(&mut self, now: Nanos, work: Duration) {
         self.free_at = self.done_at(now, work);
+        self.worked += work * USUAL_SPEED / self.speed;
         self.is_busy = self.free_at > now + AHEAD;
     }
 

@@ -52,7 +52,8 @@ async fn touches_are_noted_by_the_leader_of_the_term_only() {
     let pool = pool(&node.address);
     let touches =
         |term| Request::Touches { sessions: vec![SessionId(1), SessionId(2)], term, is_short: false };
-    assert_eq!(ask(&pool, &touches(3)).await, Ok(Response::TouchesNoted { refused: vec![SessionId(2)] }));
+    let noted = Response::TouchesNoted { refused: vec![SessionId(2)], invites_per_second: 50 };
+    assert_eq!(ask(&pool, &touches(3)).await, Ok(noted));
     let refusal = Refusal::NotLeader { leader: Some(NodeId(9)) };
     assert_eq!(ask(&pool, &touches(4)).await, Ok(Response::Refused(refusal)));
 }

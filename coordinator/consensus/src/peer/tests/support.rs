@@ -107,11 +107,11 @@ impl PeerService for Service {
         sessions: Vec<SessionId>,
         term: u64,
         _is_short: bool,
-    ) -> Result<Vec<SessionId>, Refusal> {
+    ) -> Result<(Vec<SessionId>, u32), Refusal> {
         if sessions.is_empty() || term != 3 {
             Err(Refusal::NotLeader { leader: Some(NodeId(9)) })
         } else {
-            Ok(sessions.into_iter().filter(|session| *session == SessionId(2)).collect())
+            Ok((sessions.into_iter().filter(|session| *session == SessionId(2)).collect(), 50))
         }
     }
 

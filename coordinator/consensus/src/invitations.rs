@@ -1,0 +1,164 @@
+//! The load of this node, and which sessions it may send to the leader: a lock takes two messages less there.
+//!
+//! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports say how
+//! many sessions per second the asking node may send ([`Invitations::per_second`]); that node invites
+//! sessions that are at work at this pace ([`Invitations::take`]), and clients go when they have nothing to
+//! lose (docs/protocol.md). Where the leader has no room, sessions stay where they are.
+//!
+//! Invariant: an invitation is advice, and nothing that must hold depends on it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rowlock_env::busy;
+use rowlock_env::rate::Bucket;
+use rowlock_env::task;
+use rowlock_env::time::Instant;
+
+/// Load is accounted work over this time.
+const MEASURED_OVER: Duration = Duration::from_secs(1);
+/// The leader has room below this load, percent of its threads' time, until it is above
+/// [`FULL_ABOVE_PERCENT`]. Accounted work is about half of what a processor does.
+const ROOM_BELOW_PERCENT: u64 = 25;
+const FULL_ABOVE_PERCENT: u64 = 40;
+/// Sessions per second that all followers together may send. The load shows after a second what they bring.
+pub const MOVES_PER_SECOND: u32 = 100;
+/// A leader with more connections invites none: when it dies, all its clients come back at once.
+const CONNECTIONS_MAX: i64 = 1_000;
+/// What the leader has allowed counts for so long.
+const ALLOWED_FOR: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Invitations {
+    load: Mutex<Load>,
+    allowed: Mutex<Option<Allowed>>,
+}
+
+#[derive(Debug, Default)]
+struct Load {
+    /// When the running measurement began, and the work before it.
+    since: Option<(Instant, Duration)>,
+    percent: u64,
+    has_room: bool,
+}
+
+impl Load {
+    /// `worked`: all work so far, per thread.
+    fn measure(&mut self, worked: Duration, now: Instant) {
+        let (since, before) = *self.since.get_or_insert((now, worked));
+        let lasted = now.saturating_since(since);
+        if lasted < MEASURED_OVER {
+            return;
+        }
+        let part = worked.saturating_sub(before).as_micros() * 100 / lasted.as_micros();
+        self.percent = u64::try_from(part).unwrap_or(u64::MAX);
+        self.since = Some((now, worked));
+        if self.percent < ROOM_BELOW_PERCENT {
+            self.has_room = true;
+        } else if self.percent > FULL_ABOVE_PERCENT {
+            self.has_room = false;
+        }
+    }
+}
+
+/// By the leader, to this node.
+#[derive(Debug)]
+struct Allowed {
+    per_second: u32,
+    at: Instant,
+    left: Bucket,
+}
+
+impl Invitations {
+    /// Measures the load of this node; to be called several times a second. Returns it in percent.
+    pub fn measure(&self, now: Instant) -> u64 {
+        let threads = u32::try_from(task::threads()).unwrap_or(u32::MAX).max(1);
+        let mut load = self.load.lock();
+        load.measure(busy::total() / threads, now);
+        load.percent
+    }
+
+    /// On the leader: how many sessions per second one of `followers` may send here.
+    pub fn per_second(&self, followers: usize, connections: i64) -> u32 {
+        if !self.load.lock().has_room || connections > CONNECTIONS_MAX {
+            return 0;
+        }
+        let followers = u32::try_from(followers).unwrap_or(u32::MAX);
+        MOVES_PER_SECOND.checked_div(followers).unwrap_or(0)
+    }
+
+    /// On a follower: what the leader has answered.
+    pub fn allow(&self, per_second: u32, now: Instant) {
+        let mut allowed = self.allowed.lock();
+        match &mut *allowed {
+            Some(allowed) if allowed.per_second == per_second => allowed.at = now,
+            _ if per_second == 0 => *allowed = None,
+            _ => *allowed = Some(Allowed { per_second, at: now, left: Bucket::new(per_second, per_second) }),
+        }
+    }
+
+    /// Uses up an invitation, if there is one.
+    pub fn take(&self, now: Instant) -> bool {
+        let mut allowed = self.allowed.lock();
+        let allowed = allowed.as_mut().filter(|allowed| now.saturating_since(allowed.at) < ALLOWED_FOR);
+        allowed.is_some_and(|allowed| allowed.left.take(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn there_is_room_below_the_lower_bound_until_the_load_is_above_the_upper_one() {
+        let (begin, mut load) = (Instant::now(), Load::default());
+        let (mut now, mut worked) = (begin, ms(70));
+        load.measure(worked, now);
+        assert!(!load.has_room, "nothing is measured yet");
+        let mut after = |percent: u64| {
+            for _ in 0..20 {
+                now += ms(50);
+                worked += ms(percent) / 2;
+                load.measure(worked, now);
+            }
+            assert_eq!(load.percent, percent);
+            load.has_room
+        };
+        let between = (ROOM_BELOW_PERCENT + FULL_ABOVE_PERCENT) / 2;
+        assert!(!after(between) && after(ROOM_BELOW_PERCENT - 1));
+        assert!(after(between) && after(FULL_ABOVE_PERCENT), "what has come stays welcome");
+        assert!(!after(FULL_ABOVE_PERCENT + 1) && !after(between) && !after(ROOM_BELOW_PERCENT));
+        assert!(after(0));
+    }
+
+    #[test]
+    fn the_leader_shares_its_moves_among_the_followers_and_has_none_without_room() {
+        let leader = Invitations::default();
+        assert_eq!(leader.per_second(2, 0), 0, "it does not know its load yet");
+        leader.load.lock().has_room = true;
+        assert_eq!([1, 2, 4].map(|followers| leader.per_second(followers, 9)), [100, 50, 25]);
+        assert_eq!(leader.per_second(2, CONNECTIONS_MAX + 1), 0);
+        assert_eq!(leader.per_second(0, 0), 0);
+    }
+
+    #[test]
+    fn a_follower_invites_at_the_leaders_pace_while_that_is_known() {
+        let (follower, begin) = (Invitations::default(), Instant::now());
+        assert!(!follower.take(begin));
+        let invited = |from: u64, to: u64| (from..to).filter(|at| follower.take(begin + ms(*at))).count();
+        let mut all = 0;
+        for tenth in 0..30 {
+            follower.allow(50, begin + ms(100 * tenth));
+            all += invited(100 * tenth, 100 * (tenth + 1));
+        }
+        assert!((50 + 145..=50 + 150).contains(&all), "a second's at once, then fifty a second: {all}");
+        assert_eq!(invited(3_900, 8_000), 0, "the leader is silent");
+        follower.allow(50, begin + ms(9_000));
+        follower.allow(0, begin + ms(9_001));
+        assert_eq!(invited(9_002, 9_100), 0, "it has no room");
+    }
+}
