@@ -173,8 +173,6 @@ mutants! {
     /// Moves a session to a connection from any other one, not only from the one that the node knew.
     AttachFromAnywhere = "attach-from-anywhere", by ["session-moves"], when "an attach is late in the log, and its client has come through another node meanwhile";
 
-    /// Serves a returning client although the node is behind what that client has seen.
-    LastSeenIgnored = "last-seen-ignored", by ["monotonic-reads", "read-your-writes"], when "a client goes from one node to another that lags";
     /// Spends a persistent watch with its first event.
     PersistentOnce = "persistent-once", by ["persistent-watches"], when "nothing: clients with persistent watches follow what changes often";
     /// Sends events after the replies that reveal them.

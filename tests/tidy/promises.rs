@@ -58,6 +58,10 @@ const HOLES: &[(&str, &str, &str)] = &[
     ("one-wake", "workload", "simulated queues are short: the test's has a thousand places"),
     ("one-wake", "mutant", PURE),
     ("minimum-hold", "fault", "its deadline is in the log, and only a release can end it early"),
+    ("monotonic-reads", "fault", ATTACH),
+    ("monotonic-reads", "mutant", ATTACH),
+    ("read-your-writes", "fault", ATTACH),
+    ("read-your-writes", "mutant", ATTACH),
     ("need-to-know", "fault", PURE),
     ("need-to-know", "workload", "simulated clients ask nothing of strangers: tests do, one per operation"),
     ("need-to-know", "mutant", PURE),
@@ -65,6 +69,8 @@ const HOLES: &[(&str, &str, &str)] = &[
     ("bounded", "mutant", "three of a hundred runs send the largest frames: tests send them all"),
 ];
 const PURE: &str = "kept in pure code of `state`, where mistakes were planted by hand";
+
+const ATTACH: &str = "kept twice: a session comes to a node by a log entry, behind all that it has seen";
 
 const PARTS: [&str; 4] = ["fault", "workload", "checker", "mutant"];
 

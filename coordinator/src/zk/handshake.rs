@@ -230,7 +230,7 @@ impl Handshake<'_> {
     /// in the log is waited for: then everything that was committed when the client came is applied here.
     async fn catch_up(&mut self, seen: Zxid) -> Result<(), EndReason> {
         let replica = self.shared.context.replica.clone();
-        if seen <= replica.state.read().last_zxid() || mutant::is(Mutant::LastSeenIgnored) {
+        if seen <= replica.state.read().last_zxid() {
             return Ok(());
         }
         rare::taken(Rare::ClientAhead);

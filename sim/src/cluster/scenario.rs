@@ -135,7 +135,7 @@ impl Scenario {
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
             M::StopUnseen => Scenario::Clients,
             M::AskForgetsTheHolder | M::AskRevokesAtOnce | M::MinHoldForgotten => Scenario::Calm,
-            M::QuestionMissed | M::LastSeenIgnored | M::VerifyByBelief => Scenario::Clients,
+            M::QuestionMissed | M::VerifyByBelief => Scenario::Clients,
             M::PersistentOnce => Scenario::Calm,
             M::RequestIdIgnored => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
