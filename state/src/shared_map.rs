@@ -57,8 +57,8 @@ impl Slot {
     }
 }
 
-/// Invariant: no chunk is larger than `CHUNK_MAX`, none of several is empty, and any two neighbours together are
-/// larger than `MERGE_MAX`; keys rise strictly within and across chunks.
+/// Invariant: no chunk is larger than `CHUNK_MAX`, none of several is empty, and any two neighbours together
+/// are larger than `MERGE_MAX`; keys rise strictly within and across chunks.
 #[derive(Debug, Default)]
 pub(crate) enum SharedMap<K, V> {
     /// No chunk: most znodes have no children and should not pay an allocation for it.

@@ -51,7 +51,7 @@ async fn until_all_are_at(cluster: &Cluster, node: usize) {
 
 /// Takes and releases a lock of its own some times a second, until it is told to stop.
 async fn work(client: Client, lock: usize, stop: Arc<AtomicBool>) -> Client {
-    let (session, mutex) = (client.session_id(), client.mutex(&format!("l{lock}")));
+    let (session, mutex) = (client.session_id(), client.mutex(format!("l{lock}")));
     while !stop.load(Relaxed) {
         let guard = within("a lock", mutex.lock()).await.unwrap();
         time::sleep(Duration::from_millis(5)).await;

@@ -1,7 +1,7 @@
 //! The load of this node, and which sessions it may send to the leader: a lock takes two messages less there.
 //!
-//! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports say how
-//! many sessions per second the asking node may send ([`Invitations::per_second`]); that node invites
+//! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports say
+//! how many sessions per second the asking node may send ([`Invitations::per_second`]); that node invites
 //! sessions that are at work at this pace ([`Invitations::take`]), and clients go when they have nothing to
 //! lose (docs/protocol.md). Where the leader has no room, sessions stay where they are.
 //!

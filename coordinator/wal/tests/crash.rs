@@ -168,8 +168,8 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
     Ok(())
 }
 
-/// Six lives of one storage. Each ends by itself, or with the power at a random one of its operations. Returns
-/// how many ended by themselves, and how many were cut.
+/// Six lives of one storage. Each ends by itself, or with the power at a random one of its operations.
+/// Returns how many ended by themselves, and how many were cut.
 fn lives(
     seed: u64,
     disk: &Arc<HostDisk>,

@@ -1,8 +1,8 @@
 //! The door of a node for clients by HTTP. The routes, and all behind them, are the production code; only the
 //! way there is another one, because axum starts its connections past the seam (see
 //! `rowlock_coordinator::http::api::Direct`): a request is a frame `METHOD PATH\nDOCUMENT`, and its answer is
-//! a frame `STATUS\nDOCUMENT`. That of a stream goes on with a frame for each piece, and ends with the connection.
-//! As with HTTP, a request whose connection ends is dropped.
+//! a frame `STATUS\nDOCUMENT`. That of a stream goes on with a frame for each piece, and ends with the
+//! connection. As with HTTP, a request whose connection ends is dropped.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What event streams and histories have to say of a change of a lock (docs/monitoring.md), made from the log.
+//! What event streams and histories have to say of a change of a lock (docs/monitoring.md), made from the
+//! log.
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::report::{HistoryEnd, HistoryEntry, HistoryEvent, HistoryPlace};

@@ -310,8 +310,8 @@ pub enum Follow {
     Rearmed { since: Zxid },
 }
 
-/// What a client does and hears that follows the events of locks. `scope`: the path of the one lock; otherwise
-/// of all.
+/// What a client does and hears that follows the events of locks. `scope`: the path of the one lock;
+/// otherwise of all.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Events {
     /// It asks for a stream of those behind this change, or of those from now on.

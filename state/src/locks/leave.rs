@@ -176,8 +176,8 @@ impl Machine {
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where the queue, the place in it and the znode of a claim are that the session holds. The index changes only at the end
-    /// of a command: that a claim which comes twice is held once, the tree says.
+    /// Where the queue, the place in it and the znode of a claim are that the session holds. The index
+    /// changes only at the end of a command: that a claim which comes twice is held once, the tree says.
     pub(super) fn find_held<'a>(
         &self,
         by: &Author,

@@ -104,8 +104,9 @@ impl Lock {
         }
     }
 
-    /// Whether the last holder, in this mode, may hold beside the others: none beside an exclusive one, and no
-    /// more permits than there are, but for a holder who is alone. (The limit may have become smaller since.)
+    /// Whether the last holder, in this mode, may hold beside the others: none beside an exclusive one, and
+    /// no more permits than there are, but for a holder who is alone. (The limit may have become smaller
+    /// since.)
     pub(super) fn last_may_hold(&self, last: Mode) -> bool {
         let Some((_, first)) = self.first_holder() else { return false };
         let is_within = self.limit.is_none_or(|limit| self.permits <= u64::from(limit));

@@ -236,8 +236,8 @@ impl Machine {
         self.answer(asked, result);
     }
 
-    /// Moves to the leader, if that is elsewhere, while this session does nothing, except wait in queues. Calls
-    /// that wait ask again there, and keep their places.
+    /// Moves to the leader, if that is elsewhere, while this session does nothing, except wait in queues.
+    /// Calls that wait ask again there, and keep their places.
     ///
     /// A session that holds something stays, so that a leader that cannot be reached costs it no lock; so
     /// does one with a disconnect grace, which the closing of this connection would set going.

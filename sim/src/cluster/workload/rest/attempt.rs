@@ -24,8 +24,8 @@ use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 /// Percentages of requests of which a copy arrives late, and of releases that are repeated.
 const STRAY_PERCENT: u64 = 20;
 const REPEATED_PERCENT: u64 = 30;
-/// Percentages of attempts that campaign, that have the name of the one before, and of holds whose lease another
-/// client tries to use.
+/// Percentages of attempts that campaign, that have the name of the one before, and of holds whose lease
+/// another client tries to use.
 const ELECTION_PERCENT: u64 = 12;
 const REUSED_PERCENT: u64 = 40;
 const IMPOSTOR_PERCENT: u64 = 15;

@@ -1,5 +1,5 @@
-//! Follows the events of locks by HTTP: streams that are lost and go on at another node, pages of the history,
-//! and queues. What is heard is reported as it comes.
+//! Follows the events of locks by HTTP: streams that are lost and go on at another node, pages of the
+//! history, and queues. What is heard is reported as it comes.
 
 use std::time::Duration;
 

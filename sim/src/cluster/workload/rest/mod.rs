@@ -64,8 +64,8 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
     }
 }
 
-/// What earlier attempts of a lease have left: copies of requests whose answers are not awaited any more. They
-/// end with this.
+/// What earlier attempts of a lease have left: copies of requests whose answers are not awaited any more.
+/// They end with this.
 #[derive(Default)]
 pub(super) struct Strays {
     copies: Vec<Task<()>>,
