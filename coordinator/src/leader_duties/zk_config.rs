@@ -37,6 +37,20 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
+    fn each_change_of_the_members_is_written_once() {
+        let (mut state, members) = (Machine::new(), |voters: &[u64]| {
+            let member = |id: u64| Member { peer_addr: format!("p{id}:1"), client_addr: format!("c{id}:2") };
+            let nodes = voters.iter().map(|id| (NodeId(*id), member(*id))).collect();
+            Members { nodes, voters: voters.iter().map(|id| NodeId(*id)).collect() }
+        });
+        for (voters, version) in [(&[1][..], 5), (&[1, 2], 5), (&[1, 2], 6)] {
+            let command = due(&state, &members(voters), version).expect("it has changed");
+            state.apply(1_000, &crate::upgrade::of_the_cluster(command), &mut ()).result.expect("is taken");
+            assert_eq!(due(&state, &members(voters), version), None);
+        }
+    }
+
+    #[test]
     fn the_text_lists_client_addresses_as_zookeeper_does() {
         let member = |n: u64| Member {
             peer_addr: format!("10.0.0.{n}:2281"),

@@ -126,6 +126,13 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_begins_has_its_turn_behind_those_that_wait() {
+        let mut queue = FairQueue::default();
+        (0..3).for_each(|source| queue.push(source, 150, (source, 0)));
+        assert_eq!(taken(&mut queue, usize::MAX), [(0, 0), (1, 0), (2, 0)]);
+    }
+
+    #[test]
     fn bytes_count_so_large_writes_do_not_pass_small_ones() {
         let mut queue = FairQueue::default();
         for nth in 0..4 {

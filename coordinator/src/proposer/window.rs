@@ -94,6 +94,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_learned_of_a_leader_says_nothing_of_the_next_one() {
+        let (mut window, now) = (Window::default(), time::now());
+        window.answered(Duration::from_millis(1), false, now);
+        window.answered(Duration::from_secs(1), false, now + ADJUST_EVERY);
+        assert!(window.commands < BATCH_MAX_COMMANDS);
+        window.leader_changed();
+        assert_eq!((window.commands, window.shortest), (BATCH_MAX_COMMANDS, None));
+    }
+
+    #[test]
     fn a_window_without_need_does_not_grow_and_bytes_count_too() {
         let (mut window, now) = (Window::default(), time::now());
         for lap in 0..100 {

@@ -163,6 +163,9 @@ async fn a_place_that_its_acl_hides_is_not_shown_to_who_locks_or_unlocks_a_state
             "{told}"
         );
     }
+    let (lock, reason) = (name.path().to_owned(), "a release".to_owned());
+    let ask = rowlock_proto::lock::Ask { lock, reason, by: "ops".to_owned(), within_ms: 0 };
+    assert_eq!(api.ask(&caller(), ask).await, Ok((1, Vec::new())), "nor to who asks for the lock");
     drop(api);
     node.stop().await;
 }
