@@ -90,8 +90,8 @@ impl Stream {
     /// The first event before this place that it should have told of.
     fn lacked<'a>(&self, log: &'a Log, before: usize) -> Option<&'a (Nanos, Arc<HistoryEntry>)> {
         let is_lost = |entry: &HistoryEntry| self.gap.0 < entry.zxid && entry.zxid <= self.gap.1;
-        let due = log.events.get(self.next..before).into_iter().flatten();
-        due.into_iter().find(|(_, entry)| is_about(&self.scope, entry) && !is_lost(entry))
+        let mut due = log.events.get(self.next..before).into_iter().flatten();
+        due.find(|(_, entry)| is_about(&self.scope, entry) && !is_lost(entry))
     }
 
     fn told(&mut self, entry: &HistoryEntry, log: &Log) -> Result<(), String> {
