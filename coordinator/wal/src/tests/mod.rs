@@ -92,7 +92,7 @@ async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
 
 /// Raft keeps the latest report only: one that came behind a later one's would undo it (openraft 1960).
 #[tokio::test]
-async fn appends_are_reported_in_their_order_however_patient_they_are() {
+async fn appends_are_reported_in_their_order() {
     let dir = temp();
     let Opened { mut log, .. } = open(dir.path()).await;
     let reported = Arc::new(Mutex::new(Vec::new()));
@@ -102,8 +102,8 @@ async fn appends_are_reported_in_their_order_however_patient_they_are() {
             result.expect("is written");
             reports.lock().push(index);
         };
-        let (entries, patiently) = (entries(1, index..index + 1, 10), index % 3 != 2);
-        log.append(entries, patiently, Done::Callback(Box::new(report))).await.expect("is queued");
+        let entries = entries(1, index..index + 1, 10);
+        log.append(entries, Done::Callback(Box::new(report))).await.expect("is queued");
     }
     settle(&mut log).await;
     assert_eq!(*reported.lock(), (0..60).collect::<Vec<u64>>());
