@@ -18,7 +18,7 @@ use rowlock_env::time::Instant;
 /// Load is accounted work over this time.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
 /// The leader has room below this load, percent of its threads' time, until it is above
-/// [`FULL_ABOVE_PERCENT`]. Accounted work is about half of what a processor does.
+/// [`FULL_ABOVE_PERCENT`]. Accounted work leaves out what timers, wake-ups and polling take.
 const ROOM_BELOW_PERCENT: u64 = 25;
 const FULL_ABOVE_PERCENT: u64 = 40;
 /// Sessions per second that all followers together may send. The load shows after a second what they bring.
@@ -53,6 +53,7 @@ impl Load {
         let part = worked.saturating_sub(before).as_micros() * 100 / lasted.as_micros();
         self.percent = u64::try_from(part).unwrap_or(u64::MAX);
         self.since = Some((now, worked));
+        const { assert!(ROOM_BELOW_PERCENT < FULL_ABOVE_PERCENT, "moves must not come and go") };
         if self.percent < ROOM_BELOW_PERCENT {
             self.has_room = true;
         } else if self.percent > FULL_ABOVE_PERCENT {
@@ -84,7 +85,9 @@ impl Invitations {
             return 0;
         }
         let followers = u32::try_from(followers).unwrap_or(u32::MAX);
-        MOVES_PER_SECOND.checked_div(followers).unwrap_or(0)
+        let each = MOVES_PER_SECOND.checked_div(followers).unwrap_or(0);
+        assert!(each.saturating_mul(followers) <= MOVES_PER_SECOND, "followers share the moves");
+        each
     }
 
     /// On a follower: what the leader has answered.

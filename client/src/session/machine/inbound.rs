@@ -315,7 +315,8 @@ impl Machine {
     /// Whether this session follows invitations.
     fn may_be_invited(&self) -> bool {
         let has_announcement = self.extensions.is_some_and(|extensions| extensions.has_locks());
-        self.elsewhere.by_invitation && self.grace.is_zero() && has_announcement
+        let may_move = self.elsewhere.by_invitation && self.grace.is_zero() && self.closing.is_none();
+        may_move && has_announcement
     }
 
     fn count_answer(&mut self) {

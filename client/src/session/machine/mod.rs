@@ -6,6 +6,8 @@
 //! also sees the state behind it.
 
 mod inbound;
+#[cfg(test)]
+mod leader_tests;
 mod link;
 mod outbound;
 #[cfg(test)]

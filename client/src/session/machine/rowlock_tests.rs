@@ -9,7 +9,6 @@ use rowlock_proto::{FencingToken, Stat, Version};
 use super::tests::{Outcome, Rig, one, sync};
 use super::*;
 use crate::error::LostReason;
-use crate::limits::CALLS_TO_ASK;
 use crate::session::Call;
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::znode_removal::ZnodeRemoval;
@@ -17,7 +16,7 @@ use rowlock_proto::{ErrorCode, Response};
 
 const ALL: &str = "acquire 1\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
 
-fn rowlock() -> Rig {
+pub(super) fn rowlock() -> Rig {
     let mut it = Rig::new();
     it.announced = Some(ALL);
     it.attach(0);
@@ -28,11 +27,11 @@ fn set(path: &str) -> Request {
     Request::SetData(SetData { path: path.to_owned(), data: None, version: Version::ANY })
 }
 
-fn acquire() -> Request {
+pub(super) fn acquire() -> Request {
     Request::Acquire([Acquire::exclusive("/l", "_c_a-lock-")].into())
 }
 
-fn claim() -> Claim {
+pub(super) fn claim() -> Claim {
     Claim { path: "/l/_c_a-lock-0000000000".into(), token: FencingToken(7) }
 }
 
@@ -45,7 +44,7 @@ fn tags(it: &mut Rig, seconds: u64) -> Vec<(u64, u64, Request)> {
     it.sent(seconds).into_iter().filter_map(tagged).collect()
 }
 
-fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<LockStateCell>) {
+pub(super) fn ask(it: &mut Rig, request: Request) -> (Outcome, Arc<LockStateCell>) {
     let (reply, outcome) = tokio::sync::oneshot::channel();
     let cell = LockStateCell::new();
     let call = Call { request, reply, watch: None, cells: vec![cell.clone()], _permit: None };
@@ -60,7 +59,7 @@ fn push(it: &mut Rig, event: NoticeEvent) {
     it.settle();
 }
 
-fn ok(outcome: &mut Outcome) -> bool {
+pub(super) fn ok(outcome: &mut Outcome) -> bool {
     matches!(outcome.try_recv(), Ok(Ok(_)))
 }
 
@@ -279,41 +278,6 @@ fn a_removal_on_such_a_server_is_one_request() {
     assert_eq!(it.sent(2), []);
 }
 
-/// Connections to a server that does not lead, beside the leader `l:1`.
-fn beside_the_leader(it: &mut Rig) {
-    it.announced = Some("acquire 1\ntagged 1\nleader l:1\n");
-    it.elsewhere = Elsewhere { endpoints: vec!["l:1".into()], at_once: true, ..Elsewhere::default() };
-}
-
-#[test]
-fn a_session_that_returns_is_served_first_and_moves_to_the_leader_with_its_next_heartbeat() {
-    let mut it = rowlock();
-    it.cut();
-    beside_the_leader(&mut it);
-    let mut call = it.call(sync());
-    it.attach(1);
-    assert_eq!(it.sent(1)[0].request, sync());
-    it.reply_at(1, 1, Ok(Response::Path("/".into())), 1).unwrap();
-    it.settle();
-    assert!(ok(&mut call));
-    assert_eq!(it.sent(4)[0].xid, Xid::PING);
-    let pong = it.reply_at(-2, 1, Ok(Response::Empty), 4);
-    assert!(matches!(pong, Err(Fault::LedFrom(leader)) if leader == "l:1"));
-}
-
-#[test]
-fn a_new_session_moves_to_the_leader_before_anything_is_asked_of_it() {
-    let mut it = Rig::new();
-    beside_the_leader(&mut it);
-    it.silent_about_extensions = true;
-    let _call = it.call(sync());
-    it.attach(0);
-    assert_eq!(it.sent(0), []);
-    let announced = Response::Data(it.announced.map(|text| text.as_bytes().into()), Stat::default());
-    let named = it.reply_at(0, 0, Ok(announced), 0);
-    assert!(matches!(named, Err(Fault::LedFrom(leader)) if leader == "l:1"));
-}
-
 #[test]
 fn the_grace_is_asked_for_on_each_connection_and_bounds_the_deadline_while_cut_off() {
     let grace = Duration::from_secs(2);
@@ -436,79 +400,4 @@ fn a_connection_on_which_nothing_failed_is_sound_although_nothing_was_asked() {
     assert!(it.machine.is_sound());
     it.sent(3);
     assert!(!it.machine.is_sound(), "a heartbeat without an answer");
-}
-
-/// A session beside the leader `l:1`, which follows invitations.
-fn follows_invitations() -> Rig {
-    let mut it = rowlock();
-    it.cut();
-    it.announced = Some("acquire 1\ntagged 1\nleader l:1\n");
-    it.elsewhere = Elsewhere { endpoints: vec!["l:1".into()], by_invitation: true, ..Elsewhere::default() };
-    it.attach(1);
-    it
-}
-
-/// One call and its answer, as the request of this number.
-fn works(it: &mut Rig, xid: i32, seconds: u64) {
-    let _outcome = it.call(sync());
-    assert_eq!(it.sent(seconds)[0].xid, Xid(xid));
-    it.reply_at(xid, 1, Ok(Response::Path("/".into())), seconds).unwrap();
-}
-
-/// The session asks for the leader, and is told this.
-fn told_of_the_leader(it: &mut Rig, xid: i32, announced: &'static str) -> Result<(), Fault> {
-    let asked = it.sent(1);
-    assert!(matches!(&asked[..], [RequestFrame { xid: now, request: Request::GetData(_) }] if now.0 == xid));
-    it.reply_at(xid, 1, Ok(Response::Data(Some(announced.as_bytes().into()), Stat::default())), 1)
-}
-
-const INVITED: &str = "acquire 1\ntagged 1\nleader l:1\ninvites 1\n";
-
-#[test]
-fn a_session_at_work_asks_for_the_leader_and_goes_there_if_it_is_invited() {
-    let mut it = follows_invitations();
-    let many = CALLS_TO_ASK as i32;
-    (1..=many).for_each(|xid| works(&mut it, xid, 1));
-    told_of_the_leader(&mut it, many + 1, "acquire 1\ntagged 1\nleader l:1\n").unwrap();
-    (many + 2..=3 * many).for_each(|xid| works(&mut it, xid, 1));
-    assert_eq!(it.sent(4)[0].xid, Xid::PING, "it has not asked again before the next heartbeat");
-    it.reply_at(-2, 1, Ok(Response::Empty), 4).unwrap();
-    works(&mut it, 3 * many + 1, 5);
-    assert_eq!(it.sent(7)[0].xid, Xid::PING);
-    it.reply_at(-2, 1, Ok(Response::Empty), 7).unwrap();
-    let there = told_of_the_leader(&mut it, 3 * many + 2, INVITED);
-    assert!(matches!(there, Err(Fault::LedFrom(leader)) if leader == "l:1"));
-}
-
-#[test]
-fn an_invited_session_goes_when_it_holds_nothing_and_no_call_is_under_way() {
-    for is_late in [false, true] {
-        let mut it = follows_invitations();
-        let (_outcome, _cell) = ask(&mut it, acquire());
-        it.sent(1);
-        it.reply_at(1, 5, Ok(Response::PlaceStates([PlaceState::Held(claim())].into())), 1).unwrap();
-        let many = CALLS_TO_ASK as i32;
-        (2..=many).for_each(|xid| works(&mut it, xid, 1));
-        told_of_the_leader(&mut it, many + 1, INVITED).unwrap();
-        works(&mut it, many + 2, 1);
-        if is_late {
-            assert_eq!(it.sent(4)[0].xid, Xid::PING);
-            it.reply_at(-2, 1, Ok(Response::Empty), 4).unwrap();
-        }
-        let _released = it.call(Request::Release([claim()].into()));
-        it.sent(1);
-        let released = it.reply_at(many + 3, 6, Ok(Response::Held([true].into())), 4);
-        assert_eq!(matches!(released, Err(Fault::LedFrom(_))), !is_late, "an old invitation is void");
-    }
-}
-
-#[test]
-fn an_idle_session_asks_for_no_leader() {
-    let mut it = follows_invitations();
-    for heartbeat in 1..4 {
-        let now = 1 + 3 * heartbeat;
-        assert_eq!(it.sent(now)[0].xid, Xid::PING);
-        it.reply_at(-2, 1, Ok(Response::Empty), now).unwrap();
-        assert_eq!(it.sent(now), []);
-    }
 }
