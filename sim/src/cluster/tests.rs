@@ -150,9 +150,11 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
 fn a_wiped_voter_does_not_vote_before_each_voter_knows_its_new_folder() {
     let script = "1s add-voter node4\n4s partition node4 | follower1 for 16s\n5s wipe node4 for 1s";
     let outcome = kept(60_650, 24, Scenario::Members, script);
-    let mut promoted = outcome.rare_since.iter().filter(|(branch, _)| *branch == Rare::WipedPromoted);
-    let (_, since) = promoted.next().expect("it votes again");
-    assert!(*since >= Nanos::from_millis(20_000), "it votes again at {since}, while it is cut off");
+    let rare = &outcome.stats.rare;
+    assert_eq!(rare.of(Rare::WipedTakenOut), 1, "it lost its data and comes again");
+    let promoted = outcome.rare_since.iter().find(|(branch, _)| *branch == Rare::WipedPromoted);
+    let is_in_time = promoted.is_none_or(|(_, since)| *since >= Nanos::from_millis(20_000));
+    assert!(is_in_time, "it votes again while it is cut off: {promoted:?}");
 }
 
 /// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and
