@@ -157,19 +157,35 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
             let last = asked.now().last().map_or(0, |last| last.index);
             asked.term += 1;
             let upto = log_id(asked.term, last + 1 + rng.below(10) as u64);
-            asked.committed = upto.index + 1;
-            asked.step(|held| (held.entries, held.purged) = (Vec::new(), Some(upto)));
             let meta = SnapshotMeta { last_log_id: Some(upto), ..SnapshotMeta::default() };
             snapshots.write(meta, |mut out| Machine::new().freeze().encode(&mut out), |_| Ok(()))?;
-            log.purge(upto).await?;
+            go_on_behind(opened, asked, upto).await?;
         }
         _ => {}
     }
     Ok(())
 }
 
-/// Six lives of one storage. Each ends by itself, or with the power at a random one of its operations.
-/// Returns how many ended by themselves, and how many were cut.
+/// Replaces the log by a snapshot of what is committed.
+async fn go_on_behind(opened: &Opened, asked: &mut Asked, upto: LogId) -> io::Result<()> {
+    asked.committed = upto.index + 1;
+    asked.step(|held| (held.entries, held.purged) = (Vec::new(), Some(upto)));
+    opened.log.purge(upto).await
+}
+
+/// What a start found; then, as Raft does, the log goes on behind a snapshot that reaches beyond it.
+async fn begin(opened: &Opened, asked: &mut Asked, place: &str) -> io::Result<()> {
+    asked.found(&held(opened), place);
+    let covered = opened.snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
+    let end = asked.now().last().map(|last| last.index);
+    match covered.filter(|upto| end.is_none_or(|end| end < upto.index)) {
+        Some(upto) => go_on_behind(opened, asked, upto).await,
+        None => Ok(()),
+    }
+}
+
+/// Six lives of one storage. Each ends by itself, or the power goes at a random one of its operations. Returns
+/// how many ended by themselves, and how many were cut.
 fn lives(
     seed: u64,
     disk: &Arc<HostDisk>,
@@ -185,7 +201,7 @@ fn lives(
         let (place, power) = (format!("seed {seed}, life {number}"), rng.chance(70));
         let main = async {
             let opened = open().await.map_err(|error| error.to_string())?;
-            asked.found(&held(&opened), &place);
+            begin(&opened, &mut asked, &place).await.map_err(|error| error.to_string())?;
             life(opened, &mut asked, rng).await
         };
         let result = live(disk, seed * 100 + number, &gone, main, || end(disk, power));
@@ -242,8 +258,7 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
             let fails = number % 2 == 0;
             let main = async {
                 let opened = open().await.map_err(|error| format!("{place}: {error}"))?;
-                let held = held(&opened);
-                asked.found(&held, &place);
+                begin(&opened, &mut asked, &place).await.map_err(|error| format!("{place}: {error}"))?;
                 for step in 0..rng.below(12) + 3 {
                     if fails && step == 2 {
                         disk.fail_syncs(1);

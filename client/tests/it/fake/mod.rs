@@ -1,6 +1,7 @@
 //! Servers in memory, for the tests of the client, over real sockets and with switches for faults. A
 //! [`Keeper`] decides everything; connections only carry bytes.
 
+mod commands;
 pub mod keeper;
 
 use std::sync::{Arc, Mutex, MutexGuard};
