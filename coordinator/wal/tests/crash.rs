@@ -14,7 +14,6 @@ use bench::live;
 use bytes::Bytes;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_state::Machine;
 use rowlock_wal::{
     DiskFailure, Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage,
     StorageError, Vote,
@@ -104,7 +103,7 @@ fn held(opened: &Opened) -> Held {
 /// One thing that a node does with its storage.
 async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()> {
     let Opened { log, snapshots, .. } = opened;
-    match rng.weighted(&[50, 20, 10, 10, 10, 5]) {
+    match rng.weighted(&[50, 20, 10, 10, 10]) {
         kind @ (0 | 1) => {
             let first = asked.now().last().map_or(0, |last| last.index + 1);
             let (term, count) = (asked.term, rng.below(6) as u64 + 1);
@@ -152,97 +151,55 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
             });
             log.purge(upto).await?;
         }
-        5 => {
-            // Another leader's snapshot reaches beyond this log.
-            let last = asked.now().last().map_or(0, |last| last.index);
-            asked.term += 1;
-            let upto = log_id(asked.term, last + 1 + rng.below(10) as u64);
-            let meta = SnapshotMeta { last_log_id: Some(upto), ..SnapshotMeta::default() };
-            snapshots.write(meta, |mut out| Machine::new().freeze().encode(&mut out), |_| Ok(()))?;
-            go_on_behind(opened, asked, upto).await?;
-        }
         _ => {}
     }
     Ok(())
 }
 
-/// Replaces the log by a snapshot of what is committed.
-async fn go_on_behind(opened: &Opened, asked: &mut Asked, upto: LogId) -> io::Result<()> {
-    asked.committed = upto.index + 1;
-    asked.step(|held| (held.entries, held.purged) = (Vec::new(), Some(upto)));
-    opened.log.purge(upto).await
-}
-
-/// What a start found; then, as Raft does, the log goes on behind a snapshot that reaches beyond it.
-async fn begin(opened: &Opened, asked: &mut Asked, place: &str) -> io::Result<()> {
-    asked.found(&held(opened), place);
-    let covered = opened.snapshots.current().and_then(|snapshot| snapshot.meta().last_log_id);
-    let end = asked.now().last().map(|last| last.index);
-    match covered.filter(|upto| end.is_none_or(|end| end < upto.index)) {
-        Some(upto) => go_on_behind(opened, asked, upto).await,
-        None => Ok(()),
+async fn life(asked: &mut Asked, rng: &mut Rng, place: &str) -> Result<(), String> {
+    let opened = open().await.map_err(|error| error.to_string())?;
+    let held = held(&opened);
+    asked.found(&held, place);
+    for _ in 0..rng.below(25) {
+        act(&opened, asked, rng).await.map_err(|error| error.to_string())?;
     }
-}
-
-/// Six lives of one storage. Each ends by itself, or the power goes at a random one of its operations. Returns
-/// how many ended by themselves, and how many were cut.
-fn lives(
-    seed: u64,
-    disk: &Arc<HostDisk>,
-    (rng, operations_max): (&mut Rng, usize),
-    life: impl AsyncFn(Opened, &mut Asked, &mut Rng) -> Result<(), String>,
-) -> [u32; 2] {
-    let (mut asked, mut ended) = (Asked::new(), [0; 2]);
-    for number in 0..6 {
-        let gone = Arc::new(AtomicBool::new(false));
-        let tell = gone.clone();
-        let at = rng.below(operations_max) as u64 + 1;
-        disk.cut_power_at_op(at, Box::new(move || tell.store(true, Ordering::Relaxed)));
-        let (place, power) = (format!("seed {seed}, life {number}"), rng.chance(70));
-        let main = async {
-            let opened = open().await.map_err(|error| error.to_string())?;
-            begin(&opened, &mut asked, &place).await.map_err(|error| error.to_string())?;
-            life(opened, &mut asked, rng).await
-        };
-        let result = live(disk, seed * 100 + number, &gone, main, || end(disk, power));
-        let cut = gone.load(Ordering::Relaxed);
-        if let Some(Err(error)) = result {
-            assert!(cut, "{place}: {error}");
-        }
-        ended[usize::from(cut)] += 1;
-        // A start needs room.
-        disk.set_capacity(1 << 40);
-        disk.boot();
-    }
-    ended
-}
-
-fn end(disk: &HostDisk, power: bool) {
-    if power {
-        disk.power_loss();
-    } else {
-        disk.process_died();
-    }
+    Ok(())
 }
 
 #[test]
 fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
-    let mut ended = [0; 2];
+    let (mut cuts, mut ends) = (0, 0);
     for seed in 0..SEEDS {
-        let (disk, mut rng) = (HostDisk::new(Rng::new(seed)), Rng::new(seed ^ 0xd15c));
-        let life = async |opened: Opened, asked: &mut Asked, rng: &mut Rng| {
-            for _ in 0..rng.below(25) {
-                act(&opened, asked, rng).await.map_err(|error| error.to_string())?;
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xd15c);
+        let mut asked = Asked::new();
+        for number in 0..6 {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            let (at, power) = (rng.below(80) as u64 + 1, rng.chance(70));
+            disk.cut_power_at_op(at, Box::new(move || tell.store(true, Ordering::Relaxed)));
+            let place = format!("seed {seed}, life {number}");
+            let end = || {
+                if power {
+                    disk.power_loss();
+                } else {
+                    disk.process_died();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &gone, life(&mut asked, &mut rng, &place), end);
+            let cut = gone.load(Ordering::Relaxed);
+            if let Some(Err(error)) = result {
+                assert!(cut, "{place}: {error}");
             }
-            if rng.chance(50) {
-                opened.log.close().await;
+            if cut {
+                cuts += 1
+            } else {
+                ends += 1
             }
-            Ok(())
-        };
-        let counts = lives(seed, &disk, (&mut rng, 80), life);
-        (0..2).for_each(|how| ended[how] += counts[how]);
+            disk.boot();
+        }
     }
-    assert!(ended[0] > 300 && ended[1] > 1_000, "{ended:?}");
+    assert!(cuts > 1_000 && ends > 300, "{cuts} {ends}");
 }
 
 #[test]
@@ -258,7 +215,8 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
             let fails = number % 2 == 0;
             let main = async {
                 let opened = open().await.map_err(|error| format!("{place}: {error}"))?;
-                begin(&opened, &mut asked, &place).await.map_err(|error| format!("{place}: {error}"))?;
+                let held = held(&opened);
+                asked.found(&held, &place);
                 for step in 0..rng.below(12) + 3 {
                     if fails && step == 2 {
                         disk.fail_syncs(1);
@@ -270,8 +228,14 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
                 }
                 Ok::<(), String>(())
             };
-            let result = live(&disk, seed * 100 + number, &never, main, || end(&disk, !fails))
-                .expect("nobody cuts the power");
+            let end = || {
+                if fails {
+                    disk.process_died();
+                } else {
+                    disk.power_loss();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
             result.expect("it starts");
             disk.heal();
             disk.boot();
@@ -292,31 +256,63 @@ async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
 
 #[test]
 fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goes_on_by_itself() {
-    let (mut full, mut ended) = (0, [0; 2]);
+    let (mut full, mut cuts, mut ends) = (0, 0, 0);
     for seed in 0..SEEDS / 5 {
-        let (disk, mut rng) = (HostDisk::new(Rng::new(seed)), Rng::new(seed ^ 0xf11));
-        let life = async |opened: Opened, asked: &mut Asked, rng: &mut Rng| {
+        let disk = HostDisk::new(Rng::new(seed));
+        let mut rng = Rng::new(seed ^ 0xf11);
+        let mut asked = Asked::new();
+        for number in 0..6 {
+            let gone = Arc::new(AtomicBool::new(false));
+            let tell = gone.clone();
+            disk.cut_power_at_op(
+                rng.below(300) as u64 + 1,
+                Box::new(move || tell.store(true, Ordering::Relaxed)),
+            );
+            let place = format!("seed {seed}, life {number}");
+            let power = rng.chance(70);
             let changing = fill_and_free(&disk, Rng::new(rng.u64()));
-            opened.reserve.keep(SEGMENT_BYTES, 0).map_err(|error| error.to_string())?;
-            let acting = async {
-                for _ in 0..rng.below(40) {
-                    match act(&opened, asked, rng).await {
-                        // A snapshot that finds no room is taken another time.
-                        Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-                        done => done.map_err(|error| error.to_string())?,
+            let main = async {
+                let opened = open().await.map_err(|error| error.to_string())?;
+                asked.found(&held(&opened), &place);
+                opened.reserve.keep(SEGMENT_BYTES, 0).map_err(|error| error.to_string())?;
+                let acting = async {
+                    for _ in 0..rng.below(40) {
+                        match act(&opened, &mut asked, &mut rng).await {
+                            // A snapshot that finds no room is taken another time.
+                            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                            done => done.map_err(|error| error.to_string())?,
+                        }
                     }
+                    Ok::<(), String>(())
+                };
+                tokio::select! {
+                    biased;
+                    done = acting => done,
+                    () = changing => unreachable!("it goes on for ever"),
                 }
-                Ok(())
             };
-            tokio::select! {
-                biased;
-                done = acting => done,
-                () = changing => unreachable!("it goes on for ever"),
+            let end = || {
+                if power {
+                    disk.power_loss();
+                } else {
+                    disk.process_died();
+                }
+            };
+            let result = live(&disk, seed * 100 + number, &gone, main, end);
+            let cut = gone.load(Ordering::Relaxed);
+            if let Some(Err(error)) = result {
+                assert!(cut, "{place}: {error}");
             }
-        };
-        let counts = lives(seed, &disk, (&mut rng, 300), life);
-        (0..2).for_each(|how| ended[how] += counts[how]);
+            if cut {
+                cuts += 1;
+            } else {
+                ends += 1;
+            }
+            // A start needs room.
+            disk.set_capacity(1 << 40);
+            disk.boot();
+        }
         full += disk.stats().out_of_space;
     }
-    assert!(full > 300 && ended[0] > 200 && ended[1] > 200, "{full} {ended:?}");
+    assert!(full > 300 && cuts > 200 && ends > 200, "{full} {cuts} {ends}");
 }

@@ -39,6 +39,19 @@ async fn a_killed_process_has_lost_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_truncated_log_stays_truncated_after_a_restart() {
+    let dir = temp();
+    let mut log = open(dir.path()).await.log;
+    append(&mut log, entries(1, 0..10, 10)).await;
+    log.truncate_after(Some(log_id(1, 4))).await.expect("truncates");
+    append(&mut log, entries(2, 5..7, 10)).await;
+
+    let mut log = open(killed(dir.path()).path()).await.log;
+    let expected: Vec<Entry> = entries(1, 0..5, 10).into_iter().chain(entries(2, 5..7, 10)).collect();
+    assert_eq!(stored(&mut log).await, expected);
+}
+
+#[tokio::test]
 async fn a_torn_tail_is_cut_at_every_byte_of_the_last_record() {
     let dir = temp();
     let mut log = open(dir.path()).await.log;
@@ -139,6 +152,22 @@ async fn purged_segments_are_recycled_and_never_resurrect_old_records() {
 }
 
 #[tokio::test]
+async fn a_purged_log_continues_behind_the_purge_after_a_restart() {
+    let dir = temp();
+    let mut opened = open(dir.path()).await;
+    append(&mut opened.log, entries(1, 0..10, 10)).await;
+    super::snapshots::write(&opened.snapshots, 1, 6);
+    opened.log.purge(log_id(1, 5)).await.expect("purges");
+    opened.log.close().await;
+
+    let mut opened = open(dir.path()).await;
+    assert_eq!(stored(&mut opened.log).await, entries(1, 6..10, 10));
+    let state = opened.log.checkpoint();
+    assert_eq!((state.purged, state.last), (Some(log_id(1, 5)), Some(log_id(1, 9))));
+    append(&mut opened.log, entries(1, 10..11, 10)).await;
+}
+
+#[tokio::test]
 async fn a_kill_between_the_steps_of_making_a_segment_leaves_a_log_that_opens() {
     let dir = temp();
     let mut opened = open(dir.path()).await;
@@ -163,6 +192,16 @@ async fn a_kill_between_the_steps_of_making_a_segment_leaves_a_log_that_opens() 
         append(&mut log, entries(1, 60..120, 1000)).await;
         assert_eq!(stored(&mut open(killed(copy.path()).path()).await.log).await.len(), expected.len() + 60);
     }
+}
+
+#[tokio::test]
+async fn a_record_larger_than_a_segment_gets_one_of_its_own() {
+    let dir = temp();
+    let mut log = open(dir.path()).await.log;
+    append(&mut log, entries(1, 0..1, 3 * SMALL as usize)).await;
+    append(&mut log, entries(1, 1..3, 10)).await;
+    let mut log = open(killed(dir.path()).path()).await.log;
+    assert_eq!(stored(&mut log).await.len(), 3);
 }
 
 #[tokio::test]

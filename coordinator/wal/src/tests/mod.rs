@@ -5,6 +5,7 @@
 mod crash;
 mod failing_disk;
 mod identity;
+mod model;
 mod snapshots;
 mod spoilt;
 
