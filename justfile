@@ -25,7 +25,7 @@ simulate seeds="200":
 
 # Every deliberate mistake in nodes and clients must be noticed.
 mutants seeds="200":
-    cargo test -q --profile sim -p rowlock-sim --features mutants --test cli -- broken_promise
+    cargo test -q --profile sim -p rowlock-sim --features mutants --lib --test cli -- broken_promise the_rules_of_the_model
     cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --seeds {{seeds}}
 
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.

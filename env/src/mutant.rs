@@ -146,7 +146,7 @@ mutants! {
     /// A leader also counts an answer for later requests that reach no further into the log.
     AnswerCountsForLater = "answer-counts-for-later", by ["ephemeral-lifetime", "mutual-exclusion"], when "a leader with unread answers stalls until another one is elected";
     /// A node answers heartbeats itself, without waiting for the leader.
-    PongByItself = "pong-by-itself", by ["mutual-exclusion", "ephemeral-lifetime"], when "a node is cut off together with clients";
+    PongByItself = "pong-by-itself", by ["session-expiry", "mutual-exclusion"], when "a node is cut off together with clients";
 
     /// Expires sessions one tick (50 ms) before their timeout.
     ExpireATickEarly = "expire-a-tick-early", by ["ephemeral-lifetime"], when "a client falls silent right after a heartbeat, and all clocks are right";

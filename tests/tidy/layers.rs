@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 22] = [
+const CRATES: [(&str, &[&str]); 23] = [
     ("proto", &[]),
     ("env", &[]),
     ("tls", &["env"]),
@@ -27,6 +27,7 @@ const CRATES: [(&str, &[&str]); 22] = [
     ("terminal", &[]),
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
+    ("sim/model", &["env"]),
     (
         "sim",
         &[
@@ -36,6 +37,7 @@ const CRATES: [(&str, &[&str]); 22] = [
             "designs",
             "env",
             "frames",
+            "model",
             "proto",
             "state",
             "terminal",

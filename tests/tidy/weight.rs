@@ -37,7 +37,7 @@ const CEILINGS: [(&str, usize); 7] = [
     ("names of types defined more than three times", 0),
     ("riddle words in Rust", 11),
     ("riddle words in pages", 0),
-    ("words in pages", 45_090),
+    ("words in pages", 45_220),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

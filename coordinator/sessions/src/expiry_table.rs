@@ -69,9 +69,8 @@ impl ExpiryTable {
 
     /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node
     /// does not lead `term`.
-    pub fn stopped(&self, term: u64, mut sessions: Vec<SessionId>) -> Option<Vec<SessionId>> {
-        self.in_term(term, |tracker| sessions.retain(|session| !tracker.runs(*session)))?;
-        Some(sessions)
+    pub fn stopped(&self, term: u64, sessions: &[SessionId]) -> Option<Vec<SessionId>> {
+        self.in_term(term, |tracker| sessions.iter().copied().filter(|it| !tracker.runs(*it)).collect())
     }
 
     /// These sessions' clients hung up. False if this node does not lead `term`.

@@ -80,7 +80,10 @@ impl HeartbeatAcks {
             return Err(Unconfirmed::NotLeader);
         }
         let mut heard = self.quorum.heard();
-        while !self.acknowledged_since(touched, age, term) {
+        let contact = loop {
+            if let Some(at) = self.acknowledged_since(touched, age, term) {
+                break at;
+            }
             let waited = touched.elapsed();
             if waited >= patience {
                 return Err(Unconfirmed::NoQuorum);
@@ -95,8 +98,13 @@ impl HeartbeatAcks {
             if self.expiry_table.term() != Some(term) {
                 return Err(Unconfirmed::NotLeader);
             }
-        }
-        self.expiry_table.stopped(term, sessions).ok_or(Unconfirmed::NotLeader)
+        };
+        let stopped = self.expiry_table.stopped(term, &sessions).ok_or(Unconfirmed::NotLeader)?;
+        self.hook.tell(|hook| {
+            let running: Vec<_> = sessions.into_iter().filter(|it| !stopped.contains(it)).collect();
+            hook.confirms(term, contact.elapsed(), touched.elapsed(), &running);
+        });
+        Ok(stopped)
     }
 
     /// Records at once that these clients have disconnected. False if this node does not lead `term`.
@@ -104,16 +112,12 @@ impl HeartbeatAcks {
         self.expiry_table.client_disconnected(term, disconnects)
     }
 
-    fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> bool {
-        let acknowledged = self.quorum.last();
-        if let Some((_, at)) = acknowledged {
-            self.contact.mark(at);
-        }
-        if let Some((_, at)) = acknowledged.filter(|(leads, at)| *leads == term && *at + age >= moment) {
-            self.hook.tell(|hook| hook.confirms(term, at.elapsed()));
-            return true;
-        }
-        mutant::is(Mutant::ServeWithoutQuorum)
+    /// When a quorum last acknowledged this leader of `term`, unless that was over `age` before `moment`.
+    fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> Option<Instant> {
+        let (leads, at) = self.quorum.last()?;
+        self.contact.mark(at);
+        let is_recent = at + age >= moment || mutant::is(Mutant::ServeWithoutQuorum);
+        (leads == term && is_recent).then_some(at)
     }
 
     async fn ask_quorum(&self) {

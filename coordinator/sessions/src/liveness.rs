@@ -239,7 +239,10 @@ impl Liveness {
 
     fn expire(&self, now: Instant) {
         let Some((term, due)) = self.expiry_table.due(now) else { return };
-        self.hook.tell(|hook| due.iter().for_each(|(session, _)| hook.expires(*session, term)));
+        self.hook.tell(|hook| {
+            let contact = self.contact.age().unwrap_or(Duration::MAX);
+            due.iter().for_each(|(session, _)| hook.expires(*session, term, contact));
+        });
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
             // With a full queue they are due again in a second.

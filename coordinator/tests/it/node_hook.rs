@@ -85,7 +85,7 @@ impl NodeHook for Diary {
         self.write(Told::Leads(term));
     }
 
-    fn expires(&self, session: SessionId, term: u64) {
+    fn expires(&self, session: SessionId, term: u64, _: Duration) {
         self.write(Told::Expires(session, term));
     }
 }

@@ -103,15 +103,17 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = (term, leader);
     }
 
-    /// This leader of `term` confirms that sessions live: as far as it knows, a quorum has acknowledged a
-    /// request that it sent `age` ago, or later. So no node may have been elected in a later term before.
-    fn confirms(&self, term: u64, age: Duration) {
-        let _ = (term, age);
+    /// This leader of `term` confirms that these sessions live: it restarted their timers `touched` ago, and
+    /// as far as it knows, a quorum has acknowledged a request that it sent `contact` ago, or later. So no
+    /// node may have been elected in a later term before that.
+    fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {
+        let _ = (term, contact, touched, sessions);
     }
 
-    /// This leader of `term` has decided that the session's time has passed, and proposes its end.
-    fn expires(&self, session: SessionId, term: u64) {
-        let _ = (session, term);
+    /// This leader of `term` has decided that the session's time has passed, and proposes its end. Its last
+    /// contact to a quorum was `contact` ago.
+    fn expires(&self, session: SessionId, term: u64, contact: Duration) {
+        let _ = (session, term, contact);
     }
 }
 

@@ -392,3 +392,17 @@ fn nodes_that_are_too_far_apart_for_their_timers_say_which_fit() {
     let outcome = kept(1, 32, Scenario::Calm, "0s clog nodes -> nodes by 100ms..101ms for 30s");
     assert!(outcome.stats.rare.of(Rare::SlowLinkTold) > 0, "no node has warned");
 }
+
+/// Such a run is no behavior of `sim/model`: its rules refuse what was seen.
+#[cfg(feature = "mutants")]
+#[test]
+fn the_rules_of_the_model_refuse_runs_with_mistakes_about_sessions() {
+    use rowlock_env::mutant::Mutant;
+    for mutant in [Mutant::ExpireEarly, Mutant::PongByItself, Mutant::DeadlineFromReceipt] {
+        let scenario = Scenario::that_shows(mutant);
+        let plan =
+            |seed| Plan { seed, seconds: 20, scenario, script: None, mutant: Some(mutant), record: false };
+        let refused = (0..30).filter_map(|seed| run(&plan(seed)).violation);
+        assert!(refused.into_iter().any(|it| it.invariant == "session-expiry"), "{mutant}");
+    }
+}

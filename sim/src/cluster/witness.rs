@@ -29,6 +29,12 @@ impl Witness {
     fn tell(&self, what: NodeFact) {
         self.record.node(self.node, what);
     }
+
+    /// Not later than it was, also by a clock that is as slow as the bound allows.
+    fn ago(&self, age: Duration) -> Nanos {
+        let age = age.saturating_add(age / 20);
+        Nanos(self.sim.now().0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))
+    }
 }
 
 impl NodeHook for Witness {
@@ -75,14 +81,12 @@ impl NodeHook for Witness {
         self.sim.trace().note(self.sim.now(), || What::Leads { host: self.host, term });
     }
 
-    fn confirms(&self, term: u64, age: Duration) {
-        // Not later than it was, also by a clock that is as slow as the bound allows.
-        let age = age + age / 20;
-        let since = Nanos(self.sim.now().0.saturating_sub(age.as_nanos() as u64));
-        self.tell(NodeFact::Confirms { term, since });
+    fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {
+        let (since, touched, sessions) = (self.ago(contact), self.ago(touched), sessions.to_vec());
+        self.tell(NodeFact::Confirms { term, since, touched, sessions });
     }
 
-    fn expires(&self, session: SessionId, term: u64) {
-        self.tell(NodeFact::Expires { session, term });
+    fn expires(&self, session: SessionId, term: u64, contact: Duration) {
+        self.tell(NodeFact::Expires { session, term, contact: self.ago(contact) });
     }
 }

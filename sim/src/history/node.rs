@@ -79,16 +79,20 @@ pub enum NodeFact {
     Leads {
         term: u64,
     },
-    /// As leader of the term it confirms that sessions live: a quorum has acknowledged what it sent at this
-    /// time or later.
+    /// As leader of the term it confirms that these sessions live: it restarted their timers at `touched`,
+    /// and a quorum has acknowledged what it sent at `since` or later.
     Confirms {
         term: u64,
         since: Nanos,
+        touched: Nanos,
+        sessions: Vec<SessionId>,
     },
-    /// As leader of the term it has decided that the session's time has passed.
+    /// As leader of the term it has decided that the session's time has passed. Its last contact to a quorum
+    /// was at `contact`.
     Expires {
         session: SessionId,
         term: u64,
+        contact: Nanos,
     },
 }
 

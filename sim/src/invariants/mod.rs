@@ -153,10 +153,10 @@ impl Invariants {
             Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
-            Box::new(
-                cluster::session_expiry::SessionExpiry::new(terms.has_bounded_clocks)
-                    .with_true_clocks(terms.has_true_clocks),
-            ),
+            Box::new(cluster::session_expiry::SessionExpiry::new(
+                terms.has_bounded_clocks,
+                terms.has_true_clocks,
+            )),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
             Box::new(cluster::questions::Questions::new(terms.has_faults)),
         ]

@@ -1,0 +1,484 @@
+//! All interleavings of a cluster of three nodes, a client that holds a lock, and a successor that
+//! believes in the lock as soon as the log grants it, and for good: no client believes sooner or for
+//! longer.
+//!
+//! Time is a number of ticks, kept as ages, so that a run has no end and the space has one. A session
+//! lasts [`TIMEOUT`] ticks both for the client, since it sent the last answered heartbeat, and for the
+//! leader, since the touch: the margin of a tenth is used up by a slow clock here, a fast one there, and
+//! the time until the client's code runs. An earlier end of the belief or a later expiry is allowed too
+//! and adds nothing.
+//!
+//! Bounds: [`TERMS`] terms, one heartbeat and one unread answer of a follower per leader at a time. A
+//! request to a follower is accepted in the moment in which it is sent, or not at all; its answer is read
+//! at any later moment. All else happens at any time, or never. Nodes differ by their state only, so they
+//! are sorted.
+
+mod properties;
+
+use rowlock_env::mutant::Mutant;
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::rules::{Bounds, Event, Judge, Rule, Time};
+
+/// Session timeout, in ticks.
+pub const TIMEOUT: u8 = 3;
+/// A leader with older contact to a quorum expires no session.
+const CONTACT: u8 = 1;
+/// How many leaders there may be, one after another.
+const TERMS: u8 = 3;
+/// Moments are counted back from here.
+const NOW: Time = TIMEOUT as Time;
+const SESSION: i64 = 1;
+
+/// Deliberate mistakes of `env/src/mutant.rs` that the model can make.
+pub const MISTAKES: [Mutant; 10] = [
+    Mutant::IgnoreDeadline,
+    Mutant::DeadlineFromReceipt,
+    Mutant::ExpireEarly,
+    Mutant::ExpireATickEarly,
+    Mutant::KeepOldDeadlines,
+    Mutant::ServeWithoutQuorum,
+    Mutant::AnswerCountsForLater,
+    Mutant::PongByItself,
+    Mutant::AnswerUnreported,
+    Mutant::NobodyForgiven,
+];
+
+/// The model: what its nodes and clients do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Space {
+    mistake: Option<Mutant>,
+    /// By how many ticks the clocks differ more than the margin allows.
+    beyond_margin: u8,
+}
+
+/// A leader, by its own account. Fields are ages in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Leader {
+    term: u8,
+    /// Of the session's last touch.
+    timer: u8,
+    /// Of the last request that a quorum has acknowledged, as far as the leader knows.
+    contact: u8,
+    /// Of the request whose acknowledgement it has not read yet.
+    unread: Option<u8>,
+    /// It stood still or had no contact: it forgives before it expires again.
+    owes: bool,
+    /// It has decided to expire the session.
+    has_decided: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Node {
+    /// It accepts no leader of an earlier term.
+    term: u8,
+    leads: Option<Leader>,
+    /// [`Mutant::KeepOldDeadlines`]: the timer of its former term.
+    kept: Option<u8>,
+}
+
+/// The client's heartbeat. Ages of its sending and of the touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Heartbeat {
+    None,
+    Sent(u8),
+    /// The leader of the term has restarted the timer.
+    Noted {
+        sent: u8,
+        touched: u8,
+        term: u8,
+    },
+    /// The answer is on its way.
+    Answered(u8),
+}
+
+/// A state of the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    nodes: [Node; 3],
+    heartbeat: Heartbeat,
+    /// Age of the request by which the client is sure of its session.
+    acknowledged: u8,
+    /// The session has expired in the log, and the successor holds the lock.
+    is_granted: bool,
+    judge: Judge,
+    broken: Option<Rule>,
+}
+
+/// A step. Numbers are places of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    Tick,
+    /// The first node is elected with the vote of the second.
+    Elect(usize, usize),
+    /// A leader's request is accepted by a follower.
+    Acknowledge(usize, usize),
+    /// A leader reads the answer.
+    Read(usize),
+    /// The client sends a heartbeat.
+    Send,
+    /// The heartbeat or its answer is lost.
+    Lose,
+    /// A leader restarts the timer.
+    Touch(usize),
+    /// A leader answers the heartbeat that it has noted.
+    Confirm(usize),
+    /// A node answers a heartbeat that no leader has noted.
+    AnswerUnnoted,
+    /// The client reads the answer.
+    Receive,
+    /// A leader's process, which has done nothing for a while, goes on.
+    Resume(usize),
+    /// A leader looks at its contact and at its timers.
+    Look(usize),
+    /// The end of the session is in the log of a leader and a follower.
+    Commit(usize, usize),
+}
+
+impl Space {
+    pub fn with(mistake: Mutant) -> Self {
+        Space { mistake: Some(mistake), ..Space::default() }
+    }
+
+    /// With clocks that differ by more than the documented bound.
+    pub fn with_clocks_beyond_the_margin() -> Self {
+        Space { beyond_margin: 1, ..Space::default() }
+    }
+
+    pub fn explored(self) -> impl Checker<Self> {
+        self.checker().spawn_bfs().join()
+    }
+
+    /// The first property that does not hold, and the steps that it takes to show it.
+    pub fn broken(self) -> Option<(&'static str, usize)> {
+        let found = self.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let mut always: Vec<_> = found.discoveries().into_iter().collect();
+        always.retain(|(name, _)| found.discovery_classification(name).to_string() == "counterexample");
+        let steps = always.into_iter().map(|(name, path)| (name, path.into_actions().len()));
+        steps.min_by_key(|(name, steps)| (*steps, *name))
+    }
+
+    fn makes(&self, mistake: Mutant) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// How long the client believes after the sending.
+    fn lasts(&self) -> u8 {
+        TIMEOUT + self.beyond_margin
+    }
+
+    fn believes(&self, state: &State) -> bool {
+        state.acknowledged < self.lasts() || self.makes(Mutant::IgnoreDeadline)
+    }
+
+    /// The age of a touch at which a leader expires.
+    fn expires_at(&self) -> u8 {
+        match self.mistake {
+            Some(Mutant::ExpireEarly) => TIMEOUT / 2,
+            Some(Mutant::ExpireATickEarly) => TIMEOUT - 1,
+            _ => TIMEOUT,
+        }
+    }
+
+    fn tick(&self, state: &mut State) {
+        let older = |age: u8| (age + 1).min(TIMEOUT);
+        let (newest, is_granted) = (state.newest_term(), state.is_granted);
+        for node in &mut state.nodes {
+            node.kept = node.kept.map(older);
+            if let Some(leader) = &mut node.leads {
+                leader.contact = older(leader.contact);
+                if leader.term == newest && !is_granted {
+                    leader.timer = older(leader.timer);
+                }
+                // An older one is of no use.
+                leader.unread = leader.unread.map(older).filter(|age| *age < TIMEOUT);
+            }
+        }
+        state.acknowledged = (state.acknowledged + 1).min(self.lasts());
+        state.heartbeat = match state.heartbeat {
+            Heartbeat::Sent(age) if age + 1 < TIMEOUT => Heartbeat::Sent(age + 1),
+            Heartbeat::Noted { sent, touched, term } if sent + 1 < TIMEOUT => {
+                Heartbeat::Noted { sent: sent + 1, touched: touched + 1, term }
+            }
+            Heartbeat::Answered(age) if age + 1 < TIMEOUT => Heartbeat::Answered(age + 1),
+            _ => Heartbeat::None,
+        };
+        state.judge.pass(NOW);
+    }
+
+    fn elect(&self, state: &mut State, candidate: usize, voter: usize) {
+        let term = state.newest_term() + 1;
+        for place in [candidate, voter] {
+            state.follow(place, term, self);
+        }
+        state.ignore_timers();
+        let timer = state.nodes[candidate].kept.take().unwrap_or(0);
+        // Its quorum has just voted for it.
+        let (contact, unread) = (0, None);
+        state.nodes[candidate].leads =
+            Some(Leader { term, timer, contact, unread, owes: false, has_decided: false });
+        state.tell(Event::Leads { node: term.into(), term: term.into() });
+    }
+
+    /// The leader takes note of its contact, and of the time.
+    fn look(&self, state: &mut State, place: usize) {
+        let Some(leader) = &mut state.nodes[place].leads else { return };
+        let has_contact = leader.contact <= CONTACT || self.makes(Mutant::ServeWithoutQuorum);
+        if !has_contact {
+            leader.owes = true;
+        } else if leader.owes {
+            leader.owes = false;
+            if !self.makes(Mutant::NobodyForgiven) {
+                leader.timer = 0;
+            }
+        } else if leader.timer >= self.expires_at() && !leader.has_decided {
+            leader.has_decided = true;
+            let (term, contact) = (leader.term.into(), ago(leader.contact));
+            state.tell(Event::Expires { node: term, term, session: SESSION, contact });
+        }
+    }
+
+    fn read(&self, leader: &mut Leader) {
+        // Requests are sent all the time: the latest of them has been sent right now.
+        let counts_for = |age| if self.makes(Mutant::AnswerCountsForLater) { 0 } else { age };
+        if let Some(age) = leader.unread.take() {
+            leader.contact = leader.contact.min(counts_for(age));
+        }
+    }
+
+    fn confirm(&self, state: &mut State, leader: &Leader) {
+        let Heartbeat::Noted { sent, touched, .. } = state.heartbeat else { return };
+        let (term, since) = (leader.term.into(), ago(leader.contact));
+        state.tell(Event::Contact { node: term, term, since });
+        let touched = ago(touched);
+        state.tell(Event::Confirms { session: SESSION, touched, touched_by: touched, since });
+        state.heartbeat = Heartbeat::Answered(sent);
+    }
+
+    fn receive(&self, state: &mut State) {
+        let Heartbeat::Answered(sent) = state.heartbeat else { return };
+        let counts_from = if self.makes(Mutant::DeadlineFromReceipt) { 0 } else { sent };
+        state.acknowledged = state.acknowledged.min(counts_from);
+        state.heartbeat = Heartbeat::None;
+        let sent = ago(state.acknowledged);
+        state.tell(Event::Assured { session: SESSION, sent, until: sent + Time::from(self.lasts()) });
+    }
+
+    fn commit(&self, state: &mut State) {
+        state.is_granted = true;
+        state.ignore_timers();
+        state.tell(Event::Ended { session: SESSION, is_expired: true });
+        if self.believes(state) {
+            state.tell(Event::Believes { session: SESSION });
+        }
+    }
+}
+
+/// A moment that is so many ticks back.
+fn ago(age: u8) -> Time {
+    NOW - Time::from(age.min(TIMEOUT))
+}
+
+impl State {
+    fn newest_term(&self) -> u8 {
+        self.nodes.iter().map(|node| node.term).max().unwrap_or_default()
+    }
+
+    /// What leaders decide from now on cannot enter the log, or changes nothing: only what they confirm
+    /// matters.
+    fn ignore_timers(&mut self) {
+        for leader in self.nodes.iter_mut().filter_map(|node| node.leads.as_mut()) {
+            (leader.timer, leader.owes) = (0, false);
+        }
+    }
+
+    /// Whether it matters what the leader decides.
+    fn decides(&self, leader: &Leader) -> bool {
+        leader.term == self.newest_term() && !self.is_granted
+    }
+
+    fn tell(&mut self, event: Event) {
+        if let Err(broken) = self.judge.observe(NOW, event) {
+            self.broken.get_or_insert(broken.rule);
+        }
+    }
+
+    /// A node accepts the leader of a term, and leads no earlier one any more.
+    fn follow(&mut self, place: usize, term: u8, space: &Space) {
+        let node = &mut self.nodes[place];
+        node.term = term;
+        if let Some(leader) = node.leads.take_if(|leader| leader.term < term) {
+            node.kept = space.makes(Mutant::KeepOldDeadlines).then_some(leader.timer);
+            self.tell(Event::Stopped { node: leader.term.into() });
+        }
+    }
+
+    fn steps_of(&self, place: usize, leader: &Leader, space: &Space, steps: &mut Vec<Step>) {
+        if leader.unread.is_some() {
+            steps.push(Step::Read(place));
+        }
+        if self.decides(leader) {
+            steps.push(Step::Look(place));
+            if !leader.owes {
+                steps.push(Step::Resume(place));
+            }
+        }
+        match self.heartbeat {
+            // One whose end is decided is not noted any more.
+            Heartbeat::Sent(_) if !leader.has_decided => steps.push(Step::Touch(place)),
+            Heartbeat::Noted { touched, term, .. }
+                if term == leader.term
+                    && !leader.has_decided
+                    && (leader.contact <= touched || space.makes(Mutant::ServeWithoutQuorum)) =>
+            {
+                steps.push(Step::Confirm(place));
+            }
+            _ => {}
+        }
+        for (other, node) in self.nodes.iter().enumerate().filter(|(other, _)| *other != place) {
+            if node.term > leader.term {
+                continue;
+            }
+            if leader.unread.is_none() && leader.contact > 0 {
+                steps.push(Step::Acknowledge(place, other));
+            }
+            if leader.has_decided && !self.is_granted {
+                steps.push(Step::Commit(place, other));
+            }
+        }
+    }
+}
+
+impl Model for Space {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let bounds = Bounds { timeout_percent: Some(100), contact: CONTACT.into() };
+        let nodes = [Node::default(); 3];
+        let (heartbeat, judge) = (Heartbeat::None, Judge::new(bounds));
+        let mut state = State { nodes, heartbeat, acknowledged: 0, is_granted: false, judge, broken: None };
+        self.elect(&mut state, 0, 1);
+        state.tell(Event::Opened { session: SESSION, timeout: TIMEOUT.into() });
+        state.tell(Event::Assured { session: SESSION, sent: NOW, until: NOW + Time::from(self.lasts()) });
+        state.nodes.sort_unstable();
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        if state.broken.is_some() {
+            return;
+        }
+        steps.push(Step::Tick);
+        match state.heartbeat {
+            Heartbeat::None if self.believes(state) && state.acknowledged > 0 => steps.push(Step::Send),
+            Heartbeat::None => {}
+            Heartbeat::Sent(_)
+                if self.makes(Mutant::PongByItself) || self.makes(Mutant::AnswerUnreported) =>
+            {
+                steps.extend([Step::AnswerUnnoted, Step::Lose]);
+            }
+            Heartbeat::Answered(_) => steps.extend([Step::Receive, Step::Lose]),
+            Heartbeat::Sent(_) | Heartbeat::Noted { .. } => steps.push(Step::Lose),
+        }
+        let newest = state.newest_term();
+        for (place, node) in state.nodes.iter().enumerate() {
+            if let Some(leader) = &node.leads {
+                state.steps_of(place, leader, self, steps);
+            }
+            let leads_all = node.leads.is_some_and(|leader| leader.term == newest);
+            if newest < TERMS && !state.is_granted && !leads_all {
+                steps.extend((0..3).filter(|voter| *voter != place).map(|voter| Step::Elect(place, voter)));
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, step: Step) -> Option<State> {
+        let mut state = before.clone();
+        let leader = |state: &State, place: usize| state.nodes[place].leads.expect("a leader's step");
+        let change = |state: &mut State, place: usize, change: &dyn Fn(&mut Leader)| {
+            change(state.nodes[place].leads.as_mut().expect("a leader's step"));
+        };
+        match step {
+            Step::Tick => self.tick(&mut state),
+            Step::Elect(candidate, voter) => self.elect(&mut state, candidate, voter),
+            Step::Acknowledge(place, follower) => {
+                let term = leader(&state, place).term;
+                state.follow(follower, term, self);
+                change(&mut state, place, &|leader| leader.unread = Some(0));
+            }
+            Step::Read(place) => change(&mut state, place, &|leader| self.read(leader)),
+            Step::Send => state.heartbeat = Heartbeat::Sent(0),
+            Step::Lose => state.heartbeat = Heartbeat::None,
+            Step::Touch(place) => {
+                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
+                let term = leader(&state, place).term;
+                change(&mut state, place, &|leader| leader.timer = 0);
+                state.heartbeat = Heartbeat::Noted { sent, touched: 0, term };
+            }
+            Step::Confirm(place) => {
+                let leader = leader(&state, place);
+                self.confirm(&mut state, &leader);
+            }
+            Step::AnswerUnnoted => {
+                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
+                state.heartbeat = Heartbeat::Answered(sent);
+            }
+            Step::Receive => self.receive(&mut state),
+            Step::Resume(place) => {
+                change(&mut state, place, &|leader| leader.owes = true);
+                let node = leader(&state, place).term.into();
+                state.tell(Event::Resumed { node });
+            }
+            Step::Look(place) => self.look(&mut state, place),
+            Step::Commit(place, follower) => {
+                let term = leader(&state, place).term;
+                state.follow(follower, term, self);
+                self.commit(&mut state);
+            }
+        }
+        if state.nodes.iter().filter(|node| node.leads.is_some()).count() < 2 {
+            state.judge.forget_elections();
+        }
+        state.nodes.sort_unstable();
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_rules_hold_in_all_interleavings_and_everything_that_should_happen_can() {
+        let explored = Space::default().explored();
+        explored.assert_properties();
+        assert!(explored.is_done() && explored.unique_state_count() > 200_000, "the space has shrunk");
+    }
+
+    #[test]
+    fn each_mistake_breaks_its_rule() {
+        for mistake in MISTAKES {
+            let rule = match mistake {
+                Mutant::IgnoreDeadline => Rule::NoBeliefInTheExpired.name(),
+                Mutant::DeadlineFromReceipt | Mutant::PongByItself | Mutant::AnswerUnreported => {
+                    Rule::ConfirmedByALeader.name()
+                }
+                Mutant::AnswerCountsForLater => Rule::AnswersCount.name(),
+                Mutant::ServeWithoutQuorum => Rule::ContactFirst.name(),
+                _ => Rule::WholeTimeout.name(),
+            };
+            assert_eq!(Space::with(mistake).broken().map(|(rule, _)| rule), Some(rule), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn clocks_that_differ_by_more_than_the_margin_break_it() {
+        let broken = Space::with_clocks_beyond_the_margin().broken();
+        assert!(broken.is_some_and(|(rule, _)| rule.contains("assured") || rule.contains("believe")));
+    }
+}
