@@ -228,7 +228,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
     }
 
-    /// The place that so many entries are before: behind the last one, if there are no more. Costs a look at
+    /// The place behind this many entries: behind the last one, if there are no more. Costs a look at
     /// each chunk.
     pub(crate) fn nth(&self, mut rank: usize) -> Slot {
         let mut chunk = 0;

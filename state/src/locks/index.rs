@@ -217,6 +217,7 @@ impl Locks {
         lock.holder_count += 1;
         let lock = &*lock;
         let (key, contender) = lock.queue.at(place);
+        assert!(contender.granted_ms.is_some(), "{}: the place was granted", lock.path);
         assert!(lock.last_may_hold(contender.mode), "{}: the lock was granted to too many", lock.path);
         Some((lock, key, contender))
     }
@@ -241,6 +242,11 @@ impl Locks {
                 lock.holder_count -= 1;
                 lock.permits -= permits;
             }
+            assert!(
+                lock.holder_count as usize <= lock.queue.len(),
+                "{}: holders are in the queue",
+                lock.path
+            );
             left
         });
         self.sub(lock, &left.0, &left.1);

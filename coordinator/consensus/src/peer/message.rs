@@ -84,7 +84,7 @@ pub enum Response {
         /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided.
         /// Their heartbeats must not be answered.
         refused: Vec<SessionId>,
-        /// So many sessions per second may move from the asking node to the leader; 0: it has no room.
+        /// How many sessions per second may move from the asking node to the leader; 0: it has no room.
         invites_per_second: u32,
     },
     /// A read that waits for this log index to be applied sees everything that was done before the question

@@ -274,7 +274,7 @@ impl Space {
     }
 }
 
-/// A moment that is so many ticks back.
+/// A moment that is this many ticks back.
 fn ago(age: u8) -> Time {
     NOW - Time::from(age.min(TIMEOUT))
 }
