@@ -1,6 +1,6 @@
 //! lock-events: who follows the events of a lock, or of all, hears of each once and in the order of the log,
 //! from one stream to the next at whatever node, except where a gap says so; the pages of a history likewise,
-//! from the newest back. Once everything is healed, a stream tells of an event within a bound.
+//! from the newest back. A stream that begins when everything is healed tells of an event within a bound.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -212,9 +212,11 @@ impl LockEvents {
     fn overdue(&self) -> Result<(), String> {
         let Some(healed) = self.healed else { return Ok(()) };
         for (client, stream) in &self.streams {
-            let Some(since) = stream.since else { continue };
+            // A machine that lost its power before has left clients waiting for what it does not send any
+            // more.
+            let Some(since) = stream.since.filter(|since| *since >= healed) else { continue };
             let Some((at, due)) = stream.lacked(&self.log, self.log.events.len()) else { continue };
-            let begins = (*at).max(since).max(healed);
+            let begins = (*at).max(since);
             if self.now > begins + self.bound {
                 return Err(format!("client {}: was not told of {due:?} since {begins}", client.0));
             }

@@ -19,6 +19,8 @@ const STREAM: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(300);
 /// Percentage of streams that are kept for as long as the node keeps them.
 const KEPT_PERCENT: u64 = 25;
+/// A stream that is silent for longer than nodes are (15 s) is dead.
+const SILENT_MAX: Duration = Duration::from_secs(20);
 /// Percentage of pauses in which the history is read.
 const PAGES_PERCENT: u64 = 40;
 /// How long one node may take to answer.
@@ -92,7 +94,7 @@ impl Follower {
             let piece = tokio::select! {
                 biased;
                 piece = wire.frame() => piece.ok()?,
-                () = self.place.rest(ends.saturating_since(time::now())) => return None,
+                () = self.place.rest(ends.saturating_since(time::now()).min(SILENT_MAX)) => return None,
             };
             for what in message.read(&piece) {
                 if let Events::UpTo(zxid) = what {
