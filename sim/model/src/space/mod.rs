@@ -8,7 +8,7 @@
 //! the time until the client's code runs. An earlier end of the belief or a later expiry is allowed too
 //! and adds nothing.
 //!
-//! Bounds: [`TERMS`] terms, one heartbeat and one unread answer of a follower per leader at a time. A
+//! Bounds: `TERMS` terms, one heartbeat and one unread answer of a follower per leader at a time. A
 //! request to a follower is accepted in the moment in which it is sent, or not at all; its answer is read
 //! at any later moment. All else happens at any time, or never. Nodes differ by their state only, so they
 //! are sorted.
