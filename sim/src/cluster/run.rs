@@ -83,6 +83,12 @@ const FLOODERS: u8 = 3;
 /// Quiet clients beside floods.
 const BYSTANDERS: usize = 3;
 
+/// Open: behind a full disk a history's page lacks changes without a gap (docs/simulation.md).
+fn on_disks_of(shape: Shape, script: &Script) -> Shape {
+    let is_full = script.steps().iter().any(|step| step.fault.kind() == Kind::DiskFull);
+    Shape { history_bytes: shape.history_bytes.filter(|_| !is_full), ..shape }
+}
+
 /// The host of quiet clients, and those of floods, of a run that has any.
 fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<HostId>) {
     if !script.steps().iter().any(|step| step.fault.kind() == Kind::Flood) {
@@ -184,7 +190,7 @@ impl Run {
         let sim = Simulation::new(plan.seed, plan.record);
         sim.network().set_labeler(crate::report::label::label);
         let mut rng = theme_stream(plan.seed);
-        let mut shape = Shape::of_run(plan.seed, plan.scenario);
+        let shape = Shape::of_run(plan.seed, plan.scenario);
         // After the first members come machines for those that operators add.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
@@ -199,10 +205,6 @@ impl Run {
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
-        if script.steps().iter().any(|step| step.fault.kind() == Kind::DiskFull) {
-            // Open: behind a full disk a history's page lacks changes without a gap (docs/simulation.md).
-            shape.history_bytes = None;
-        }
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
@@ -232,8 +234,8 @@ impl Run {
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,
+            shape: on_disks_of(shape, &script),
             script,
-            shape,
             releases,
             nodes,
             clients,
