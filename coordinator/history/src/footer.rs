@@ -108,6 +108,19 @@ pub(super) struct ClosedFile {
 }
 
 impl Footer {
+    /// For a segment whose own footer cannot be read: it had what is between its neighbors. `None`: nothing, or
+    /// it is the oldest or newest.
+    pub fn lost(number: u64, others: &[Footer]) -> Option<Footer> {
+        let next = others.partition_point(|other| other.number < number);
+        let (before, behind) = (others.get(next.checked_sub(1)?)?, others.get(next)?);
+        let first = Key { zxid: Zxid(before.covered.0 + 1), ordinal: 0, ..before.last() };
+        let last = Key { zxid: Zxid(behind.first().zxid.0 - 1), ordinal: u32::MAX, ..behind.first() };
+        let head = Head { first, last, entries: 0 };
+        let lost =
+            Footer { number, is_lost: true, covered: last.zxid, blocks: vec![head], ..Footer::default() };
+        (first < last).then_some(lost)
+    }
+
     /// Bytes of the segment on the disk.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
@@ -126,8 +139,9 @@ impl Footer {
         self.blocks.last().expect("Invariant: a segment has blocks").last
     }
 
-    pub fn entries(&self) -> u64 {
-        self.blocks.iter().map(|block| u64::from(block.entries)).sum()
+    /// `None`: that is not known.
+    pub fn entries(&self) -> Option<u64> {
+        Some(self.blocks.iter().map(|block| u64::from(block.entries)).sum()).filter(|entries| *entries > 0)
     }
 
     pub fn read(folder: &Dir) -> Result<Footer, HistoryError> {
@@ -216,5 +230,21 @@ fn read_through(
         }
         each(&chunk[..n], at)?;
         at += n as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_session_of_a_lock_is_named() {
+        let (mut names, before) = (Names::default(), Key::MAX);
+        for session in [1, 2] {
+            names.add(&Subject::Lock { lock: b"/locks/a", session: SessionId(session) });
+        }
+        let of =
+            |session| Filter { lock: None, session: Some(SessionId(session)), since_ms: 0, before, limit: 1 };
+        assert_eq!([1, 2, 3].map(|session| names.may_hold(&of(session))), [true, true, false]);
     }
 }

@@ -115,7 +115,7 @@ impl<'a> Reading<'a> {
         self.page.entries.len() >= self.filter.limit
     }
 
-    fn add(&mut self, key: Key, entry: Entry<'_>) -> Then {
+    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> Then {
         if self.is_full() {
             return self.stop_at(key);
         }
@@ -134,7 +134,7 @@ impl<'a> Reading<'a> {
             return Then::GoOn;
         }
         let from = Zxid(footer.first().zxid.0 - 1);
-        let gap = Gap { from, missing: Some(footer.entries()), why: GapReason::Lost };
+        let gap = Gap { from, missing: footer.entries(), why: GapReason::Lost };
         self.add(footer.last(), Entry::Gap(gap))
     }
 }

@@ -55,3 +55,17 @@ fn is_open(list: &[Acl]) -> bool {
     list.iter()
         .any(|entry| entry.perms & perms::READ != 0 && entry.id.scheme == "world" && entry.id.id == "anyone")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_for_those_who_may_read_both_the_lock_and_the_place() {
+        let id = |name: &str| Id { scheme: "digest".to_owned(), id: name.to_owned() };
+        let readers = Readers::These(vec![id("lock"), id("both")], vec![id("place"), id("both")]);
+        let may_read = |name: &str| readers.include(&[id(name)]);
+        assert_eq!(["lock", "place", "both"].map(may_read), [false, false, true]);
+        assert!(!Readers::Unknown.include(&[id("both")]));
+    }
+}

@@ -28,15 +28,13 @@ pub(super) struct OpenSegment {
     tail: Block,
     /// The closed segment that this one began as a copy of.
     pub origin: Option<Footer>,
-    /// Something was put into it since it was made.
-    pub is_changed: bool,
 }
 
 impl OpenSegment {
     /// An empty one in an empty folder.
     pub fn new(folder: Dir) -> Result<OpenSegment, HistoryError> {
         let (table, footer) = (Table::open(folder.path())?, Footer::default());
-        Ok(OpenSegment { folder, table, footer, tail: Block::default(), origin: None, is_changed: false })
+        Ok(OpenSegment { folder, table, footer, tail: Block::default(), origin: None })
     }
 
     /// Goes on with a closed segment: a copy of it in an empty folder.
@@ -48,7 +46,7 @@ impl OpenSegment {
         let last = table.get(footer.blocks.len())?;
         footer.payload_bytes -= last.len() as u64;
         let (tail, origin) = (Block { head, bytes: decompress(&last)? }, Some(origin));
-        Ok(OpenSegment { folder, table, footer, tail, origin, is_changed: false })
+        Ok(OpenSegment { folder, table, footer, tail, origin })
     }
 
     /// Stores an entry, behind all others.
@@ -58,7 +56,6 @@ impl OpenSegment {
         }
         self.tail.add(item);
         self.footer.names.add(&item.subject);
-        self.is_changed = true;
         Ok(())
     }
 

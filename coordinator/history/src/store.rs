@@ -25,7 +25,7 @@ use super::block::{Encoded, encode, entries};
 use super::error::HistoryError;
 use super::footer::Footer;
 use super::query::{Filter, Page, Range, Reading, Then};
-use super::record::{Entry, Gap, Key};
+use super::record::{Entry, Gap, Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
 const FOLDER: &str = "history";
@@ -98,9 +98,17 @@ impl Found {
             }
         }
         footers.sort_by_key(|footer| footer.number);
-        let noted = dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+        let newest = footers.last().map_or(0, |footer| footer.number);
+        // It covers the newest segment too, whose entries come back from the log or are declared missing.
+        let noted = match damaged.iter().any(|number| *number > newest) {
+            true => None,
+            false => dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()),
+        };
         let covered =
             footers.iter().map(|footer| footer.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
+        let lost: Vec<Footer> = damaged.iter().filter_map(|number| Footer::lost(*number, &footers)).collect();
+        footers.extend(lost);
+        footers.sort_by_key(|footer| footer.number);
         Ok(Found { node, footers, damaged, covered })
     }
 }
@@ -115,6 +123,10 @@ pub(super) struct Store {
     /// Number of the next segment to be closed.
     next: u64,
     covered: Zxid,
+    /// Up to here everything is durable.
+    kept: Zxid,
+    /// Something was stored behind `kept`.
+    is_changed: bool,
     newest: Key,
 }
 
@@ -141,6 +153,8 @@ impl Store {
             view: None,
             next: highest.map_or(1, |number| number + 1),
             covered,
+            kept: covered,
+            is_changed: false,
             newest,
         };
         for number in damaged {
@@ -180,6 +194,7 @@ impl Store {
             self.close_open()?;
             self.trim_bytes()?;
         }
+        self.is_changed = true;
         self.begun()?.put(item)?;
         self.covered = self.covered.max(item.key.zxid);
         self.newest = self.newest.max(item.key);
@@ -189,9 +204,12 @@ impl Store {
     /// Stores a gap up to the moment of `key`, or a little more if something newer is there.
     pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut bytes = Vec::new();
-        let key = if key > self.newest { key } else { Key { ordinal: u32::MAX, ..self.newest } };
-        encode(key, &Entry::Gap(gap), &mut bytes);
+        encode(self.behind_all(key), &Entry::Gap(gap), &mut bytes);
         entries(&bytes).try_for_each(|item| self.put(&item?))
+    }
+
+    fn behind_all(&self, key: Key) -> Key {
+        if key > self.newest { key } else { Key { ordinal: u32::MAX, ..self.newest } }
     }
 
     fn begun(&mut self) -> Result<&mut OpenSegment, HistoryError> {
@@ -210,7 +228,7 @@ impl Store {
     /// more.
     pub fn checkpoint(&mut self, covered: Zxid) -> Result<(), HistoryError> {
         self.covered = self.covered.max(covered);
-        if !self.open.as_ref().is_some_and(|open| open.is_changed) {
+        if !self.is_changed {
             return self.note_covered();
         }
         self.close_open()?;
@@ -221,31 +239,27 @@ impl Store {
     /// As [`Store::checkpoint`], for the end.
     pub fn close(&mut self) -> Result<(), HistoryError> {
         self.close_view()?;
-        match &self.open {
-            Some(open) if open.is_changed => self.close_open(),
-            _ => self.note_covered(),
+        match self.is_changed {
+            true => self.close_open(),
+            false => self.note_covered(),
         }
     }
 
-    fn note_covered(&self) -> Result<(), HistoryError> {
-        Ok(self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?)
+    fn note_covered(&mut self) -> Result<(), HistoryError> {
+        self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?;
+        self.kept = self.covered;
+        Ok(())
     }
 
     fn close_open(&mut self) -> Result<(), HistoryError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let origin = open.origin.clone();
-        let footer = match open.close(self.next, self.covered) {
-            Ok(closed) => closed,
-            Err(error) => {
-                // Its beginning is still there as it was closed before.
-                self.closed.extend(origin);
-                return Err(error);
-            }
-        };
+        let footer = open.close(self.next, self.covered)?;
         self.dir.rename(OPEN, &folder_name(footer.number))?;
         self.dir.sync()?;
         self.next += 1;
         self.closed.push_back(footer);
+        (self.kept, self.is_changed) = (self.covered, false);
         if let Some(origin) = origin {
             self.remove(origin.number)?;
         }
@@ -273,16 +287,11 @@ impl Store {
         }
     }
 
-    /// Something went wrong with the open segment: what was in it and is in no closed one is lost. Gives
-    /// up to where the closed ones go.
-    pub fn abandon(&mut self, error: &HistoryError) -> Zxid {
+    /// Something went wrong: what is not durable is lost, whether the open segment is still there or failed
+    /// while it was closed. Gives from where on. The store is not used any more.
+    pub fn abandon(&self, error: &HistoryError) -> Zxid {
         tracing::warn!(%error, "the lock history could not be written: some of it is lost, and it begins anew");
-        let Some(open) = self.open.take() else { return self.covered };
-        self.closed.extend(open.origin);
-        match open.is_changed {
-            true => self.closed.iter().map(|footer| footer.covered).max().unwrap_or_default(),
-            false => self.covered,
-        }
+        if self.is_changed { self.kept } else { self.covered }
     }
 
     /// Removes what is too old. `now_ms`: the wall clock.
@@ -345,10 +354,11 @@ impl Store {
         Ok(self.data.sync()?)
     }
 
-    /// Reads a part of the history. `is_over`: the caller has gone.
+    /// Reads a part of the history. `missed`: a gap that could not be put yet. `is_over`: the caller has gone.
     pub fn page(
         &mut self,
         filter: &Filter,
+        missed: Option<Missing>,
         now_ms: i64,
         is_over: impl Fn() -> bool,
     ) -> Result<Page, HistoryError> {
@@ -357,6 +367,12 @@ impl Store {
         let mut reading = Reading::new(filter, &is_over);
         reading.page.kept_from = self.kept_from(oldest_ms);
         if range.from >= range.before {
+            return Ok(reading.page);
+        }
+        if let Some((key, gap)) = missed.map(|(key, gap)| (self.behind_all(key), gap))
+            && range.holds(&key)
+            && reading.add(key, Entry::Gap(gap)) == Then::Stop
+        {
             return Ok(reading.page);
         }
         if let Some(open) = &self.open

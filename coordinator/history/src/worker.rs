@@ -198,8 +198,9 @@ impl Keeper {
         if is_over() {
             return;
         }
+        let missed = self.missed;
         let Some(store) = self.store() else { return };
-        match store.page(filter, time::wall_ms(), is_over) {
+        match store.page(filter, missed, time::wall_ms(), is_over) {
             Ok(page) => drop(reply.send(page)),
             Err(error) => self.give_up(&error),
         }

@@ -83,12 +83,6 @@ const FLOODERS: u8 = 3;
 /// Quiet clients beside floods.
 const BYSTANDERS: usize = 3;
 
-/// Open: behind a full disk a history's page lacks changes without a gap (docs/simulation.md).
-fn on_disks_of(shape: Shape, script: &Script) -> Shape {
-    let is_full = script.steps().iter().any(|step| step.fault.kind() == Kind::DiskFull);
-    Shape { history_bytes: shape.history_bytes.filter(|_| !is_full), ..shape }
-}
-
 /// The host of quiet clients, and those of floods, of a run that has any.
 fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<HostId>) {
     if !script.steps().iter().any(|step| step.fault.kind() == Kind::Flood) {
@@ -234,7 +228,7 @@ impl Run {
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,
-            shape: on_disks_of(shape, &script),
+            shape,
             script,
             releases,
             nodes,

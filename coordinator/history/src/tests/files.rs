@@ -40,7 +40,9 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         is_acquired: true,
         kind: LockEventKind::Converted,
     };
-    let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
+    let newest = store.newest();
+    let ordinal = if newest.zxid == Zxid(zxid) { newest.ordinal + 1 } else { 0 };
+    let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal };
     let mut bytes = Vec::new();
     assert!(encode(key, &Entry::Lock(Record::of(&event)), &mut bytes));
     store.put(&entries(&bytes).next().unwrap().unwrap()).unwrap();
@@ -57,7 +59,7 @@ fn noise(seed: i64, len: usize) -> Vec<u8> {
 }
 
 fn read(store: &mut Store, filter: &Filter) -> Page {
-    store.page(filter, time::wall_ms(), || false).unwrap()
+    store.page(filter, None, time::wall_ms(), || false).unwrap()
 }
 
 fn size_of(folder: &Path) -> u64 {
@@ -133,13 +135,27 @@ fn what_is_too_old_is_not_shown_and_goes() {
         put(&mut store, zxid + 1, 10);
         store.trim(now(zxid)).unwrap();
         assert!(segments(node.path()).len() <= 10, "{zxid}");
+        let shown = store.page(&all(), None, now(zxid), || false).unwrap();
+        assert_eq!(shown.entries.last().unwrap().0.zxid.0, (zxid - 80_000).max(0) + 1, "none goes too early");
     }
-    let shown = store.page(&all(), now(200_001), || false).unwrap();
+    let shown = store.page(&all(), None, now(200_001), || false).unwrap();
     let oldest = shown.entries.last().unwrap().0.zxid.0;
     assert!((120_001..=121_001).contains(&oldest), "{oldest}");
     // No lock is requested any more, and still it goes.
     store.trim(now(300_000)).unwrap();
     assert_eq!(segments(node.path()).len(), 0);
+}
+
+/// What a segment covers, it has all of: after a crash the log is not asked for that again.
+#[test]
+fn a_segment_ends_between_two_commands() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), Bounds { max_bytes: 1 << 20, ..BOUNDS });
+    (0..600).for_each(|nth| put(&mut store, 1 + nth / 3, 1_000));
+    let ends =
+        segments(node.path()).into_iter().map(|folder| Footer::read(&Dir::open(&folder).unwrap()).unwrap());
+    let ends: Vec<u32> = ends.map(|footer| footer.last().ordinal).collect();
+    assert!(ends.len() > 2 && ends.iter().all(|ordinal| *ordinal == 2), "{ends:?}");
 }
 
 #[test]
@@ -161,8 +177,7 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
         let mut store = open(node.path(), BOUNDS);
         let (records, gaps) = told(&read(&mut store, &all()));
         assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
-        // Without its footer its content is unknown.
-        assert_eq!(gaps.len(), usize::from(file != "FOOTER"), "{file}");
+        assert_eq!(gaps.len(), 1, "{file}");
         let kept = || {
             let names = fs::read_dir(node.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.filter(|name| name.to_str().unwrap().starts_with("history.damaged-")).count()
@@ -320,7 +335,7 @@ fn short_blocks_become_one_however_often_a_segment_is_closed() {
     }
     let newest = Dir::open(&segments(node.path()).pop().unwrap()).unwrap();
     let footer = Footer::read(&newest).unwrap();
-    assert_eq!((footer.blocks.len(), footer.entries()), (1, 20));
+    assert_eq!((footer.blocks.len(), footer.entries()), (1, Some(20)));
     assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
 }
 
@@ -334,4 +349,48 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+#[test]
+fn what_could_not_be_closed_is_declared_missing() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    (1..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    store.checkpoint(Zxid(20)).unwrap();
+    (21..=40).for_each(|zxid| put(&mut store, zxid, 10));
+    // As a disk without space.
+    fs::remove_dir_all(node.path().join("history/open")).unwrap();
+    let error = store.checkpoint(Zxid(45)).unwrap_err();
+    assert_eq!((store.abandon(&error), store.covered()), (Zxid(20), Zxid(45)));
+}
+
+#[test]
+fn a_segment_without_its_footer_is_a_gap_unless_it_is_the_newest() {
+    let node = tempfile::tempdir().unwrap();
+    let last = several_segments(node.path());
+    let first_of = |segment: &PathBuf| Footer::read(&Dir::open(segment).unwrap()).unwrap().first().zxid.0;
+    let all_segments = segments(node.path());
+    let (second, third) = (first_of(&all_segments[1]), first_of(&all_segments[2]));
+    let newest = first_of(all_segments.last().unwrap());
+    fs::remove_file(all_segments[1].join("FOOTER")).unwrap();
+    for _ in 0..2 {
+        let mut store = open(node.path(), BOUNDS);
+        assert_eq!(store.covered(), Zxid(last));
+        assert_eq!(told(&read(&mut store, &all())).1, [(second - 1, third - 1)]);
+        store.close().unwrap();
+    }
+    fs::remove_file(segments(node.path()).last().unwrap().join("FOOTER")).unwrap();
+    assert_eq!(Found::look(node.path()).unwrap().covered, Zxid(newest - 1), "the log has the rest");
+}
+
+#[test]
+fn a_gap_that_cannot_be_written_yet_is_shown() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    (1..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    let key = Key { time_ms: time_of(25), zxid: Zxid(25), ordinal: 1 };
+    let missed = Some((key, Gap { from: Zxid(20), missing: Some(9), why: GapReason::NoSpace }));
+    let mut page = |filter: &Filter| told(&store.page(filter, missed, time::wall_ms(), || false).unwrap());
+    assert_eq!(page(&Filter { limit: 2, ..all() }), (vec![(20, 0)], vec![(20, 25)]));
+    assert_eq!(page(&Filter { before: key, ..all() }).1, []);
 }
