@@ -73,7 +73,7 @@ cycle:
 
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
-    cargo run --release -- up {{flags}}
+    cargo run -- up {{flags}}
 
 # How much there is to read, beside the most that is allowed (tests/tidy/weight.rs).
 weight:

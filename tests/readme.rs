@@ -30,7 +30,7 @@ const SPECIAL: [(&str, How); 11] = [
     ("rowlock serve --config cluster.toml --node 2 ", How::Stays),
     // This binary; `.ci/packaged` and `up` in this folder; the simulator's own tests; the bench.
     ("cargo install", How::Elsewhere),
-    ("cargo run --release -- up", How::Elsewhere),
+    ("cargo run -- up", How::Elsewhere),
     ("cargo test", How::Elsewhere),
     ("cargo run --release -p rowlock-sim", How::Elsewhere),
     ("just bench", How::Elsewhere),

@@ -108,8 +108,8 @@ pub(super) struct ClosedFile {
 }
 
 impl Footer {
-    /// For a segment whose own footer cannot be read: it had what is between its neighbors. `None`: nothing, or
-    /// it is the oldest or newest.
+    /// For a segment whose own footer cannot be read: it had what is between its neighbors. `None`: there is
+    /// nothing, or it is the oldest or newest.
     pub fn lost(number: u64, others: &[Footer]) -> Option<Footer> {
         let next = others.partition_point(|other| other.number < number);
         let (before, behind) = (others.get(next.checked_sub(1)?)?, others.get(next)?);

@@ -354,7 +354,7 @@ impl Store {
         Ok(self.data.sync()?)
     }
 
-    /// Reads a part of the history. `missed`: a gap that could not be put yet. `is_over`: the caller has gone.
+    /// Reads a part of the history. `missed`: a gap that is not put yet. `is_over`: the caller has gone.
     pub fn page(
         &mut self,
         filter: &Filter,
