@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::run;
-use crate::support::http::{post, request};
+use crate::support::http::{exchange, post, request};
 use crate::support::{eventually, secs};
 
 const LOCK: &str = "/v1/locks/ci/deploy";
@@ -102,6 +102,32 @@ async fn a_lease_that_falls_silent_passes_its_lock_on_to_our_client_and_that_one
     let (_, held) = waits.await.unwrap().unwrap();
     assert_eq!(held["state"], "held", "{held}");
     assert!(held["token"].as_str().unwrap().parse::<i64>().unwrap() > second);
+}
+
+/// The leader that the answer to this write names.
+async fn named(api: &str, lines: &str) -> Option<String> {
+    let (head, _) = exchange(api, "POST /v1/leases", lines, "{}").await?;
+    assert!(head.starts_with("HTTP/1.1 201") || head.starts_with("HTTP/1.1 503"), "{head}");
+    head.lines().find_map(|line| line.strip_prefix("rowlock-leader: ")).map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_names_the_leader_with_room_to_clients_that_prefer_it_and_the_next_one_after_its_death() {
+    const PREFER: &str = "Prefer: leader\r\n";
+    let mut it = Cluster::start_with_api(3, FAST).await;
+    let old = it.leader().await;
+    let others: Vec<u64> = it.ids().into_iter().filter(|id| *id != old).collect();
+    for id in &others {
+        let names = || async { named(it.api(*id), PREFER).await.filter(|leader| leader == it.api(old)) };
+        eventually("the leader's address", secs(30), names).await;
+        assert_eq!(named(it.api(*id), "").await, None, "it did not ask");
+    }
+    assert_eq!(named(it.api(old), PREFER).await, None, "it is here");
+    it.kill(old);
+    let new = it.leader().await;
+    let follower = others.into_iter().find(|id| *id != new).unwrap();
+    let names = || async { named(it.api(follower), PREFER).await.filter(|leader| leader == it.api(new)) };
+    eventually("the new leader's address", secs(30), names).await;
 }
 
 fn keep_alive(lease: &Value) -> String {

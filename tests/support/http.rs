@@ -42,6 +42,14 @@ pub async fn post(addr: &str, path: &str, document: &Value) -> Option<(u16, Valu
 
 /// The same for any method (with its path), with more lines of the head.
 pub async fn request(addr: &str, what: &str, lines: &str, body: &str) -> Option<(u16, Value)> {
+    let (head, body) = exchange(addr, what, lines, body).await?;
+    let code = head.split_whitespace().nth(1)?.parse().ok()?;
+    let document = if body.is_empty() { Value::Null } else { serde_json::from_str(&body).ok()? };
+    Some((code, document))
+}
+
+/// The same; gives head and body of the answer.
+pub async fn exchange(addr: &str, what: &str, lines: &str, body: &str) -> Option<(String, String)> {
     let exchange = async {
         let mut stream = TcpStream::connect(addr).await.ok()?;
         let head = format!(
@@ -52,9 +60,7 @@ pub async fn request(addr: &str, what: &str, lines: &str, body: &str) -> Option<
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
-        let code = head.split_whitespace().nth(1)?.parse().ok()?;
-        let document = if body.is_empty() { Value::Null } else { serde_json::from_str(body).ok()? };
-        Some((code, document))
+        Some((head.to_owned(), body.to_owned()))
     };
     tokio::time::timeout(Duration::from_secs(75), exchange).await.ok()?
 }

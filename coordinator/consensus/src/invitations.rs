@@ -1,9 +1,9 @@
-//! The load of this node, and which sessions it may send to the leader: a lock takes two messages less there.
+//! The load of this node, and which clients it may send to the leader: a lock takes two messages less there.
 //!
 //! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports say
-//! how many sessions per second the asking node may send ([`Invitations::per_second`]); that node invites
-//! sessions that are at work at this pace ([`Invitations::take`]), and clients go when they have nothing to
-//! lose (docs/protocol.md). Where the leader has no room, sessions stay where they are.
+//! how many clients per second the asking node may send ([`Invitations::per_second`]); that node invites
+//! clients that are at work at this pace ([`Invitations::take`]), by session (docs/protocol.md) or by HTTP
+//! (docs/rest.md), and they go when they have nothing to lose. Where the leader has no room, they stay.
 //!
 //! Invariant: an invitation is advice, and nothing that must hold depends on it.
 
@@ -14,6 +14,7 @@ use rowlock_env::busy;
 use rowlock_env::rate::Bucket;
 use rowlock_env::task;
 use rowlock_env::time::Instant;
+use rowlock_types::metrics::Metrics;
 
 /// Load is accounted work over this time.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
@@ -101,10 +102,12 @@ impl Invitations {
     }
 
     /// Uses up an invitation, if there is one.
-    pub fn take(&self, now: Instant) -> bool {
+    pub fn take(&self, now: Instant, metrics: &Metrics) -> bool {
         let mut allowed = self.allowed.lock();
         let allowed = allowed.as_mut().filter(|allowed| now.saturating_since(allowed.at) < ALLOWED_FOR);
-        allowed.is_some_and(|allowed| allowed.left.take(now))
+        let is_invited = allowed.is_some_and(|allowed| allowed.left.take(now));
+        metrics.sessions_invited_total.add(u64::from(is_invited));
+        is_invited
     }
 }
 
@@ -150,15 +153,17 @@ mod tests {
 
     #[test]
     fn a_follower_invites_at_the_leaders_pace_while_that_is_known() {
-        let (follower, begin) = (Invitations::default(), Instant::now());
-        assert!(!follower.take(begin));
-        let invited = |from: u64, to: u64| (from..to).filter(|at| follower.take(begin + ms(*at))).count();
+        let (follower, metrics, begin) = (Invitations::default(), Metrics::default(), Instant::now());
+        assert!(!follower.take(begin, &metrics));
+        let invited =
+            |from: u64, to: u64| (from..to).filter(|at| follower.take(begin + ms(*at), &metrics)).count();
         let mut all = 0;
         for tenth in 0..30 {
             follower.allow(50, begin + ms(100 * tenth));
             all += invited(100 * tenth, 100 * (tenth + 1));
         }
         assert!((50 + 145..=50 + 150).contains(&all), "a second's at once, then fifty a second: {all}");
+        assert_eq!(metrics.sessions_invited_total.get(), all as u64);
         assert_eq!(invited(3_900, 8_000), 0, "the leader is silent");
         follower.allow(50, begin + ms(9_000));
         follower.allow(0, begin + ms(9_001));

@@ -28,6 +28,7 @@ mod znode;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rowlock_env::time;
 use rowlock_proto::acl::Id;
 use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
@@ -75,6 +76,11 @@ impl Api {
     fn bounded(context: ClientContext, waits: usize) -> Self {
         let (waits, watches) = (Places::new(waits), Places::new(API_WATCHES_MAX));
         Api { context, waits, watches, bytes: znode::all_bytes() }
+    }
+
+    /// Uses up an invitation to the leader, if there is one.
+    pub fn invite(&self) -> bool {
+        self.context.replica.invitations.take(time::now(), &self.context.metrics)
     }
 
     fn check_serving(&self) -> Result<(), Refusal> {

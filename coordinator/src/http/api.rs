@@ -11,6 +11,7 @@ mod direct;
 mod documents;
 mod election;
 mod forced;
+mod invite;
 mod openapi;
 mod path_text;
 mod query;
@@ -129,8 +130,8 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
         .merge(openapi::routes())
         .method_not_allowed_fallback(no_method)
         .layer(axum::middleware::from_fn(refuse_pages))
-        .layer(axum::middleware::from_fn_with_state(http.clone(), host::check))
-        .layer(axum::middleware::from_fn_with_state(http, count))
+        .layer(axum::middleware::from_fn_with_state(http, host::check))
+        .layer(axum::middleware::from_fn_with_state(context.clone(), count))
         .layer(axum::middleware::map_response(finish_kept))
         .layer(axum::middleware::from_fn(take_turn))
         .layer(axum::middleware::from_fn(serve::end_turn))
@@ -154,9 +155,15 @@ fn any_of_znode() -> MethodRouter<ApiContext> {
     get(znode::znode).put(znode::znode).post(znode::znode).delete(znode::znode)
 }
 
-async fn count(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
-    context.metrics.api_requests_total.inc();
-    next.run(request).await
+/// Counts the request, and names the leader in the answer to a client that goes there.
+async fn count(State(context): State<ApiContext>, request: Request, next: Next) -> Response {
+    context.http.metrics.api_requests_total.inc();
+    let prefers_leader = invite::prefers_leader(&request);
+    let mut response = next.run(request).await;
+    if prefers_leader && response.status().is_success() {
+        invite::invite(&context, &mut response);
+    }
+    response
 }
 
 /// Tells the connection of its request, and ends a connection that is old. Answers have all of their bytes

@@ -64,6 +64,23 @@ fn leading() -> Status {
     }
 }
 
+/// Of a listener that takes requests without tokens.
+pub(super) fn context(status: Receiver<Status>, metrics: Arc<Metrics>) -> HttpContext {
+    HttpContext {
+        metrics,
+        status,
+        source: Arc::new(Fixed),
+        reports: reports(),
+        hosts: Arc::from(["rowlock.internal".to_owned()]),
+        access: Arc::new(Access::new(false, None, Vec::new())),
+        nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
+        elections: Arc::default(),
+        leader_view: Arc::default(),
+        started: Instant::now(),
+        turnstile: Turnstile::default(),
+    }
+}
+
 struct Server {
     addr: String,
     status: watch::Sender<Status>,
@@ -81,19 +98,7 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
     let addr = listener.local_addr().to_string();
     let (status, receiver) = watch::channel(leading());
     let metrics = Arc::new(Metrics::default());
-    let context = HttpContext {
-        metrics: metrics.clone(),
-        status: receiver,
-        source: Arc::new(Fixed),
-        reports: reports(),
-        hosts: Arc::from(["rowlock.internal".to_owned()]),
-        access: Arc::new(access),
-        nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
-        elections: Arc::default(),
-        leader_view: Arc::default(),
-        started: Instant::now(),
-        turnstile: Turnstile::default(),
-    };
+    let context = HttpContext { access: Arc::new(access), ..context(receiver, metrics.clone()) };
     let shutdown = Shutdown::new();
     let task = spawn("http", serve(listener, context, keeper, shutdown.clone()));
     Server { addr, status, metrics, shutdown, task }
@@ -315,19 +320,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
     let addr = inner.local_addr().to_string();
     let (_status, receiver) = watch::channel(leading());
     let metrics = Arc::new(Metrics::default());
-    let context = HttpContext {
-        metrics: metrics.clone(),
-        status: receiver,
-        source: Arc::new(Fixed),
-        reports: reports(),
-        hosts: Arc::from(["rowlock.internal".to_owned()]),
-        access: Arc::new(Access::new(false, None, Vec::new())),
-        nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
-        elections: Arc::default(),
-        leader_view: Arc::default(),
-        started: Instant::now(),
-        turnstile: Turnstile::default(),
-    };
+    let context = context(receiver, metrics.clone());
     let bounds = Bounds { connections: 1, head: Duration::from_millis(50), ..Bounds::default() };
     let listener = BoundedListener::new(inner, metrics, bounds, None);
     let turns = (Turnstile::default(), Class::Operator);

@@ -140,13 +140,8 @@ impl LocalReader<'_> {
 
     /// Returns the announcement of this node, if the path is the announcement's.
     fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
-        announcement::shown(path, self.whereabouts, self.machine.cluster(), || self.invite())
-    }
-
-    fn invite(&self) -> bool {
-        let is_invited = self.invitations.is_some_and(|invitations| invitations.take(time::now()));
-        self.metrics.sessions_invited_total.add(u64::from(is_invited));
-        is_invited
+        let invite = || self.invitations.is_some_and(|it| it.take(time::now(), self.metrics));
+        announcement::shown(path, self.whereabouts, self.machine.cluster(), invite)
     }
 
     fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {

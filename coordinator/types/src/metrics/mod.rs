@@ -38,7 +38,7 @@ metrics! {
     sessions_opened_total: Counter,
     /// New sessions refused by this node (rate, limit, memory).
     sessions_refused_total: Counter,
-    /// Sessions at work that this follower has invited to the leader.
+    /// Clients at work that this follower has invited to the leader.
     sessions_invited_total: Counter,
     /// Sessions closed by their client.
     sessions_closed_total: Counter,

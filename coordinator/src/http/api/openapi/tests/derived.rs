@@ -1,9 +1,10 @@
 //! The OpenAPI document, derived from the types of requests and answers, and from what `paths.rs` says of
 //! each request.
 
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{RefOr, Required, ServerBuilder};
+use utoipa::openapi::{Header, Object, RefOr, Required, ServerBuilder, Type};
 use utoipa::{IntoResponses as _, Modify, OpenApi};
 
 use super::super::super::documents::ProblemDocument;
@@ -63,6 +64,9 @@ impl Modify for Everywhere {
                 let all = [SecurityRequirement::default(), token].into_iter().chain(password);
                 operation.security = Some(all.collect());
             }
+            let is_work = !path.starts_with("/v1/leases/");
+            let writes = [&mut item.put, &mut item.post, &mut item.delete].into_iter().flatten();
+            writes.filter(|_| is_work).for_each(add_invitation);
         }
     }
 }
@@ -81,6 +85,24 @@ fn add_problems(operation: &mut Operation) {
     let of_body = operation.request_body.is_some().then(kinds::Body::responses);
     for (status, problem) in kinds::Anything::responses().into_iter().chain(of_body.into_iter().flatten()) {
         operation.responses.responses.entry(status).or_insert(problem);
+    }
+}
+
+/// A client that goes to the leader says so, and may be told where it is.
+fn add_invitation(operation: &mut Operation) {
+    let prefer = ParameterBuilder::new().name("Prefer").parameter_in(ParameterIn::Header);
+    let prefer = prefer.description(Some("leader: name the leader while it has room"));
+    let prefer = prefer.schema(Some(Object::with_type(Type::String))).build();
+    operation.parameters.get_or_insert_default().push(prefer.into());
+    let leader =
+        HeaderBuilder::from(Header::default()).description(Some("Its host:port, if it is not this node"));
+    let leader = leader.build();
+    for (status, response) in &mut operation.responses.responses {
+        if let RefOr::T(response) = response
+            && status.starts_with('2')
+        {
+            response.headers.insert("Rowlock-Leader".to_owned(), RefOr::T(leader.clone()));
+        }
     }
 }
 
