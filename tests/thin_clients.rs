@@ -80,14 +80,26 @@ async fn strange_node() -> String {
 /// The runner of a language: the scenarios, and the example of its README.
 pub async fn conforms(mut command: Command, runner: &[&str]) {
     let it = Cluster::start_with_api(3, FAST).await;
-    // Each client asks this one first.
+    let leader = it.leader().await;
+    let mut ids = it.ids();
+    ids.sort_by_key(|id| *id == leader);
+    // Each client asks this one first, and the leader last.
     let mut urls = vec![strange_node().await];
-    urls.extend(it.ids().into_iter().map(|id| format!("http://{}", it.api(id))));
+    urls.extend(ids.iter().map(|id| format!("http://{}", it.api(*id))));
     command.args(runner).arg(urls.join(","));
     let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     let all = format!("{} scenarios\n", scenarios().len());
     assert!(said.out.ends_with(&all), "{}", said.out);
+    if it.leader().await == leader {
+        let invited = it.metric_of_all("rowlock_sessions_invited_total").await;
+        let at_leader = it.metric(leader, "rowlock_api_requests_total").await;
+        let at_first = it.metric(ids[0], "rowlock_api_requests_total").await;
+        assert!(
+            invited > 0 && at_leader > at_first,
+            "{invited} invited: {at_leader} and {at_first} requests"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,6 +27,8 @@ type node struct {
 	*httptest.Server
 	mutex sync.Mutex
 	seen  []request
+	// What it names as the leader's address.
+	leader string
 }
 
 // script answers a request; the count is that of all requests of the node.
@@ -45,6 +47,9 @@ func start(t *testing.T, answer script) *node {
 		n.seen = append(n.seen, seen)
 		count := len(n.seen)
 		n.mutex.Unlock()
+		if n.leader != "" {
+			w.Header().Set("Rowlock-Leader", n.leader)
+		}
 		status, document := answer(seen, count)
 		w.WriteHeader(status)
 		fmt.Fprint(w, document)
@@ -506,6 +511,66 @@ func TestObserversAreToldOfEachLeaderOnce(t *testing.T) {
 	})
 	if err != enough || fmt.Sprint(told) != "[nobody v w]" {
 		t.Error(err, told)
+	}
+}
+
+func TestAClientGoesToALeaderThatItKnowsAndOnlyNowAndThen(t *testing.T) {
+	first, other, leader, stranger := start(t, works), start(t, works), start(t, works), start(t, works)
+	// Whether each request to the first node has asked for the leader.
+	cycle := func(c *Cluster) string {
+		asked := len(first.requests(""))
+		if !take(t, c).Unlock() || len(other.requests(""))+len(stranger.requests("")) > 0 {
+			t.Fatal("asked elsewhere")
+		}
+		said := ""
+		for _, one := range first.requests("")[asked:] {
+			said += map[bool]string{true: "+", false: "-"}[one.header.Get("Prefer") == "leader"]
+		}
+		return said
+	}
+	first.leader = strings.TrimPrefix(leader.URL, "http://")
+	c := cluster(t, first, other, leader)
+	if said := cycle(c) + cycle(c); said != "+" || len(leader.requests("")) < 7 {
+		t.Fatal(said, leader.seen)
+	}
+	// It dies, and is named again: at first that counts for nothing.
+	leader.Close()
+	if said := cycle(c); said == "" || strings.Contains(said, "+") {
+		t.Fatal(said)
+	}
+	c.transport.staysUntil.Store(0)
+	if said := cycle(c); !strings.HasPrefix(said, "+-") {
+		t.Fatal(said)
+	}
+	first.leader = strings.TrimPrefix(stranger.URL, "http://")
+	if said := cycle(cluster(t, first, other)); !strings.HasPrefix(said, "+-") {
+		t.Fatal(said)
+	}
+	if said := cycle(cluster(t, first)); strings.Contains(said, "+") {
+		t.Fatal("there is no other node", said)
+	}
+	made, err := New(Config{URLs: []string{"https://Db1.Example", "http://[::1]:8481/"}})
+	if err != nil || fmt.Sprint(made.transport.addresses) != "[db1.example:443 [::1]:8481]" {
+		t.Fatal(err, made.transport.addresses)
+	}
+}
+
+func TestTheEndOfTheCallersTimeIsNoFailureOfTheNode(t *testing.T) {
+	done := make(chan struct{})
+	// Before the nodes are closed, which waits for their requests.
+	defer close(done)
+	hanging, good := start(t, func(request, int) (int, string) {
+		<-done
+		return 503, "{}"
+	}), start(t, works)
+	c, ctx, body := cluster(t, hanging, good).transport, context.Background(), map[string]any{}
+	const short, long = 100 * time.Millisecond, 5 * time.Second
+	if _, err := c.call(ctx, http.MethodPost, "/v1/leases", body, now()+short, long, isAnything); !errors.Is(err, errTimedOut) {
+		t.Fatal(err)
+	}
+	found, err := c.call(ctx, http.MethodPost, "/v1/leases", body, now()+long, short, isAnything)
+	if err != nil || found.Status != 201 || len(hanging.requests("")) != 2 || len(good.requests("")) != 1 {
+		t.Fatal(err, hanging.seen, good.seen)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,8 @@ const (
 	answerMax = 10 * time.Second
 	// Between two rounds through all nodes.
 	roundPause = 200 * time.Millisecond
+	// Between two moves to a leader: it may be out of reach from here.
+	stay = time.Minute
 	// Of an answer.
 	bodyMax = 1 << 20
 	forever = time.Duration(1<<63 - 1)
@@ -64,10 +68,14 @@ type answer struct {
 // transport asks one node after another until one answers. It knows no locks.
 type transport struct {
 	nodes []string
-	token string
-	http  *http.Client
+	// Host and port of each.
+	addresses []string
+	token     string
+	http      *http.Client
 	// The node that is asked next.
 	at atomic.Uint32
+	// Until when no leader is followed: a moment of now.
+	staysUntil atomic.Int64
 	// Releases under way, by their address.
 	mutex    sync.Mutex
 	releases map[string][]chan struct{}
@@ -130,6 +138,11 @@ func newTransport(config Config) (*transport, error) {
 			return nil, fmt.Errorf("rowlock: not the URL of a node: %q", text)
 		}
 		t.nodes = append(t.nodes, node.Scheme+"://"+node.Host)
+		port := node.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[node.Scheme]
+		}
+		t.addresses = append(t.addresses, strings.ToLower(net.JoinHostPort(node.Hostname(), port)))
 	}
 	if t.http == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
@@ -153,6 +166,19 @@ func (t *transport) share(ctx context.Context, until time.Duration) time.Duratio
 // next goes on to another node, unless another request has done so.
 func (t *transport) next(at uint32) {
 	t.at.CompareAndSwap(at, (at+1)%uint32(len(t.nodes)))
+}
+
+// follow goes to the leader that a node names, if it is one of these nodes.
+func (t *transport) follow(leader string) {
+	if leader == "" || int64(now()) < t.staysUntil.Load() {
+		return
+	}
+	t.staysUntil.Store(int64(now() + stay))
+	for at, address := range t.addresses {
+		if address == strings.ToLower(leader) {
+			t.at.Store(uint32(at))
+		}
+	}
 }
 
 // call makes a request that may be repeated. Nothing is sent after until, a moment of now; each bounds one
@@ -184,7 +210,8 @@ func (t *transport) call(
 		default:
 			return found, nil
 		}
-		if ctx.Err() != nil {
+		// At the end of the caller's time the node is not to blame.
+		if ctx.Err() != nil || now() >= until {
 			continue
 		}
 		t.next(at)
@@ -204,6 +231,7 @@ func (t *transport) once(
 		return nil, err
 	}
 	defer response.Body.Close()
+	t.follow(response.Header.Get("Rowlock-Leader"))
 	return read(response)
 }
 
@@ -232,6 +260,9 @@ func (t *transport) send(
 	request.Header.Set("Content-Type", kind)
 	if t.token != "" {
 		request.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	if len(t.nodes) > 1 && int64(now()) >= t.staysUntil.Load() {
+		request.Header.Set("Prefer", "leader")
 	}
 	return t.http.Do(request)
 }

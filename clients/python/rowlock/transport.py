@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .errors import Refused, TimedOut
 
@@ -27,6 +27,8 @@ OVER_EVERY = 0.1
 KEPT_MAX = 32
 # How a request ends on a connection that the node has closed.
 CLOSED = (ConnectionError, http.client.RemoteDisconnected)
+# Seconds between two moves to a leader: it may be out of reach from here.
+STAY = 60.0
 # Bytes of an answer that are read at most.
 BODY_MAX = 1 << 20
 
@@ -41,6 +43,12 @@ def milliseconds(value: Any) -> Optional[float]:
     """A span of time in an answer; None if it is no finite number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and 0 <= value <= 2**53 else None
+
+
+def address(node: SplitResult) -> str:
+    """Host and port of a node's URL."""
+    host, default = node.hostname or "", 443 if node.scheme == "https" else 80
+    return f"{f'[{host}]' if ':' in host else host}:{node.port or default}"
 
 
 def is_text(value: Any) -> bool:
@@ -58,9 +66,12 @@ class Transport:
                 raise ValueError(f"not the URL of a node: {node.geturl()}")
         if not self._nodes:
             raise ValueError("no URL of a node")
+        self._addresses = [address(node) for node in self._nodes]
         self._token = token
         self._tls = tls
         self._at = 0
+        # Until when no leader is followed.
+        self._stays_until = 0.0
         self._idle = Idle()
         # Releases under way: the process and the path of each, and its end.
         self._later: List[Tuple[int, str, threading.Event]] = []
@@ -130,8 +141,8 @@ class Transport:
                 failed = f"{status} {answer.get('detail', 'not an answer of this API')}"
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failed = repr(error)
-            # Another thread may have gone on to the next node already.
-            if self._at % len(self._nodes) == at:
+            # At the end of the caller's time the node is not to blame. Another thread may have gone on already.
+            if now() < until and self._at % len(self._nodes) == at:
                 self._at = at + 1
             tried += 1
             if tried % len(self._nodes) == 0:
@@ -177,8 +188,11 @@ class Transport:
         headers = {"Content-Type": "application/octet-stream" if is_data else "application/json", **more}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
+        if len(self._nodes) > 1 and now() >= self._stays_until:
+            headers["Prefer"] = "leader"
         connection.request(method, path, body if is_data else json.dumps(body), headers)
         response = connection.getresponse()
+        self._follow(response.getheader("Rowlock-Leader"))
         text = response.read(BODY_MAX)
         if not response.isclosed():
             # Invariant: no connection is kept whose answer was not read to its end.
@@ -187,6 +201,14 @@ class Transport:
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
         return response.status, answer
+
+    def _follow(self, leader: Optional[str]) -> None:
+        """Goes to the leader that a node names, if it is one of these nodes."""
+        if leader is None or now() < self._stays_until:
+            return
+        self._stays_until = now() + STAY
+        if leader.lower() in self._addresses:
+            self._at = self._addresses.index(leader.lower())
 
     def close(self) -> None:
         """Closes the connections that rest. The transport can be used on."""

@@ -10,10 +10,12 @@ import unittest
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, RowlockError, Stale, TimedOut  # noqa: E402
+from rowlock.transport import address, now  # noqa: E402
 
 LEASE = (201, {"lease": "0x1", "secret": "s", "ttl_ms": 600})
 HELD = (200, {"state": "held", "token": "7", "valid_for_ms": 600})
@@ -27,6 +29,8 @@ class Node:
         self.seen = []
         self.headers = []
         self.connections = []
+        # What it names as the leader's address.
+        self.leader = None
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1" if keeps else "HTTP/1.0"
@@ -45,6 +49,8 @@ class Node:
                 text = document if isinstance(document, bytes) else json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
+                if node.leader is not None:
+                    self.send_header("Rowlock-Leader", node.leader)
                 self.end_headers()
                 self.wfile.write(text)
                 # As a node that has no more patience: without a word.
@@ -133,6 +139,40 @@ class Tests(unittest.TestCase):
         self.assertEqual(sent[0]["request_id"], sent[1]["request_id"])
         self.assertTrue(guard.lost)
         self.assertIn("DELETE", [method for method, _, _ in good.seen])
+
+    def test_a_client_goes_to_a_leader_that_it_knows_and_only_now_and_then(self):
+        first, other, leader, stranger = (self.node(works) for _ in range(4))
+
+        def cycle(cluster):
+            """Whether each request to the first node has asked for the leader."""
+            asked = len(first.seen)
+            self.assertTrue(cluster.lock("a").acquire().release())
+            self.assertEqual((other.seen, stranger.seen), ([], []))
+            return [headers["Prefer"] == "leader" for headers in first.headers[asked:]]
+
+        first.leader = leader.url[len("http://"):]
+        cluster = Rowlock([first.url, other.url, leader.url])
+        self.assertEqual((cycle(cluster), cycle(cluster)), ([True], []))
+        self.assertGreaterEqual(len(leader.seen), 7)
+        # It dies, and is named again: at first that counts for nothing.
+        leader.close()
+        self.assertEqual(set(cycle(cluster)), {False})
+        cluster._transport._stays_until = 0.0
+        self.assertEqual(cycle(cluster)[:2], [True, False])
+
+        first.leader = stranger.url[len("http://"):]
+        self.assertEqual(cycle(Rowlock([first.url, other.url]))[:2], [True, False])
+        self.assertEqual(set(cycle(Rowlock(first.url))), {False}, "there is no other node")
+        for url, expected in (("HTTPS://Db1.Example", "db1.example:443"), ("http://[::1]:8481/", "[::1]:8481")):
+            self.assertEqual(address(urlsplit(url)), expected)
+
+    def test_the_end_of_the_callers_time_is_no_failure_of_the_node(self):
+        hanging, good = self.node(hangs), self.node(works)
+        transport = Rowlock([hanging.url, good.url])._transport
+        with self.assertRaises(TimedOut):
+            transport.call("POST", "/v1/leases", {}, now() + 0.1, each=5)
+        self.assertEqual(transport.call("POST", "/v1/leases", {}, now() + 5, each=0.1), LEASE)
+        self.assertEqual((len(hanging.seen), len(good.seen)), (2, 1))
 
     def test_a_fenced_write_is_repeated_with_its_key_and_a_late_one_is_stale(self):
         late, other = (412, {"title": "late", "stale": True}), (412, {"title": "another version"})

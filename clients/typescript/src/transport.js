@@ -7,6 +7,8 @@ import { Refused, TimedOut } from "./errors.js";
 export const ANSWER_MAX = 10_000;
 /** Milliseconds between two rounds through all nodes. */
 export const PAUSE = 200;
+/** Milliseconds between two moves to a leader: it may be out of reach from here. */
+const STAY = 60_000;
 /** Characters of an answer that are read at most. */
 export const BODY_MAX = 1 << 20;
 
@@ -32,6 +34,8 @@ export class Transport {
     // Called without `this`, as browsers want it.
     this.fetch = fetcher ?? ((/** @type {any} */ url, /** @type {any} */ init) => fetch(url, init));
     this.at = 0;
+    /** Until when no leader is followed. */
+    this.staysUntil = 0;
     /** Releases under way, by their address. @type {Map<string, Promise<unknown>>} */
     this.releases = new Map();
   }
@@ -95,6 +99,8 @@ export class Transport {
         if (error instanceof Refused) throw error;
         signal?.throwIfAborted();
         failed = said(error);
+        // At the end of the caller's time the node is not to blame.
+        if (error instanceof TimedOut && left <= most) continue;
       }
       this.next(at);
       if (tried % this.nodes.length === 0) await pause(Math.min(PAUSE, until - now()), signal);
@@ -104,6 +110,14 @@ export class Transport {
   /** Goes on to the next node, unless another request has done so. @param {number} at */
   next(at) {
     if (this.at === at) this.at = (at + 1) % this.nodes.length;
+  }
+
+  /** Goes to the leader that a node names, if it is one of these nodes. @param {string | null} leader */
+  follow(leader) {
+    if (leader === null || now() < this.staysUntil) return;
+    this.staysUntil = now() + STAY;
+    const at = this.nodes.map(hostAndPort).indexOf(leader.toLowerCase());
+    if (at >= 0) this.at = at;
   }
 
   /**
@@ -117,6 +131,7 @@ export class Transport {
     const isData = typeof body === "string" || body instanceof Uint8Array;
     if (body !== undefined) headers["Content-Type"] = isData ? "application/octet-stream" : "application/json";
     if (this.token !== undefined) headers.Authorization = `Bearer ${this.token}`;
+    if (this.nodes.length > 1 && now() >= this.staysUntil) headers.Prefer = "leader";
     // `fetch` takes bytes of any buffer, and its types only those of some.
     const text = body === undefined || isData ? /** @type {any} */ (body) : JSON.stringify(body);
     return this.fetch(this.nodes[this.at] + path, {
@@ -136,6 +151,7 @@ export class Transport {
     signal?.addEventListener("abort", stop);
     try {
       const response = await this.send(method, path, body, bound.signal, headers);
+      this.follow(response.headers.get("rowlock-leader"));
       const text = await read(response, bound);
       const answer = text === "" ? {} : JSON.parse(text);
       if (answer === null || typeof answer !== "object" || Array.isArray(answer)) {
@@ -163,6 +179,12 @@ export async function read(response, bound) {
       throw new SyntaxError("the answer is too large");
     }
   }
+}
+
+/** Host and port of a node. @param {string} origin */
+export function hostAndPort(origin) {
+  const { hostname, port, protocol } = new URL(origin);
+  return `${hostname}:${port || (protocol === "https:" ? 443 : 80)}`;
 }
 
 /** @param {unknown} error */

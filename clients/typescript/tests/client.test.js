@@ -6,10 +6,13 @@ import { test } from "node:test";
 
 import { Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut, fenceHeader } from "rowlock";
 
+import { now } from "../src/clock.js";
+import { Transport, hostAndPort } from "../src/transport.js";
+
 const LEASE = [201, { lease: "0x1", secret: "s", ttl_ms: 600 }];
 const HELD = [200, { state: "held", token: "9007199254740993", valid_for_ms: 600 }];
 
-/** Answers by `script(path, body, count)`, which gives a status and a document, or text of a stream. */
+/** Answers by `script(path, body, count)`, which gives a status and a document, or text of a stream, and headers. */
 async function node(t, script) {
   const seen = [];
   const server = createServer(async (request, response) => {
@@ -18,8 +21,8 @@ async function node(t, script) {
     const isJson = request.headers["content-type"] === "application/json";
     const body = text && isJson ? JSON.parse(text) : text || undefined;
     seen.push({ method: request.method, path: request.url, headers: request.headers, body });
-    const [status, document] = await script(request.url, body, seen.length);
-    response.writeHead(status, { "Content-Type": "application/json" });
+    const [status, document, headers] = await script(request.url, body, seen.length);
+    response.writeHead(status, { "Content-Type": "application/json", ...headers });
     response.end(typeof document === "string" ? document : JSON.stringify(document));
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
@@ -80,6 +83,49 @@ test("an attempt keeps its request id at the next node, and a token all its digi
   assert.equal(sent[0].body.request_id, sent[1].body.request_id);
   assert.equal(sent[1].headers.authorization, "Bearer secret");
   assert.ok(good.seen.some(({ method }) => method === "DELETE"));
+});
+
+test("a client goes to a leader that it knows, and only now and then", async (t) => {
+  let named = "";
+  const first = await node(t, (path) => [...works(path), { "Rowlock-Leader": named }]);
+  const [other, leader, stranger] = [await node(t, works), await node(t, works), await node(t, works)];
+  /** Whether each request to the first node has asked for the leader. */
+  const cycle = async (cluster) => {
+    const asked = first.seen.length;
+    assert.equal(await (await cluster.lock("a")).release(), true);
+    assert.deepEqual([other.seen, stranger.seen], [[], []]);
+    return first.seen.slice(asked).map(({ headers }) => headers.prefer === "leader");
+  };
+  named = new URL(leader.url).host;
+  const urls = [first.url, other.url, leader.url];
+  const cluster = new Rowlock(urls);
+  assert.deepEqual([await cycle(cluster), await cycle(cluster)], [[true], []]);
+  assert.ok(leader.seen.length >= 7);
+  // It dies, and is named again: at first that counts for nothing.
+  leader.close();
+  assert.deepEqual([...new Set(await cycle(cluster))], [false]);
+
+  named = new URL(stranger.url).host;
+  assert.deepEqual((await cycle(new Rowlock([first.url, other.url]))).slice(0, 2), [true, false]);
+  assert.deepEqual([...new Set(await cycle(new Rowlock(first.url)))], [false]);
+  const transport = new Transport(["HTTPS://Db1.Example", "http://[::1]:8481/"]);
+  assert.deepEqual(transport.nodes.map(hostAndPort), ["db1.example:443", "[::1]:8481"]);
+  transport.follow("[::1]:8481");
+  transport.follow("db1.example:443");
+  assert.equal(transport.at, 1);
+  transport.staysUntil = 0;
+  transport.follow("DB1.example:443");
+  assert.equal(transport.at, 0);
+});
+
+test("the end of the caller's time is no failure of the node", async (t) => {
+  const [hanging, good] = [await node(t, hangs), await node(t, works)];
+  const transport = new Transport([hanging.url, good.url]);
+  await assert.rejects(transport.call("POST", "/v1/leases", {}, now() + 100, { each: 5000 }), TimedOut);
+  const { status } = await transport.call("POST", "/v1/leases", {}, now() + 5000, { each: 100 });
+  assert.equal(status, 201);
+  // Clocks may have left a moment for one more.
+  assert.ok(hanging.seen.length >= 2 && good.seen.length === 1);
 });
 
 test("a lock is lost when no node answers keep-alive", async (t) => {

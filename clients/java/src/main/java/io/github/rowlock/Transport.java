@@ -9,6 +9,7 @@ import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
@@ -36,6 +37,8 @@ final class Transport {
     /** Between two rounds through all nodes. */
     static final long PAUSE = 200 * MILLISECOND;
     static final long FOREVER = Long.MAX_VALUE;
+    /** Between two moves to a leader: it may be out of reach from here. */
+    private static final long STAY = 60 * SECOND;
     /** Bytes of an answer. */
     private static final int BODY_MAX = 1 << 20;
 
@@ -47,6 +50,8 @@ final class Transport {
     private final String token;
     private final HttpClient http;
     private final AtomicInteger at = new AtomicInteger();
+    /** Until when no leader is followed. */
+    private volatile long staysUntil = Long.MIN_VALUE;
     /** Releases under way, by their address. */
     private final Set<Map.Entry<String, CompletableFuture<?>>> releases = ConcurrentHashMap.newKeySet();
 
@@ -181,6 +186,7 @@ final class Transport {
                 if (error != null) {
                     failed = said(error);
                 } else {
+                    response.headers().firstValue("Rowlock-Leader").ifPresent(Transport.this::follow);
                     var answer = read(response);
                     int status = answer.status();
                     if (status >= 400 && status < 500 && status != 404) {
@@ -196,7 +202,10 @@ final class Transport {
             } catch (IllegalArgumentException wrong) {
                 failed = "not an answer of this API: " + wrong.getMessage();
             }
-            skip(asked);
+            // At the end of the caller's time the node is not to blame.
+            if (Clock.now() < bounds.until) {
+                skip(asked);
+            }
             var why = failed;
             if (tried % nodes.size() == 0) {
                 after(Math.min(PAUSE, bounds.until - Clock.now()), () -> next(why));
@@ -219,11 +228,32 @@ final class Transport {
         at.compareAndSet(asked, (asked + 1) % nodes.size());
     }
 
+    /** Goes to the leader that a node names, if it is one of these nodes. */
+    private void follow(String leader) {
+        if (Clock.now() < staysUntil) {
+            return;
+        }
+        staysUntil = Clock.now() + STAY;
+        int index = nodes.stream().map(Transport::address).toList().indexOf(leader.toLowerCase(Locale.ROOT));
+        if (index >= 0) {
+            at.set(index);
+        }
+    }
+
+    /** Host and port of a node. */
+    static String address(URI node) {
+        int port = node.getPort() >= 0 ? node.getPort() : node.getScheme().equalsIgnoreCase("https") ? 443 : 80;
+        return node.getHost().toLowerCase(Locale.ROOT) + ":" + port;
+    }
+
     private HttpRequest build(int node, Request request) {
         var builder = HttpRequest.newBuilder(URI.create(nodes.get(node) + request.path));
         request.headers.forEach(builder::header);
         if (token != null) {
             builder.header("Authorization", "Bearer " + token);
+        }
+        if (nodes.size() > 1 && Clock.now() >= staysUntil) {
+            builder.header("Prefer", "leader");
         }
         if (request.body == null) {
             return builder.method(request.method, HttpRequest.BodyPublishers.noBody()).build();

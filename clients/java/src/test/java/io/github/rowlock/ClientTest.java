@@ -7,6 +7,7 @@ import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -42,6 +43,8 @@ public final class ClientTest {
     private static final class Node implements AutoCloseable {
         final HttpServer server;
         final List<Seen> seen = Collections.synchronizedList(new ArrayList<>());
+        /** What it names as the leader's address. */
+        volatile String leader;
 
         Node(Script script) throws IOException {
             server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
@@ -63,6 +66,9 @@ public final class ClientTest {
             try {
                 var said = script.answer(path, body, seen.size());
                 var bytes = said.text.getBytes(StandardCharsets.UTF_8);
+                if (leader != null) {
+                    exchange.getResponseHeaders().set("Rowlock-Leader", leader);
+                }
                 exchange.sendResponseHeaders(said.status, bytes.length == 0 ? -1 : bytes.length);
                 exchange.getResponseBody().write(bytes);
             } catch (Exception error) {
@@ -140,6 +146,61 @@ public final class ClientTest {
             var other = good.all("/v1/locks/a/b/acquire").get(0);
             check(one.field("request_id").equals(other.field("request_id")), other);
             check(good.seen.stream().anyMatch(seen -> seen.method.equals("DELETE")), good.seen);
+        }
+    }
+
+    static void aClientGoesToALeaderThatItKnowsAndOnlyNowAndThen() throws Exception {
+        var leader = new Node(ClientTest::works);
+        try (var first = new Node(ClientTest::works); var other = new Node(ClientTest::works);
+             var stranger = new Node(ClientTest::works)) {
+            first.leader = leader.url().substring("http://".length());
+            var cluster = client(first, other, leader);
+            check(cluster.lock("a").acquire().release() && cluster.lock("a").acquire().release(), "released");
+            check(prefers(first, 0).equals(List.of(true)) && leader.seen.size() >= 7, leader.seen);
+            // It dies, and is named again: that counts for nothing for a while.
+            leader.close();
+            check(cluster.lock("a").acquire().release(), "released");
+            check(first.seen.size() >= 5 && !prefers(first, 1).contains(true), prefers(first, 0));
+
+            first.leader = stranger.url().substring("http://".length());
+            int asked = first.seen.size();
+            check(client(first, other).lock("a").acquire().release(), "released");
+            check(prefers(first, asked).subList(0, 2).equals(List.of(true, false)), prefers(first, asked));
+            asked = first.seen.size();
+            check(client(first).lock("a").acquire().release(), "released");
+            check(first.seen.size() > asked && !prefers(first, asked).contains(true), "there is no other node");
+            check(other.seen.isEmpty() && stranger.seen.isEmpty(), stranger.seen);
+        }
+        check(Transport.address(URI.create("https://Db1.Example")).equals("db1.example:443"), "of TLS");
+        check(Transport.address(URI.create("http://[::1]:8481")).equals("[::1]:8481"), "of IPv6");
+    }
+
+    /** Whether each request from there on has asked for the leader. */
+    private static List<Boolean> prefers(Node node, int from) {
+        var seen = List.copyOf(node.seen);
+        return seen.subList(from, seen.size()).stream().map(one -> one.headers.containsKey("Prefer")).toList();
+    }
+
+    static void theEndOfTheCallersTimeIsNoFailureOfTheNode() throws Exception {
+        Script hangs = (path, body, count) -> {
+            Thread.sleep(2_500);
+            return new Said(503, "{}");
+        };
+        try (var hanging = new Node(hangs); var good = new Node(ClientTest::works)) {
+            var nodes = List.of(URI.create(hanging.url()), URI.create(good.url()));
+            var transport = new Transport(nodes, null, null);
+            var request = new Transport.Request("POST", "/v1/leases", Map.of());
+            long soon = 100 * Transport.MILLISECOND;
+            try {
+                transport.call(request, new Transport.Bounds(Clock.now() + soon, 5 * Transport.SECOND, said -> true)).get();
+                check(false, "answered");
+            } catch (ExecutionException late) {
+                check(late.getCause() instanceof TimedOutException, late);
+            }
+            var until = Clock.now() + 5 * Transport.SECOND;
+            var answer = transport.call(request, new Transport.Bounds(until, soon, said -> true)).get();
+            check(answer.status() == 201, answer);
+            check(hanging.seen.size() == 2 && good.seen.size() == 1, hanging.seen);
         }
     }
 
