@@ -68,8 +68,9 @@ impl Machine {
         let new = New { path: [&create.path, "", ""], name_at: path.name_at(), data, acl, mode, kind };
         let mut done = self.create_below(by, parent, new)?;
         if mode == CreateMode::EphemeralSequential {
-            let name = &done.path[path.name_at()..];
-            done.contender = Some(Contender::plain(name, by.session, by.who, self.time_ms));
+            let mode = Contender::plain_mode(&done.path[path.name_at()..]);
+            let address = self.sessions.shared_address((by.session, by.place), by.who);
+            done.contender = Some(Contender::plain(mode, by.session, address, self.time_ms));
         }
         Ok(done)
     }

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, SessionId, Stat};
 
-use crate::acl::{may, shown_to};
+use crate::acl::shown_to;
 use crate::machine::Machine;
+use crate::ops::permit;
 use crate::sessions::Session;
 use crate::znode::{Znode, saturating_i32};
 
@@ -114,7 +115,7 @@ impl Machine {
 
     fn readable(&self, path: &str, perm: i32, who: &[Id]) -> Result<&Znode, ErrorCode> {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
-        if may(znode.acl.entries(), perm, who) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
+        permit(&znode.acl, perm, who).map(|()| znode)
     }
 }
 

@@ -142,9 +142,12 @@ impl Session {
         self.ephemerals.len()
     }
 
-    /// Its stored address, if it is still this one.
-    pub(crate) fn address_of(&self, who: &[Id]) -> Option<Arc<str>> {
-        self.address.clone().filter(|known| **known == *address_in(who))
+    /// Returns the address of its client, which all its places share.
+    fn shared_address(&mut self, address: &str) -> Arc<str> {
+        match &self.address {
+            Some(known) if **known == *address => known.clone(),
+            _ => self.address.insert(address.into()).clone(),
+        }
     }
 
     /// Returns the steps that its end takes for its znodes.
@@ -289,11 +292,9 @@ impl Sessions {
         self.outcome_bytes = self.outcome_bytes - bytes_before + bytes;
     }
 
-    /// Notes the address of an open session.
-    pub(crate) fn note_address(&mut self, near: Near, address: &str) -> Arc<str> {
-        let shared: Arc<str> = address.into();
-        self.open_mut(near).address = Some(shared.clone());
-        shared
+    /// Returns the address of an open session's client, shared.
+    pub(crate) fn shared_address(&mut self, near: Near, who: &[Id]) -> Arc<str> {
+        self.open_mut(near).shared_address(address_in(who))
     }
 
     /// Ends a session. Its ephemerals must be gone.
@@ -316,20 +317,17 @@ impl Sessions {
         session.add(parent, path, id);
     }
 
-    /// The same for a place in a queue. Returns the stored address.
+    /// The same for a place in a queue. Returns the address of the session's client, shared.
     pub(crate) fn add_place(
         &mut self,
         near: Near,
         (parent, path, levels, id): (Number, &Arc<str>, u64, Number),
-        address: &str,
+        who: &[Id],
     ) -> Arc<str> {
         let session = self.open_mut(near);
         session.end_steps += end_steps_at(levels, path);
         session.add(parent, path.clone(), id);
-        match &session.address {
-            Some(known) if **known == *address => known.clone(),
-            _ => session.address.insert(address.into()).clone(),
-        }
+        session.shared_address(address_in(who))
     }
 
     /// A znode of this session has gone from below that parent. Gives its path.

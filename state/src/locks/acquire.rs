@@ -17,7 +17,6 @@ use super::owner::OwnerKey;
 use super::party::Room;
 use super::publish::Cause;
 use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
-use crate::acl::may;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New, permit};
@@ -181,7 +180,6 @@ impl Machine {
         let path = &*acquire.lock;
         let near = (by.session, by.place);
         let session = self.sessions.get_near(near).expect("the session has been admitted");
-        let address = session.address_of(by.who);
         if session.ephemeral_count() != 0
             && let Some(key) = self.find_attempt(near, path, &acquire.prefix)
         {
@@ -219,7 +217,7 @@ impl Machine {
         };
         done.push(self.create_below(by, Some(node), new)?);
         let at = done.len() - 1;
-        let address = address.unwrap_or_else(|| self.sessions.note_address(near, address_in(by.who)));
+        let address = self.sessions.shared_address(near, by.who);
         done[at].contender = Some(Contender::acquired(acquire, by, address, self.time_ms));
         Ok(Placed::New(at))
     }
@@ -325,7 +323,7 @@ impl Machine {
 
 /// Whether the client may know a limit that it has not named itself.
 fn may_tell_limit(by: &Author, lock: &Znode) -> bool {
-    may(lock.acl.entries(), perms::READ, by.who)
+    lock.acl.allows(perms::READ, by.who)
 }
 
 fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {

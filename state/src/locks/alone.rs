@@ -15,7 +15,7 @@ use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
 
-use super::contender::{Contender, address_in};
+use super::contender::Contender;
 use super::key::Key;
 use super::party::Room;
 use super::publish::{self, EventPlace};
@@ -112,7 +112,7 @@ impl Machine {
             meta.pzxid = zxid;
         });
         let levels = self.locks.at(lock).levels;
-        let address = self.sessions.add_place(near, (place.parent, &path, levels, id), address_in(by.who));
+        let address = self.sessions.add_place(near, (place.parent, &path, levels, id), by.who);
         let mut contender = Contender::acquired(acquire, by, address, time_ms);
         contender.node = id;
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));

@@ -67,10 +67,10 @@ impl Contender {
     }
 
     /// Made by a create of any client.
-    pub(crate) fn plain(name: &str, session: SessionId, who: &[Id], now_ms: i64) -> Self {
+    pub(crate) fn plain(mode: Mode, session: SessionId, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
             session,
-            mode: Contender::plain_mode(name),
+            mode,
             owner: Owner::Unnamed,
             is_acquired: false,
             max_hold_ms: 0,
@@ -81,7 +81,7 @@ impl Contender {
             granted_ms: None,
             revoke_at_ms: None,
             asked: None,
-            address: address_in(who).into(),
+            address,
             node: Number::default(),
             counted_hash: 0,
         }
@@ -90,21 +90,13 @@ impl Contender {
     /// Made by acquire, which says all of this.
     pub(crate) fn acquired(acquire: &Acquire, by: &Author, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
-            session: by.session,
-            mode: acquire.mode,
             owner: owner_of(acquire.owner, by),
             is_acquired: true,
             max_hold_ms: acquire.max_hold_ms,
             lock_delay_ms: acquire.lock_delay_ms,
             min_hold_ms: acquire.min_hold_ms,
             min_hold_lapses: acquire.min_hold_lapses,
-            requested_ms: now_ms,
-            granted_ms: None,
-            revoke_at_ms: None,
-            asked: None,
-            address,
-            node: Number::default(),
-            counted_hash: 0,
+            ..Contender::plain(acquire.mode, by.session, address, now_ms)
         }
     }
 

@@ -20,7 +20,6 @@ use super::key::Key;
 use super::lock::Lock;
 use super::publish::{place, shortened};
 use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
-use crate::acl::may;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::Author;
@@ -55,7 +54,7 @@ impl<'a> Room<'a> {
     }
 
     fn may_read(&self, machine: &Machine, znode: Number) -> bool {
-        may(machine.tree.node(znode).acl.entries(), perms::READ, self.who)
+        machine.tree.node(znode).acl.allows(perms::READ, self.who)
     }
 
     /// Returns which parts of a place in the queue the reader may see.

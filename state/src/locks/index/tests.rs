@@ -1,3 +1,4 @@
+use rowlock_proto::lock::Mode;
 use rowlock_proto::{SessionId, Zxid};
 
 use super::*;
@@ -7,7 +8,7 @@ fn an_idle_lock_is_none_for_everybody_and_takes_the_limit_of_its_znode_anew() {
     let mut locks = Locks::default();
     let path: std::sync::Arc<str> = "/sem/place-0000000000".into();
     for (czxid, limit) in [(5, Some(3)), (6, Some(7)), (7, None)] {
-        let contender = Contender::plain("place-0000000000", SessionId(1), &[], 0);
+        let contender = Contender::plain(Mode::Exclusive, SessionId(1), "".into(), 0);
         let key = Key { czxid: Zxid(czxid), path: path.clone() };
         locks.enter(("/sem", Number::default()), key.clone(), contender, limit);
         locks.check().unwrap_err();
