@@ -141,7 +141,7 @@ impl<'a> ProposalReader<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn acquire(&mut self) -> Option<Acquire> {
         let there = self.byte()?;
         let has = |bit| there & bit != 0;
@@ -283,11 +283,13 @@ impl<'a> ProposalReader<'a> {
     }
 
     /// A text that is a slice of the whole.
+    #[inline(always)]
     fn shared_text(&mut self) -> Option<ByteString> {
         ByteString::try_from(self.slice()?).ok()
     }
 
     /// Bytes that are a slice of the whole.
+    #[inline(always)]
     fn slice(&mut self) -> Option<Bytes> {
         let bytes = self.bytes()?;
         let end = self.whole.len() - self.rest.len();
