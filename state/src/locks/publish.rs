@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::contender::Contender;
 use super::key::KeyRef;
-use super::lock::Lock;
 use super::{LABEL_MAX, limit_in};
 use crate::arena::Number;
 use crate::machine::Machine;
@@ -68,12 +67,13 @@ impl Machine {
         changed.dedup();
         let mut granted = 0;
         for lock in changed {
-            let grants = self.locks.get(lock).map_or(0, Lock::may_grant);
+            let Some(number) = self.locks.find(lock) else { continue };
+            let grants = self.locks.at(number).may_grant();
             if granted > 0 && granted + grants > cause.grants_max {
                 // A delay that lasts longer stays.
                 self.locks.delay(lock, self.time_ms.max(1));
             } else {
-                self.settle(cause.zxid, lock, sink);
+                self.settle_at(cause.zxid, number, sink);
                 granted += grants;
             }
         }
