@@ -90,20 +90,20 @@ impl<T: Clone> Arena<T> {
     }
 
     /// The thing with this number, which is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, id: Number) -> &T {
         self.get(id).expect("Invariant: a number is not kept longer than its thing")
     }
 
     /// Looks up a number that may be free or reused by now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, id: Number) -> Option<&T> {
         let (block, page, at) = id.indices();
         self.blocks.get(block)?.pages[page].as_ref()?.things[at].as_ref()
     }
 
     /// The thing with this number, which is there, to be changed; copies its page if a copy shares it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at_mut(&mut self, id: Number) -> &mut T {
         let (block, page, at) = id.indices();
         let page = unshared(&mut self.blocks[block]).pages[page].as_mut().map(unshared);

@@ -168,12 +168,10 @@ impl Outcomes {
         assert!(acked < id, "a client knows outcome {acked} before write {id} is over");
         assert!(self.kept.last_key().is_none_or(|last| *last < id), "outcome {id} is not the newest one");
         if let Some((known, place)) = self.kept.only_mut().filter(|(known, _)| *known <= acked) {
-            let kept = Kept::new(id, stored);
-            *known = id;
-            let old = std::mem::replace(place, kept);
-            self.bytes = self.bytes - old.bytes + place.bytes;
-            self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(place.hash);
             assert!(self.bytes == place.bytes && self.digest == place.hash, "one outcome is the whole sum");
+            *known = id;
+            *place = Kept::new(id, stored);
+            (self.bytes, self.digest) = (place.bytes, place.hash);
             self.acked = self.acked.max(acked);
         } else {
             self.keep(id, stored);
@@ -379,6 +377,7 @@ fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
     match stored {
         Ok(Outcome::Created { path, stat }) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
         Ok(Outcome::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
+        Ok(Outcome::Held(held)) if held.len() == 1 => hasher.bytes(&[u8::from(held[0])]),
         Ok(Outcome::Held(held)) => {
             hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<SmallVec<[u8; 8]>>())
         }

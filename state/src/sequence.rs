@@ -21,13 +21,14 @@ pub(crate) fn push_number(full: &mut String, creates: i32) {
         full.push_str(&format!("{creates:010}"));
         return;
     };
-    let (mut digits, mut zeros) = ([b'0'; ZEROS], ZEROS);
+    // Sixteen bytes are checked as two words, ten one by one.
+    let (mut digits, mut at) = ([b'0'; 16], 16);
     while rest != 0 {
-        zeros -= 1;
-        digits[zeros] += (rest % 10) as u8;
+        at -= 1;
+        digits[at] += (rest % 10) as u8;
         rest /= 10;
     }
-    full.push_str(std::str::from_utf8(&digits).expect("Invariant: digits are text"));
+    full.push_str(&std::str::from_utf8(&digits).expect("Invariant: digits are text")[16 - ZEROS..]);
     debug_assert!(full.ends_with(&format!("{creates:010}")), "a number is as Java writes it");
 }
 

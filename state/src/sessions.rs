@@ -221,6 +221,7 @@ impl Sessions {
     }
 
     /// Returns an open session for a change.
+    #[inline(always)]
     fn open_mut(&mut self, (id, guess): Near) -> &mut Session {
         let place = self.map.find_near(&id, guess).expect("the caller has found the session");
         self.map.at_mut(place).1

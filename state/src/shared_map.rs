@@ -260,7 +260,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The same for what is before, at or behind a key, as `order` says of each.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Slot, Slot> {
         match self.locate_by(order) {
             Ok((chunk, at)) => Ok(Slot::new(chunk, at)),
@@ -269,6 +269,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The entry at a place that [`Self::find`] gave.
+    #[inline(always)]
     pub(crate) fn at(&self, place: Slot) -> (&K, &V) {
         let (chunk, at) = place.indices();
         let (key, value) = &self.chunks()[chunk][at];
@@ -276,6 +277,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The entry at a place that may belong to another key by now, or be empty.
+    #[inline(always)]
     pub(crate) fn get_at(&self, place: Slot) -> Option<(&K, &V)> {
         let (chunk, at) = place.indices();
         let (key, value) = self.chunks().get(chunk)?.get(at)?;
@@ -283,6 +285,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// Returns an entry for a change of its value; copies the chunk if a clone shares it.
+    #[inline(always)]
     pub(crate) fn at_mut(&mut self, place: Slot) -> (&K, &mut V) {
         let (chunk, at) = place.indices();
         let (key, value) = &mut self.chunk_mut(chunk)[at];
@@ -319,7 +322,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// (chunk, index inside it).
-    #[inline]
+    #[inline(always)]
     fn locate_by(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         crate::steps::take(1);
         let SharedMap::Many(_, chunks) = self else { return self.search(order) };
@@ -334,7 +337,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 
     /// The same, without a guess.
-    #[inline]
+    #[inline(always)]
     fn search(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         match self {
             SharedMap::Empty => Err((0, 0)),
@@ -363,6 +366,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
+    #[inline(always)]
     fn chunk_mut(&mut self, chunk: usize) -> &mut Chunk<K, V> {
         match self {
             SharedMap::Empty => unreachable!("a chunk was found"),

@@ -423,16 +423,17 @@ pub(crate) struct Unlinked {
 
 /// Changes a znode, which it gives, and all above it.
 fn each_from(nodes: &mut Arena<Znode>, id: Number, each: impl Fn(&mut Znode)) -> &mut Znode {
-    let mut at = id;
-    loop {
+    let (mut at, mut above) = (id, nodes.at(id).parent);
+    while at != ROOT {
         steps::take(1);
-        let znode = nodes.at_mut(at);
+        let znode = nodes.at_mut(above);
         each(znode);
-        if at == ROOT {
-            return nodes.at_mut(id);
-        }
-        at = znode.parent;
+        (at, above) = (above, znode.parent);
     }
+    steps::take(1);
+    let znode = nodes.at_mut(id);
+    each(znode);
+    znode
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ impl Locks {
         Some(id)
     }
 
+    #[inline(always)]
     pub(super) fn at(&self, id: Number) -> &Lock {
         self.all.at(id)
     }

@@ -177,6 +177,7 @@ impl Lock {
     }
 
     /// Its part of the digest besides its contenders'. An idle one has none: it is not in a snapshot.
+    #[inline(always)]
     pub(super) fn hash(&self) -> u64 {
         if self.limit.is_none() && self.delayed_until_ms == 0 {
             return 0;
