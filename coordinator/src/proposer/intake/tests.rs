@@ -228,6 +228,20 @@ fn set(by: &Outbox, session: i64, data: &Bytes) -> Submission {
     }
 }
 
+/// Its client sends the lost one and what came behind it again, in order.
+#[tokio::test]
+async fn a_connection_that_has_lost_a_write_has_no_later_one_done() {
+    let Fed { mut intake, submit, .. } = fed("127.0.0.1:1");
+    let (of_one, of_other) = (outbox::channel(), outbox::channel());
+    assert!(submit.try_send(set(&of_one.0, 1, &Bytes::new())).is_ok());
+    assert!(submit.try_send(set(&of_other.0, 2, &Bytes::new())).is_ok());
+    of_one.0.push(Message::Lost);
+    let room = intake.pending.room_now().expect("nothing is under way");
+    assert!(intake.gather(room));
+    let sessions: Vec<SessionId> = intake.line.iter().map(|proposal| proposal.session).collect();
+    assert_eq!((sessions, intake.pending.len()), (vec![SessionId(2)], 1));
+}
+
 /// In which batch, from 1 on, the write of a quiet client is that comes behind those of the others.
 fn batch_of_the_quiet_one(others: i64, each: usize, bytes: usize) -> usize {
     const QUIET: SessionId = SessionId(0);
