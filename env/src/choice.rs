@@ -64,6 +64,8 @@ named! {
     ClientMoves = "client-moves";
     /// A client takes its window of numbered writes for full, while one is under way.
     TagsFull = "tags-full";
+    /// A client gives a request up when a connection breaks over it, and not the twelfth.
+    GivenUpSoon = "given-up-soon";
 }
 
 const _: () = assert!(Choice::ALL.len() <= 64, "a bit for each");

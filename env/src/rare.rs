@@ -193,6 +193,8 @@ named! {
     ClientAsksAgain = "client-asks-again";
     /// A waiter's place is gone.
     ClientPlaceLost = "client-place-lost";
+    /// A client does not know whether it holds in another mode, of a lock that it has not lost.
+    ConversionUnknown = "conversion-unknown";
 }
 
 /// Branches are counted in this build.

@@ -28,6 +28,7 @@ const WORK: &[(&str, &[&str])] = &[
     ("workload/section", &["mutual-exclusion", "fencing-monotonic", "linearizable-verify"]),
     ("workload/operations/locks", &["mutual-exclusion", "fencing-monotonic", "fifo", "no-lost-wakeup"]),
     ("workload/operations/locks", &["no-deadlock", "log-time", "minimum-hold", "questions"]),
+    ("workload/operations/sessions", &["ephemeral-lifetime", "mutual-exclusion", "reports"]),
     ("workload/operations/upgrades", &["log-time"]),
     ("workload/operations/watching", &["event-before-reply"]),
     (
@@ -46,6 +47,7 @@ const WORK: &[(&str, &[&str])] = &[
     ("workload/rest/attempt", &["no-lost-wakeup", "minimum-hold", "exactly-once"]),
     ("workload/rest/events", &["lock-events", "reports"]),
     ("workload/rest/lease", &["mutual-exclusion"]),
+    ("workload/rest/state", &["mutual-exclusion", "linearizable-verify", "exactly-once"]),
     ("flood", &["no-election-by-load"]),
     ("probe", &["serves-while-a-quorum-is-connected"]),
     ("revenant", &["restored-cluster"]),

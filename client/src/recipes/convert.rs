@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_proto::lock::{Claim, PlaceState};
 use rowlock_proto::{FencingToken, Request, Response};
@@ -49,6 +50,9 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
 /// of the guard gives it back.
 fn kept(guard: Guard, error: Error) -> Kept<Guard> {
     if error.may_have_happened() {
+        if guard.is_held() {
+            rare::taken(Rare::ConversionUnknown);
+        }
         guard.loss().declare(LostReason::Released);
     }
     Kept::new(guard, error)

@@ -31,7 +31,7 @@ use super::stats::Stats;
 use super::terms::{owes_service, terms};
 use super::witness::Witness;
 use super::workload::{self, Profile, Theme};
-use crate::fault::{Kind, Script, Step};
+use crate::fault::{Kind, Script};
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::node::{Down, NodeFact};
@@ -96,6 +96,19 @@ fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<Host
         host
     };
     (Some(bystander), (1..=FLOODERS).map(flooder).collect())
+}
+
+/// A new cluster is made of the old one.
+fn is_reborn(script: &Script) -> bool {
+    script.steps().iter().any(|step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover))
+}
+
+fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], script: &Script) -> Vec<Profile> {
+    let profiles = clients.iter().map(|host| Profile::of(rng, theme, *host));
+    match is_reborn(script) {
+        true => profiles.map(Profile::without_states).collect(),
+        false => profiles.collect(),
+    }
 }
 
 /// The clients' workload is drawn from its own random stream, so the script does not change it.
@@ -194,11 +207,11 @@ impl Run {
         let clients: Vec<HostId> = (1..=CLIENTS as u8)
             .map(|n| sim.add_host(&format!("client{n}"), "client", Ipv4Addr::new(10, 0, 1, n)))
             .collect();
-        let profiles = clients.iter().map(|host| Profile::of(&mut rng, &theme, *host)).collect();
         let statuses = NodeStatuses::new(nodes.len());
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
+        let profiles = profiles(&mut rng, &theme, &clients, &script);
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
@@ -220,8 +233,7 @@ impl Run {
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
         // The commands that restore and recover are of one release, which refuses a state of a later one.
-        let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
-        let releases = match script.steps().iter().any(is_reborn) {
+        let releases = match is_reborn(&script) {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
         };

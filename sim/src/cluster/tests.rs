@@ -385,6 +385,18 @@ fn a_run_takes_the_choices_that_its_seed_enables_and_no_other() {
     }
 }
 
+/// Connections break all the time, and the seed lets clients give requests up over that. Where a guard kept
+/// its old belief, a client believed to write alone whom the log had made a reader.
+#[test]
+fn a_conversion_whose_outcome_is_lost_ends_the_belief_in_the_lock() {
+    let slow =
+        "0s clog clients -> nodes by 5ms..25ms for 20s\n0s clog nodes -> clients by 5ms..25ms for 20s\n";
+    let resets: String =
+        (0..60).map(|at| format!("{}ms reset nodes -> clients\n", 3_000 + at * 180)).collect();
+    let rare = &kept(47, 14, Scenario::Calm, &format!("{slow}{resets}")).stats.rare;
+    assert!(rare.of(Rare::ConversionUnknown) > 0 && rare.of_choice(Choice::GivenUpSoon) > 0);
+}
+
 /// With round trips of 200 ms the default timers elect no leader, or keep none. Each node says which timers
 /// fit.
 #[test]

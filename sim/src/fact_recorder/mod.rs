@@ -138,7 +138,8 @@ struct Wish {
 impl Wish {
     /// Until when the lock is granted to no other place, if this one is lost at `at`.
     fn kept_until(&self, loss: Why, at: Millis) -> Millis {
-        let lock_delay_ms = if loss == Why::SessionExpired { self.lock_delay_ms } else { 0 };
+        let may_believe = matches!(loss, Why::SessionExpired | Why::SessionEnded);
+        let lock_delay_ms = if may_believe { self.lock_delay_ms } else { 0 };
         let has_lapsed = self.min_hold_lapses && loss != Why::Released;
         let min_hold_ms = if loss == Why::Forced || has_lapsed { 0 } else { self.min_hold_ms };
         let granted = self.granted.unwrap_or(at);
@@ -199,6 +200,14 @@ impl FactRecorder {
         }
         if let Command::Convert { claim, mode, prefix } = command {
             self.note_convert(claim, *mode, prefix, &applied.result);
+        }
+        if let (Command::ForceRelease(claim), Ok(Outcome::Held(ended)), true) =
+            (command, &applied.result, changed)
+            && claim.token == FencingToken(0)
+            && ended.contains(&true)
+        {
+            let lock = self.locks.find(&claim.path).filter(|lock| self.delays.remove(lock).is_some());
+            facts.extend(lock.map(|lock| Fact::Undelayed { lock }));
         }
         // A repeated answer was told the first time.
         if let (true, Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) =

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::lock::Mode;
-use rowlock_proto::report::{HistoryEntry, Locks, Queue};
+use rowlock_proto::report::{HistoryEntry, Locks, Queue, Sessions};
 use rowlock_proto::{CreateMode, ErrorCode, EventType, FencingToken, SessionId, Stat, Version, Zxid};
 
 use super::{Lock, Millis};
@@ -90,6 +90,12 @@ pub enum Op {
     Held {
         locks: Vec<Lock>,
     },
+    /// Put the holder of a lock out, the one with this token or whichever it is: by a forced release, or by
+    /// an UNLOCK that is repeated. Answered with [`Answer::Released`].
+    Force {
+        lock: Lock,
+        token: Option<FencingToken>,
+    },
     /// Ask the log whether a lock is held (Rowlock's verify).
     Verify {
         lock: Lock,
@@ -119,6 +125,8 @@ pub enum Answer {
     Acquired(FencingToken),
     /// All the locks are held.
     Held(Vec<FencingToken>),
+    /// The lock is held by a place whose label has this text.
+    Taken(String),
     /// Whether it was held until then.
     Released(bool),
     /// Whether it is held.
@@ -238,6 +246,10 @@ pub enum ClientFact {
     },
     /// It has the answer, or does not want it any more.
     Served,
+    /// An operator was told that a session has ended.
+    HasEnded {
+        session: SessionId,
+    },
     /// A store answered a write that carried the token.
     Wrote {
         lock: Lock,
@@ -332,6 +344,8 @@ pub enum Events {
     Queue(Box<Queue>),
     /// A node has shown all locks.
     Locks(Box<Locks>),
+    /// A node has shown all sessions to a superuser.
+    Sessions(Box<Sessions>),
 }
 
 /// How a plain session stands with its connections: it has one at a time at most.
@@ -400,9 +414,12 @@ impl Op {
             | Op::Check { path, .. }
             | Op::Read { path, .. } => vec![path],
             Op::Multi(ops) => ops.iter().flat_map(Op::paths).collect(),
-            Op::Sync | Op::Acquire { .. } | Op::Release { .. } | Op::Held { .. } | Op::Verify { .. } => {
-                Vec::new()
-            }
+            Op::Sync
+            | Op::Acquire { .. }
+            | Op::Release { .. }
+            | Op::Held { .. }
+            | Op::Force { .. }
+            | Op::Verify { .. } => Vec::new(),
         }
     }
 

@@ -114,7 +114,7 @@ pub enum Fact {
     Limit { lock: Lock, limit: Option<u32> },
     /// The session of a holder has expired, and it had asked that no client is granted the lock before.
     Delayed { lock: Lock, until: Millis },
-    /// The znode of a lock was deleted, and with it a delay that lasted.
+    /// The znode of a lock was deleted, and with it a delay that lasted; or the delay was ended by force.
     Undelayed { lock: Lock },
     /// The log took the lock from a holder that had it for too long.
     /// `has_maximum`: it had asked for a maximum hold itself.

@@ -1,4 +1,5 @@
-//! ephemeral-lifetime: an ephemeral znode exists only while its session does. When a session may expire is
+//! ephemeral-lifetime: an ephemeral znode exists only while its session does. A session of which an operator
+//! was told that it has ended has ended. When a session may expire is
 //! judged by `cluster/session_expiry.rs`, in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,6 +8,7 @@ use rowlock_proto::SessionId;
 
 use super::Invariant;
 use crate::history::Fact;
+use crate::history::client::ClientFact;
 
 /// Ephemeral znodes by session, and the session of each.
 #[derive(Default)]
@@ -25,6 +27,11 @@ impl Invariant for EphemeralLifetime {
             Fact::SessionOpened { session, .. } => {
                 let before = self.sessions.insert(*session, BTreeSet::new());
                 return before.map_or(Ok(()), |_| Err(format!("session {session} was opened twice")));
+            }
+            Fact::Client { what: ClientFact::HasEnded { session }, .. }
+                if self.sessions.contains_key(session) =>
+            {
+                return Err(format!("session {session} lives, and an operator was told that it has ended"));
             }
             Fact::SessionAttached { session, .. } if !self.sessions.contains_key(session) => {
                 return Err(format!("dead session {session} was attached"));
@@ -83,6 +90,15 @@ mod tests {
     fn an_ephemeral_that_outlives_its_session_is_caught() {
         let facts = [opened(), created(), ended(SessionEnd::Closed, 1)];
         assert!(judge(EphemeralLifetime::default(), &facts).unwrap_err().contains("outlived"));
+    }
+
+    #[test]
+    fn a_session_that_outlives_its_end_by_an_operator_is_caught() {
+        let what = ClientFact::HasEnded { session: SESSION };
+        let told = Fact::Client { client: Default::default(), at: Default::default(), what };
+        let ended = ended(SessionEnd::Ended, 1);
+        assert_eq!(judge(EphemeralLifetime::default(), &[opened(), ended.clone(), told.clone()]), Ok(()));
+        assert!(judge(EphemeralLifetime::default(), &[opened(), told, ended]).unwrap_err().contains("lives"));
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Lives {
             | ClientFact::Lease { session }
             | ClientFact::Connects { session, .. }
             | ClientFact::Follows { session, .. }
+            | ClientFact::HasEnded { session }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),
             ClientFact::Events(_)
             | ClientFact::Asked { .. }

@@ -1,6 +1,7 @@
 //! Connections come and go: the handshake, and what becomes of what was in flight.
 
 use bytes::Bytes;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::time::Instant;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{SessionId, encode};
@@ -96,9 +97,11 @@ impl Machine {
                     if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) =>
                 {
                     asked.breaks += u32::from(is_first);
-                    match asked.breaks {
-                        connections @ TRIES.. => self.answer(asked, Err(Error::GivenUp { connections })),
-                        _ => again.push(Outgoing::Call(asked)),
+                    let connections = asked.breaks;
+                    if connections >= TRIES || is_first && choice::taken(Choice::GivenUpSoon, 2) {
+                        self.answer(asked, Err(Error::GivenUp { connections }));
+                    } else {
+                        again.push(Outgoing::Call(asked));
                     }
                 }
                 Outgoing::Call(asked) => self.answer(asked, Err(Error::ConnectionLoss)),

@@ -195,7 +195,11 @@ impl Caller {
                 Answer::Synced
             }
             Op::Check { .. } => return Err(Error::InvalidArgument("a check outside of a multi")),
-            Op::Acquire { .. } | Op::Release { .. } | Op::Held { .. } | Op::Verify { .. } => {
+            Op::Acquire { .. }
+            | Op::Release { .. }
+            | Op::Held { .. }
+            | Op::Force { .. }
+            | Op::Verify { .. } => {
                 return Err(Error::InvalidArgument("locks have handles of their own"));
             }
         };
@@ -319,6 +323,7 @@ fn also(transaction: Transaction, op: &Op) -> Transaction {
         | Op::Acquire { .. }
         | Op::Release { .. }
         | Op::Held { .. }
+        | Op::Force { .. }
         | Op::Verify { .. } => unreachable!("a multi is made of writes and checks"),
     }
 }

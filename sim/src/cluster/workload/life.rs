@@ -114,6 +114,9 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     if sides.events {
         tasks.push(task::spawn("events", rest::events::live(place.clone())));
     }
+    if sides.states {
+        tasks.push(task::spawn("states", rest::state::live(place.clone())));
+    }
     until_over(&caller, closing).await;
     ending.send(true);
     let deadline = time::now() + LAST_OPERATIONS;

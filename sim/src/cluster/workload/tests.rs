@@ -10,7 +10,7 @@ use super::super::membership::Membership;
 use super::super::run::{Plan, run, theme_stream};
 use super::super::scenario::Scenario;
 use super::super::shape::Shape;
-use super::theme::{Profile, Theme};
+use super::theme::{Operation, Profile, Theme};
 
 /// No single run need reach everything: this many together must.
 const RUNS_MAX: usize = 8;
@@ -57,7 +57,9 @@ fn plain_clients_work_on_the_znodes_of_locks_and_keep_watches_across_connections
     while !wanted.is_empty() {
         assert!(runs < RUNS_MAX, "{wanted:?}: in none of {runs} runs");
         seed = 1 + seed_with(seed, |theme, profiles| {
-            theme.upgrades() && all(profiles, |it| it.sides.queues) && all(profiles, |it| it.sides.follows)
+            theme.has(Operation::Upgrade)
+                && all(profiles, |it| it.sides.queues)
+                && all(profiles, |it| it.sides.follows)
         });
         let sent = sent(seed - 1, 10);
         wanted.retain(|wanted| {
@@ -94,6 +96,23 @@ fn followers_of_events_go_on_at_other_nodes_and_page_through_histories() {
         assert!(runs < RUNS_MAX, "{wanted:?}: in none of {runs} runs");
         seed = 1 + seed_with(seed, |_, profiles| profiles.iter().filter(|it| it.sides.events).count() > 1);
         let sent = sent(seed - 1, 4);
+        wanted.retain(|wanted| !sent.iter().any(|label| label.contains(wanted)));
+        runs += 1;
+    }
+}
+
+#[test]
+fn programs_lock_a_state_and_operators_force_releases_and_end_sessions() {
+    let mut wanted =
+        vec!["LOCK /v1/terraform/prod", "UNLOCK /v1/terraform/prod", "/holders/0", "/holders/", "operate"];
+    let (mut seed, mut runs) = (0, 0);
+    while !wanted.is_empty() {
+        assert!(runs < RUNS_MAX, "{wanted:?}: in none of {runs} runs");
+        seed = 1 + seed_with(seed, |theme, profiles| {
+            let locks = profiles.iter().filter(|it| it.sides.states).count() > 1;
+            locks && theme.has(Operation::End) && theme.has(Operation::Force)
+        });
+        let sent = sent(seed - 1, 10);
         wanted.retain(|wanted| !sent.iter().any(|label| label.contains(wanted)));
         runs += 1;
     }

@@ -41,6 +41,7 @@ pub(super) enum Operation {
     Ask,
     Hold,
     Upgrade,
+    End,
 }
 
 const LOCKING: [Operation; 12] = [
@@ -101,6 +102,14 @@ const REST_STREAM: u64 = 0x7265_7374;
 const EVENTS_PERCENT: usize = 40;
 /// Mixed into what decides about it.
 const EVENTS_STREAM: u64 = 0x6576_656e_7473;
+/// Percentage of runs in which some clients lock a state by HTTP, as Terraform does.
+const STATES_PERCENT: usize = 30;
+/// Mixed into what decides about it.
+const STATES_STREAM: u64 = 0x0073_7461_7465;
+/// Percentage of runs in which an operator ends sessions.
+const ENDS_PERCENT: usize = 25;
+/// Mixed into what decides about it.
+const ENDS_STREAM: u64 = 0x0065_6e64_7321;
 /// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
 /// Percentage of runs in which holders are asked to give their locks back.
@@ -122,6 +131,7 @@ pub(super) struct Sides {
     pub(super) floods: bool,
     pub(super) rest: bool,
     pub(super) events: bool,
+    pub(super) states: bool,
 }
 
 /// Settings that the clients of a run share.
@@ -136,6 +146,8 @@ pub struct Theme {
     lead: Lock,
     /// An election by HTTP.
     election: Lock,
+    /// The lock of a state.
+    state: Lock,
     /// How many plain znodes there are to write.
     znodes: u64,
     stores: Stores,
@@ -165,6 +177,7 @@ pub struct Profile {
     pub(super) permits: (Lock, u32),
     pub(super) lead: Lock,
     pub(super) election: Lock,
+    pub(super) state: Lock,
     pub(super) znodes: u64,
     pub(super) operations: Vec<(Operation, u64)>,
     /// How many operations it does at a time.
@@ -215,6 +228,11 @@ impl Theme {
             operations.push((Operation::Ask, 1 + asks.below(3) as u64));
             operations.push((Operation::Hold, 1 + asks.below(3) as u64));
         }
+        let mut ends = Rng::new(rng.clone().u64() ^ ENDS_STREAM);
+        if ends.chance(ENDS_PERCENT) {
+            operations.push((Operation::End, 1 + ends.below(2) as u64));
+            operations.push((Operation::Hold, 1 + ends.below(3) as u64));
+        }
         if operations.is_empty() {
             operations.push((Operation::Mutex, 1));
         }
@@ -226,21 +244,24 @@ impl Theme {
             floods: Rng::new(rng.clone().u64() ^ FLOODS_STREAM).chance(FLOODS_PERCENT),
             rest: Rng::new(rng.clone().u64() ^ REST_STREAM).chance(REST_PERCENT),
             events: Rng::new(rng.clone().u64() ^ EVENTS_STREAM).chance(EVENTS_PERCENT),
+            states: Rng::new(rng.clone().u64() ^ STATES_STREAM).chance(STATES_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
             operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
         }
         let plain: Vec<Lock> = (0..1 + rng.below(3)).map(Lock).collect();
-        let [permits, lead, election] = [0, 1, 2].map(|number| Lock(plain.len() + number));
+        let [permits, lead, election, state] = [0, 1, 2, 3].map(|number| Lock(plain.len() + number));
         let paths = plain.iter().map(|lock| format!("/locks/lock{}", lock.0));
-        let others = ["/locks/permits", "/elections/lead", "/locks/@elections/lead"].map(str::to_owned);
+        let others =
+            ["/locks/permits", "/elections/lead", "/locks/@elections/lead", "/locks/@terraform/prod"];
         Theme {
             membership,
-            locks: Locks::at(paths.chain(others)),
+            locks: Locks::at(paths.chain(others.map(str::to_owned))),
             plain,
             permits: (permits, 1 + rng.below(4) as u32),
             lead,
             election,
+            state,
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
             operations,
@@ -257,10 +278,9 @@ impl Theme {
         &self.locks
     }
 
-    /// Readers become writers beside others' lock-delays.
     #[cfg(test)]
-    pub(super) fn upgrades(&self) -> bool {
-        self.operations.iter().any(|(operation, _)| *operation == Operation::Upgrade)
+    pub(super) fn has(&self, wanted: Operation) -> bool {
+        self.operations.iter().any(|(operation, _)| *operation == wanted)
     }
 }
 
@@ -282,6 +302,7 @@ impl Profile {
             permits: theme.permits,
             lead: theme.lead,
             election: theme.election,
+            state: theme.state,
             znodes: theme.znodes,
             operations,
             lanes: 2 + rng.below(5),
@@ -293,13 +314,20 @@ impl Profile {
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
-        let Sides { queues, follows, frames, rest, floods, events } = theme.sides;
+        let Sides { queues, follows, frames, rest, floods, events, states } = theme.sides;
         let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
         let (rest, floods, events) = (takes_part(rest), takes_part(floods), takes_part(events));
-        let profile = Profile { sides: Sides { queues, follows, frames, rest, floods, events }, ..profile };
+        let states = takes_part(states);
+        let sides = Sides { queues, follows, frames, rest, floods, events, states };
+        let profile = Profile { sides, ..profile };
         // Beside the stream, so that busy clients are what they were.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
+    }
+
+    /// Of a run in which a cluster is made of an old one: programs that lock states are stopped before.
+    pub fn without_states(self) -> Self {
+        Profile { sides: Sides { states: false, ..self.sides }, ..self }
     }
 
     /// One that mostly says nothing but that it is alive: what a node tells such a client of its session is
@@ -345,7 +373,7 @@ mod tests {
         assert!((60..150).contains(&with(&|theme| theme.sides.follows)));
         assert!((2..25).contains(&with(&|theme| theme.sides.frames)));
         assert!((4..30).contains(&with(&|theme| theme.sides.floods)));
-        assert!((60..130).contains(&with(&Theme::upgrades)));
+        assert!((60..130).contains(&with(&|theme| theme.has(Operation::Upgrade))));
         assert!((80..160).contains(&with(&|theme| theme.sides.rest)));
         let mut rng = Rng::new(1);
         let own: Vec<Sides> =
@@ -355,6 +383,9 @@ mod tests {
         assert!(own.iter().zip(&runs).all(|(own, run)| run.sides.queues || !own.queues));
         assert!(own.iter().any(|sides| sides.follows) && own.iter().any(|sides| sides.frames));
         assert!(own.iter().any(|sides| sides.rest) && own.iter().any(|sides| sides.events));
+        let (ends, states) = (with(&|theme| theme.has(Operation::End)), with(&|theme| theme.sides.states));
+        assert!((45..110).contains(&ends) && (60..120).contains(&states), "{ends} and {states} of 300");
+        assert!(own.iter().any(|sides| sides.states));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped believing
 //! in it before the other begins; and a client that believes in a lock holds it in the log. This holds as
-//! long as the clocks' rates are within their bound, the lock was not taken away by force, and its session
-//! has no disconnect grace (docs/guarantees.md, the clock assumption). A client knows of a loss by force once
-//! the log has answered a call that it made after the loss.
+//! long as the clocks' rates are within their bound, neither the lock was taken away nor its session ended by
+//! force, and its session has no disconnect grace (docs/guarantees.md, the clock assumption). A client knows
+//! of a loss by force once the log has answered a call that it made after the loss.
 //!
 //! Plain clients know only the queue: during a lock-delay they believe in what the log has not granted yet,
 //! and no other client is granted it.
@@ -106,8 +106,16 @@ impl Beliefs {
                 *place = Some((token, new));
             }
         }
-        if is_excused || self.held.contains_key(&key) || self.former.contains(&key) {
-            return Ok(());
+        match self.held.get(&key) {
+            _ if is_excused || self.former.contains(&key) => return Ok(()),
+            Some(held) if mode == Mode::Exclusive && *held != mode => {
+                return Err(format!(
+                    "client {} believes to have {lock:?} alone by {token}, which holds it as {held:?}",
+                    client.0
+                ));
+            }
+            Some(_) => return Ok(()),
+            None => {}
         }
         let of_lock = (lock, FencingToken(i64::MIN))..=(lock, FencingToken(i64::MAX));
         match self.held.range(of_lock).find(|(_, held)| !go_together(mode, **held)) {
@@ -153,7 +161,7 @@ impl Invariant for Beliefs {
             Fact::Gone { lock, token, why } => {
                 let session = self.sessions.remove(&(*lock, *token));
                 let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
-                let by_force = matches!(why, Why::Deleted | Why::Forced);
+                let by_force = matches!(why, Why::Deleted | Why::Forced | Why::SessionEnded);
                 let is_early = self.has_wrong_clocks && *why == Why::Revoked;
                 if by_force || is_early || has_grace && *why == Why::SessionExpired {
                     self.excused.insert((*lock, *token));
@@ -261,6 +269,15 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_that_the_log_has_made_a_reader_and_that_believes_to_be_alone_is_caught() {
+        let (lock, token, mode) = (Lock(0), FencingToken(1), Mode::Shared);
+        let converted = Fact::Converted { lock, token, mode };
+        let facts = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1), converted];
+        assert!(opinion(&[&facts[..], &[alone(1)]].concat()).unwrap_err().contains("alone"));
+        assert_eq!(opinion(&[&facts[..], &[holds(1, mode)]].concat()), Ok(()));
+    }
+
+    #[test]
     fn a_belief_after_another_was_let_go_of_still_interleaves() {
         let let_go = client(2, ClientFact::LetGo { lock: Lock(0), token: FencingToken(2) });
         assert!(opinion(&[alone(1), alone(2), let_go, alone(1)]).is_err());
@@ -282,6 +299,7 @@ mod tests {
         };
         assert!(opinion(&facts(Why::SessionExpired)).is_err());
         assert_eq!(opinion(&facts(Why::Forced)), Ok(()));
+        assert_eq!(opinion(&facts(Why::SessionEnded)), Ok(()));
         assert_eq!(opinion(&facts(Why::SessionExpired)[..6]), Ok(()), "nobody else holds it yet");
         let (session, timeout_ms, grace_ms) = (SessionId(1), 1_000, Some(500));
         let grace = client(1, ClientFact::Session { session, timeout_ms, grace_ms });

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_proto::{FencingToken, SessionId};
+use rowlock_types::limits::STATE_LOCK_MS;
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
@@ -246,6 +247,10 @@ impl Invariant for GrantInTime {
                     place.granted = granted;
                 }
             }
+            // The program may be dead: its lock stays.
+            Fact::SessionAttached { session, timeout_ms: STATE_LOCK_MS, .. } => {
+                self.places.retain(|_, place| place.session != *session);
+            }
             Fact::Left { lock, token, .. } => {
                 self.places.remove(&(*lock, *token));
             }
@@ -272,6 +277,7 @@ fn goes_through_the_log(op: &Op) -> bool {
 mod tests {
     use rowlock_proto::Zxid;
     use rowlock_proto::lock::Mode;
+    use rowlock_state::command::Attachment;
 
     use super::super::super::{entitled, judge, queued};
     use super::super::testing::{client_at, invoked, returned};
@@ -290,6 +296,9 @@ mod tests {
         let passed = [Fact::Passed { at: Nanos::from_millis(101) }];
         assert!(opinion(&[&granted[..], &passed].concat()).unwrap_err().contains("does not ask"));
         assert_eq!(opinion(&[&granted[1..], &passed].concat()), Ok(()), "faults go on");
+        let (session, attachment, timeout_ms) = (SessionId(5), Attachment(2), STATE_LOCK_MS);
+        let stays = [Fact::SessionAttached { session, attachment, timeout_ms, at: Millis(0) }];
+        assert_eq!(opinion(&[&granted[..], &stays, &passed].concat()), Ok(()), "it is the lock of a state");
     }
 
     #[test]

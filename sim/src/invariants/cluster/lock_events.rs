@@ -204,7 +204,7 @@ impl LockEvents {
                     return Err(format!("was refused a stream behind {}, which it knows of", stream.up_to));
                 }
             }
-            Events::Queue(_) | Events::Locks(_) => {}
+            Events::Queue(_) | Events::Locks(_) | Events::Sessions(_) => {}
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! exactly-once: the answer whether a release gave a lock back is true, also when an answer
-//! got lost and the release came again.
+//! got lost and the release came again. A place whose forced release has an answer holds no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,28 @@ use crate::history::{Fact, Lock};
 pub struct Releases {
     asked: BTreeMap<CallId, (Lock, FencingToken)>,
     released: BTreeSet<(Lock, FencingToken)>,
+    held: BTreeSet<(Lock, FencingToken)>,
+    /// Holders that were put out or have given their locks back, in order.
+    put_out: Vec<(Lock, FencingToken)>,
+    /// Forced releases, and how many there had been when they were asked for.
+    forced: BTreeMap<CallId, (Lock, Option<FencingToken>, usize)>,
+}
+
+impl Releases {
+    /// A forced release is answered: it has put one out, or there was nothing to do.
+    fn forced(&self, call: CallId, told: bool) -> Result<(), String> {
+        let Some((lock, token, since)) = self.forced.get(&call).copied() else { return Ok(()) };
+        let is_it = |place: &&(Lock, FencingToken)| place.0 == lock && token.is_none_or(|it| it == place.1);
+        if told && !self.put_out[since..].iter().any(|place| is_it(&place)) {
+            return Err(format!(
+                "{token:?} of {lock:?} was put out by force, and the log says nothing of it"
+            ));
+        }
+        match self.held.iter().find(is_it).filter(|_| token.is_some()) {
+            Some((_, held)) => Err(format!("{held} holds {lock:?} after its forced release: {told}")),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Invariant for Releases {
@@ -24,15 +46,31 @@ impl Invariant for Releases {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::Gone { lock, token, why: Why::Released } => {
-                self.released.insert((*lock, *token));
+            Fact::NewLife(_) => self.held.clear(),
+            Fact::Entitled { lock, token, .. } => {
+                self.held.insert((*lock, *token));
             }
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => {
-                if let Op::Release { lock, token } = **op {
-                    self.asked.insert(*call, (lock, token));
+            Fact::Gone { lock, token, why } => {
+                let was_held = self.held.remove(&(*lock, *token));
+                if was_held && matches!(why, Why::Released | Why::Forced) {
+                    self.put_out.push((*lock, *token));
+                }
+                if *why == Why::Released {
+                    self.released.insert((*lock, *token));
                 }
             }
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => match **op {
+                Op::Release { lock, token } => drop(self.asked.insert(*call, (lock, token))),
+                Op::Force { lock, token } => {
+                    self.forced.insert(*call, (lock, token, self.put_out.len()));
+                }
+                _ => {}
+            },
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
+                if let Ok(Answer::Released(told)) = result {
+                    self.forced(*call, *told)?;
+                }
+                self.forced.remove(call);
                 let (Some(place), Ok(Answer::Released(told))) = (self.asked.remove(call), result) else {
                     return Ok(());
                 };
@@ -53,9 +91,29 @@ impl Invariant for Releases {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::{entitled, judge};
     use super::super::testing::{invoked, returned};
     use super::*;
+    use crate::history::Millis;
+
+    #[test]
+    fn a_forced_release_that_the_log_does_not_bear_out_is_caught() {
+        let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
+        let opinion = |token: Option<i64>, facts: &[Fact], told| {
+            let force = Op::Force { lock: Lock(0), token: token.map(FencingToken) };
+            let call = [entitled(5, None, Millis(0)), invoked(1, 1, force)];
+            let told = returned(1, 1, Ok(Answer::Released(told)));
+            judge(Releases::default(), &[&call[..], facts, &[told]].concat())
+        };
+        for token in [Some(5), None] {
+            assert_eq!(opinion(token, &[gone(Why::Forced)], true), Ok(()));
+            assert!(opinion(token, &[gone(Why::SessionExpired)], true).is_err());
+            assert_eq!(opinion(token, &[gone(Why::SessionExpired)], false), Ok(()));
+        }
+        assert!(opinion(Some(5), &[], false).unwrap_err().contains("after its forced release"));
+        assert_eq!(opinion(Some(4), &[], false), Ok(()));
+        assert!(opinion(Some(4), &[gone(Why::Forced)], true).is_err());
+    }
 
     #[test]
     fn an_answer_to_a_release_that_the_log_does_not_bear_out_is_caught() {

@@ -1,10 +1,11 @@
-//! reports: `/v1/queue` and `/v1/locks` show the queues as they were at their zxid, which is none that the
-//! log has not reached. The queues are made of what happened to their places.
+//! reports: `/v1/queue` and `/v1/locks` show the queues, and `/v1/sessions` the sessions, as they were at
+//! their zxid, which is none that the log has not reached. The queues are made of what happened to their
+//! places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rowlock_proto::report::{HistoryEntry, HistoryEvent, Locks, Place, Queue};
+use rowlock_proto::report::{HistoryEntry, HistoryEvent, Locks, Place, Queue, Sessions};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::super::Invariant;
@@ -28,6 +29,10 @@ struct Shown {
 pub struct Reports {
     /// What has happened to each lock in this life of the cluster.
     events: BTreeMap<String, Vec<Arc<HistoryEntry>>>,
+    /// When each of its sessions has begun and ended. `None`: not yet, or by the current command.
+    sessions: BTreeMap<SessionId, (Option<Zxid>, Option<Zxid>)>,
+    /// What the current command has opened or ended.
+    news: Vec<(SessionId, bool)>,
     first: Zxid,
     last: Zxid,
 }
@@ -124,6 +129,39 @@ impl Reports {
     }
 }
 
+impl Reports {
+    /// Each session that was open, and how many locks it held and waited for.
+    fn sessions_at(&self, zxid: Zxid) -> BTreeMap<SessionId, (u64, u64)> {
+        let was_open = |(from, to): &(Option<Zxid>, Option<Zxid>)| {
+            from.is_some_and(|from| from <= zxid) && to.is_none_or(|to| to > zxid)
+        };
+        let open = self.sessions.iter().filter(|(_, times)| was_open(times));
+        let mut open: BTreeMap<_, _> = open.map(|(session, _)| (*session, (0, 0))).collect();
+        for place in self.events.keys().flat_map(|lock| self.queue(lock, zxid).into_values()) {
+            if let Some((held, waiting)) = place.session.and_then(|session| open.get_mut(&session)) {
+                *if place.is_holder { held } else { waiting } += 1;
+            }
+        }
+        open
+    }
+
+    fn judge_sessions(&self, report: &Sessions) -> Result<(), String> {
+        if !self.is_of_now(report.zxid)? {
+            return Ok(());
+        }
+        let open = self.sessions_at(report.zxid);
+        let shown: Vec<_> =
+            report.sessions.iter().map(|it| (it.session, (it.locks_held, it.locks_waiting))).collect();
+        let first: Vec<_> =
+            open.iter().take(shown.len()).map(|(session, locks)| (*session, *locks)).collect();
+        let counts = (report.session_count, report.more);
+        if shown != first || counts != (open.len() as u64, shown.len() < open.len()) {
+            return Err(format!("shows {report:?}, and there were {open:?}"));
+        }
+        Ok(())
+    }
+}
+
 impl Invariant for Reports {
     fn name(&self) -> &'static str {
         "reports"
@@ -136,16 +174,27 @@ impl Invariant for Reports {
                     self.events.entry(lock.to_owned()).or_default().push(entry.clone());
                 }
             }
-            Fact::Committed { zxid } => self.last = *zxid,
+            Fact::SessionOpened { session, .. } => self.news.push((*session, true)),
+            Fact::SessionEnded { session, .. } => self.news.push((*session, false)),
+            Fact::Committed { zxid } => {
+                self.last = *zxid;
+                for (session, opens) in self.news.drain(..) {
+                    let (from, to) = self.sessions.entry(session).or_default();
+                    *if opens { from } else { to } = Some(*zxid);
+                }
+            }
             Fact::NewLife(new) => {
                 let (first, last) = (new.floor, new.floor);
-                *self = Reports { events: BTreeMap::new(), first, last };
+                *self = Reports { first, last, ..Reports::default() };
             }
             Fact::Client { what: ClientFact::Events(Events::Queue(queue)), .. } => {
                 return self.judge_queue(queue);
             }
             Fact::Client { what: ClientFact::Events(Events::Locks(locks)), .. } => {
                 return self.judge_locks(locks);
+            }
+            Fact::Client { what: ClientFact::Events(Events::Sessions(sessions)), .. } => {
+                return self.judge_sessions(sessions);
             }
             _ => {}
         }
@@ -155,11 +204,14 @@ impl Invariant for Reports {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_state::command::Attachment;
+    use rowlock_state::outcome::SessionEnd;
     use serde_json::{Value, json};
 
     use super::super::super::judge;
     use super::super::testing::client;
     use super::*;
+    use crate::history::Millis;
 
     fn event(zxid: i64, token: i64, event: &str) -> Fact {
         let entry = json!({
@@ -213,6 +265,32 @@ mod tests {
         assert!(of_queue(2, vec![place(1, 1, 10)], vec![]).is_err(), "the waiter is missing");
         assert!(of_queue(2, vec![place(1, 2, 20)], vec![place(2, 1, 10)]).is_err());
         assert!(of_queue(3, vec![place(1, 2, 20)], vec![]).is_err(), "that is when it was requested");
+    }
+
+    #[test]
+    fn sessions_that_were_not_open_or_had_other_locks_are_caught() {
+        let opinion = |zxid: i64, sessions: &[(&str, u64, u64)], more: bool| {
+            let one = |(session, held, waiting): &(&str, u64, u64)| {
+                json!({
+                    "session": session, "timeout_ms": 9, "attachment": 1, "address": null, "ephemerals": 0,
+                    "locks_held": held, "locks_waiting": waiting,
+                })
+            };
+            let sessions: Vec<Value> = sessions.iter().map(one).collect();
+            let report = json!({ "zxid": zxid, "session_count": 2, "sessions": sessions, "more": more });
+            let report = Box::new(serde_json::from_value(report).expect("sessions"));
+            let heard = client(1, ClientFact::Events(Events::Sessions(report)));
+            let (attachment, timeout_ms, at) = (Attachment(1), 9, Millis(0));
+            let opened = |id| Fact::SessionOpened { session: SessionId(id), attachment, timeout_ms, at };
+            let ended = Fact::SessionEnded { session: SessionId(8), end: SessionEnd::Closed, at };
+            let end = vec![ended, Fact::Committed { zxid: Zxid(4) }];
+            judge(Reports::default(), &[vec![opened(7), opened(8)], happened(), end, vec![heard]].concat())
+        };
+        assert_eq!(opinion(2, &[("0x7", 1, 1), ("0x8", 0, 0)], false), Ok(()));
+        assert_eq!(opinion(3, &[("0x7", 1, 0)], true), Ok(()));
+        assert!(opinion(2, &[("0x7", 1, 0), ("0x8", 0, 0)], false).is_err());
+        assert!(opinion(2, &[("0x8", 0, 0)], true).is_err());
+        assert!(opinion(4, &[("0x7", 1, 0), ("0x8", 0, 0)], false).is_err(), "it has ended");
     }
 
     #[test]

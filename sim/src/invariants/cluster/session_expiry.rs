@@ -1,6 +1,8 @@
 //! session-expiry: what is seen of a run is a behavior of the model in `sim/model`, whose rules judge it: who
 //! expires a session and when, who confirms one, what clients are sure of and how long they believe.
 //!
+//! A client whose session an operator has ended believes in it for at most its timeout.
+//!
 //! A leader that stood still for longer than a second gives every session its full timeout again.
 //!
 //! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth
@@ -33,6 +35,7 @@ const CONTACT_MAX: Duration = Duration::from_millis(1_050);
 
 pub struct SessionExpiry {
     judge: Judge,
+    has_bounded_clocks: bool,
     /// No clock is off at all.
     has_true_clocks: bool,
     now: Nanos,
@@ -40,6 +43,8 @@ pub struct SessionExpiry {
     longest: BTreeMap<SessionId, u32>,
     /// Whose the places in queues are.
     places: BTreeMap<(Lock, FencingToken), SessionId>,
+    /// By when the client of a session that an operator has ended knows it.
+    known_by: BTreeMap<SessionId, Nanos>,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -57,8 +62,9 @@ impl SessionExpiry {
         let percent = if has_true_clocks { 100 } else { LEFT_PERCENT };
         let timeout_percent = has_bounded_clocks.then_some(percent.into());
         let judge = Judge::new(Bounds { timeout_percent, contact: nanos(CONTACT_MAX) });
-        let (longest, places) = (BTreeMap::new(), BTreeMap::new());
-        SessionExpiry { judge, has_true_clocks, now: Nanos::default(), longest, places }
+        let (longest, places, known_by) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let now = Nanos::default();
+        SessionExpiry { judge, has_bounded_clocks, has_true_clocks, now, longest, places, known_by }
     }
 
     fn judge(&mut self, event: Event) -> Result<(), String> {
@@ -98,12 +104,29 @@ impl SessionExpiry {
             ClientFact::Session { session, grace_ms: Some(_), .. } => {
                 self.judge(Event::Graced { session: session.0 })
             }
-            ClientFact::Alive { session, for_ms } => self.assured(*session, millis(*for_ms)),
-            ClientFact::Holds { lock, token, .. } => match self.places.get(&(*lock, *token)) {
-                Some(session) => self.judge(Event::Believes { session: session.0 }),
+            ClientFact::Alive { session, for_ms } => {
+                self.knows_of_its_end(*session)?;
+                self.assured(*session, millis(*for_ms))
+            }
+            ClientFact::Holds { lock, token, .. } => match self.places.get(&(*lock, *token)).copied() {
+                Some(session) => {
+                    self.knows_of_its_end(session)?;
+                    self.judge(Event::Believes { session: session.0 })
+                }
                 None => Ok(()),
             },
             _ => Ok(()),
+        }
+    }
+
+    /// A client that has a session, or a lock of it, knows of no end by an operator, or may not yet.
+    fn knows_of_its_end(&self, session: SessionId) -> Result<(), String> {
+        match self.known_by.get(&session).filter(|by| self.now > **by && self.has_bounded_clocks) {
+            Some(by) => Err(format!(
+                "a client believes at {} in session {session}, which an operator has ended: until {by} it may",
+                self.now
+            )),
+            None => Ok(()),
         }
     }
 
@@ -132,6 +155,10 @@ impl Invariant for SessionExpiry {
             Fact::SessionOpened { session, timeout_ms, .. }
             | Fact::SessionAttached { session, timeout_ms, .. } => self.opened(*session, *timeout_ms),
             Fact::SessionEnded { session, end, .. } => {
+                if *end == SessionEnd::Ended {
+                    let timeout = millis(self.longest.get(session).copied().unwrap_or_default());
+                    self.known_by.insert(*session, self.now + timeout);
+                }
                 self.judge(Event::Ended { session: session.0, is_expired: *end == SessionEnd::Expired })
             }
             Fact::Queued { lock, token, session, .. } => {
@@ -284,6 +311,22 @@ mod tests {
         let (lock, token, mode) = (Lock(0), FencingToken(7), Mode::Exclusive);
         let holds = client_at(5_001, 1, ClientFact::Holds { lock, token, mode });
         assert!(opinion(&[&facts[..], &[holds]].concat()).unwrap_err().contains("believes"));
+    }
+
+    #[test]
+    fn a_client_that_believes_for_longer_than_its_timeout_in_what_an_operator_has_ended_is_caught() {
+        let ended = Fact::SessionEnded { session: SESSION, end: SessionEnd::Ended, at: Millis(0) };
+        let at = |ms| node_at(ms, 1, NodeFact::Started);
+        let start = [opened(), queued(1, 7, Mode::Exclusive, None), at(500), ended];
+        let (lock, token, mode) = (Lock(0), FencingToken(7), Mode::Exclusive);
+        let holds = ClientFact::Holds { lock, token, mode };
+        for what in [holds, ClientFact::Alive { session: SESSION, for_ms: 0 }] {
+            let believes = |ms| [client_at(ms, 1, what.clone())];
+            assert_eq!(opinion(&[&start[..], &believes(1_500)].concat()), Ok(()));
+            let late = [&start[..], &believes(1_501)].concat();
+            assert!(opinion(&late).unwrap_err().contains("an operator has ended"));
+            assert_eq!(without_bounds(&late), Ok(()));
+        }
     }
 
     #[test]

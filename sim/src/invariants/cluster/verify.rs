@@ -1,9 +1,11 @@
 //! linearizable-verify: the answer to "is this lock held?" was right at a moment between question and answer;
-//! and when a request by HTTP is told that it holds its locks, it held all of them at one such moment.
+//! and when a request by HTTP is told that it holds its locks, it held all of them at one such moment, or
+//! that another place holds the lock, that one did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::FencingToken;
+use rowlock_proto::report::HistoryEvent;
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
@@ -25,6 +27,8 @@ struct Asked {
 #[derive(Default)]
 pub struct LinearizableVerify {
     held: BTreeSet<Place>,
+    /// What holders say of themselves.
+    labels: BTreeMap<FencingToken, String>,
     /// Places that have begun or ceased to hold.
     changes: Vec<(Place, bool)>,
     asked: BTreeMap<CallId, Asked>,
@@ -52,8 +56,19 @@ impl LinearizableVerify {
 
     /// Whether at a moment since the question all these places held, or one of them did not.
     fn could_be(&self, asked: &Asked, places: &[Place], is_held: bool) -> bool {
+        self.was_so(asked, |held| places.iter().all(|place| held.contains(place)) == is_held)
+    }
+
+    /// Whether at a moment since the question a place with such a label held the lock.
+    fn could_be_taken(&self, asked: &Asked, by: &str) -> bool {
+        let is_by = |(lock, token): &Place| {
+            asked.locks.contains(lock) && self.labels.get(token).is_some_and(|label| label.contains(by))
+        };
+        self.was_so(asked, |held| held.iter().any(is_by))
+    }
+
+    fn was_so(&self, asked: &Asked, is_so: impl Fn(&BTreeSet<Place>) -> bool) -> bool {
         let mut held = asked.held.clone();
-        let is_so = |held: &BTreeSet<Place>| places.iter().all(|place| held.contains(place)) == is_held;
         is_so(&held)
             || self.changes[asked.since..].iter().any(|(place, begins)| {
                 if *begins {
@@ -73,6 +88,11 @@ impl Invariant for LinearizableVerify {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
+            Fact::LockEvent(entry) => {
+                if let HistoryEvent::Granted { place, .. } = &entry.event {
+                    self.labels.insert(place.token, place.label.clone());
+                }
+            }
             Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),
             Fact::Left { lock, token, .. } => self.changed((*lock, *token), false),
             Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.ask(*call, op),
@@ -82,6 +102,12 @@ impl Invariant for LinearizableVerify {
                     (Ok(Answer::Verified(is_held)), Some(place)) => (vec![place], *is_held),
                     (Ok(Answer::Held(tokens)), _) => {
                         (asked.locks.iter().copied().zip(tokens.iter().copied()).collect(), true)
+                    }
+                    (Ok(Answer::Taken(by)), _) => {
+                        return match self.could_be_taken(&asked, by) {
+                            true => Ok(()),
+                            false => Err(format!("client {} was told of {by}, which held nothing", client.0)),
+                        };
                     }
                     _ => return Ok(()),
                 };
@@ -117,6 +143,23 @@ mod tests {
         assert_eq!(opinion(&[granted(), ask(), told(true)]), Ok(()));
         assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
         assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
+    }
+
+    #[test]
+    fn a_holder_that_held_at_no_moment_of_the_call_is_caught() {
+        let entry = serde_json::json!({
+            "time_ms": 0, "zxid": 5, "event": "granted", "waited_ms": 0, "lock": "/a", "path": "/a/5",
+            "token": 5, "session": "0x7", "label": "{\"ID\":\"one\"}", "address": null,
+            "mode": "exclusive", "permits": null, "acquired": true,
+        });
+        let event = Fact::LockEvent(std::sync::Arc::new(serde_json::from_value(entry).expect("an entry")));
+        let granted = [event, entitled(5, None, Millis(0))];
+        let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0)] });
+        let told = |by: &str| returned(1, 1, Ok(Answer::Taken(by.to_owned())));
+        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
+        assert_eq!(opinion(&[ask(), left(5, 6), told("one")]), Ok(()));
+        assert!(opinion(&[ask(), told("two")]).is_err());
+        assert!(opinion(&[left(5, 6), ask(), told("one")]).is_err());
     }
 
     #[test]

@@ -6,12 +6,13 @@ use rowlock_client::{Error, FencingToken, Guard, Owner};
 use rowlock_env::time;
 use rowlock_proto::lock::{Claim, Mode};
 
-use crate::cluster::workload::caller::Caller;
+use crate::cluster::workload::caller::{Caller, failure};
 use crate::cluster::workload::chance::{about, between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
+use crate::cluster::workload::rest;
 use crate::cluster::workload::section::{HeldLock, Section};
 use crate::history::Lock;
-use crate::history::client::ClientFact;
+use crate::history::client::{Answer, ClientFact, Op};
 
 /// One of the plain locks, and its path.
 pub(super) fn any_lock(place: &Place) -> (Lock, String) {
@@ -255,22 +256,32 @@ pub(super) async fn hold(place: &Place) {
 /// Takes a lock away from the client that has been first in its queue for a while, as people do who take the
 /// holder for dead. The log tells the checkers.
 pub(super) async fn force(place: &Place) {
-    let (client, (_, lock)) = (place.caller.client(), any_lock(place));
-    let Some(first) = first_of(place, &lock).await else { return };
+    let (client, (lock, queue)) = (place.caller.client(), any_lock(place));
+    let Some(first) = first_of(place, &queue).await else { return };
     place.rest(millis(100, 900)).await;
-    if first_of(place, &lock).await.as_ref() != Some(&first) {
+    if first_of(place, &queue).await.as_ref() != Some(&first) {
         return;
     }
-    let path = format!("{lock}/{first}");
+    if chance(20) {
+        return rest::force(place, lock, None).await;
+    }
+    let path = format!("{queue}/{first}");
     let Ok(Some(stat)) = client.exists(&path).await else { return };
     // A client that deletes a place of its own session releases it, and the guard that still has it is not
     // told.
     let is_own = stat.ephemeral_owner == place.caller.session();
-    // Whatever comes of it: the holder may have been faster.
-    if chance(50) || is_own {
-        let _ = client.force_release(&Claim { path: path.into(), token: FencingToken(stat.czxid.0) }).await;
-    } else {
-        let _ = client.delete(&path, None).await;
+    let token = FencingToken(stat.czxid.0);
+    match between(0, 2) {
+        0 => rest::force(place, lock, Some(token)).await,
+        1 if !is_own => {
+            // Whatever comes of it: the holder may have been faster.
+            let _ = client.delete(&path, None).await;
+        }
+        _ => {
+            let call = place.caller.begin_next(Op::Force { lock, token: Some(token) });
+            let forced = client.force_release(&Claim { path: path.into(), token }).await;
+            call.end(forced.map(Answer::Released).map_err(|error| failure(&error)));
+        }
     }
 }
 
@@ -285,7 +296,7 @@ pub(super) async fn ask(place: &Place) {
 }
 
 /// Whose place is the oldest one in the queue.
-async fn first_of(place: &Place, lock: &str) -> Option<String> {
+pub(super) async fn first_of(place: &Place, lock: &str) -> Option<String> {
     let names = place.caller.client().get_children(lock).await.ok()?.names;
     let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);
     names.into_iter().min_by_key(number)

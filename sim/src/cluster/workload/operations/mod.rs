@@ -3,6 +3,7 @@
 
 mod locks;
 mod recipes;
+mod sessions;
 mod upgrades;
 mod watching;
 mod znodes;
@@ -38,6 +39,7 @@ pub(super) async fn run(operation: Operation, place: &Place) {
         Operation::Force => locks::force(place).await,
         Operation::Ask => locks::ask(place).await,
         Operation::Hold => locks::hold(place).await,
+        Operation::End => sessions::end(place).await,
         Operation::Upgrade => upgrades::upgrade(place).await,
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{rng, task};
-use rowlock_proto::FencingToken;
 use rowlock_proto::lock::Mode;
+use rowlock_proto::{FencingToken, SessionId};
 use serde_json::{Value, json};
 
 use super::super::Journal;
@@ -32,7 +32,7 @@ const IMPOSTOR_PERCENT: u64 = 15;
 /// How long one node may take to answer, on top of the wait.
 pub(super) const EACH: Duration = Duration::from_millis(1_500);
 /// How long an answer about a lock is waited for.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
 /// Takes a place, uses the lock and gives it back. False: the lease is of no more use.
 pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bool {
@@ -297,7 +297,11 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub(super) fn begin(lease: &'a Lease, op: Op) -> Self {
-        let (journal, session) = (lease.journal(), lease.session);
+        Call::of((lease.journal(), lease.session), op)
+    }
+
+    /// Of a client of this session.
+    pub(super) fn of((journal, session): (&'a Journal, SessionId), op: Op) -> Self {
         let call = journal.next_call();
         journal.tell(ClientFact::Invoked { call, session, op: Arc::new(op) });
         Call { journal, call, is_told: false }

@@ -46,7 +46,8 @@ impl Asking {
     /// As [`Asking::once`], at this node.
     pub(super) async fn at(&self, node: &str, limit: Duration) -> Option<(u16, Value)> {
         let exchange = async {
-            let mut wire = connect(node, &format!("{}\n{}", self.head, self.body)).await?;
+            let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
+            let mut wire = connect(node, &format!("{}\n{body}", self.head)).await?;
             wire.frame().await
         };
         let answer = time::timeout(limit, exchange).await.ok()?.ok()?;

@@ -9,14 +9,21 @@ mod call;
 pub(super) mod events;
 mod lease;
 mod several;
+pub(super) mod state;
 
 use std::time::Duration;
 
 use rowlock_env::task::Task;
+use rowlock_env::time;
+use rowlock_proto::{FencingToken, SessionId};
+use serde_json::Value;
 
 use super::chance::{about, between, chance, millis};
 use super::life::Place;
 use crate::history::Lock;
+use crate::history::client::{Answer, Failure, Op};
+use attempt::{ANSWERED_WITHIN, Call, EACH};
+use call::Asking;
 use lease::Lease;
 
 /// Mean time between two attempts.
@@ -61,6 +68,25 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
             return;
         }
         place.rest(about(PAUSE)).await;
+    }
+}
+
+/// Takes a lock from the holder with this token, as an operator. None: it ends a delay of the lock.
+pub(super) async fn force(place: &Place, lock: Lock, token: Option<FencingToken>) {
+    let profile = place.caller.profile();
+    let name = profile.locks.path(lock).trim_start_matches("/locks/");
+    let head = format!("DELETE /v1/locks/{name}/holders/{}", token.map_or(0, |token| token.0));
+    let asking = Asking { membership: profile.membership.clone(), head, body: Value::Null };
+    // No session of ours asks, so that its other calls say nothing of when this one is answered.
+    let asker = (place.caller.journal(), SessionId::NONE);
+    let call = token.map(|_| Call::of(asker, Op::Force { lock, token }));
+    let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
+    let forced = answer.map(|(status, document)| {
+        let forced = document["released"].as_bool().filter(|_| status == 200);
+        forced.unwrap_or_else(|| panic!("{} gets {status} {document}", asking.head))
+    });
+    if let Some(call) = call {
+        call.end(forced.map(Answer::Released).ok_or(Failure::Unknown));
     }
 }
 
