@@ -75,6 +75,8 @@ impl Keeper {
             self.collect();
             match job {
                 Job::Collect => {}
+                // What is missing must be in the files before they are said to have everything.
+                Job::Frozen(_) if self.missed.is_some() => {}
                 Job::Frozen(zxid) => self.attempt(|store| store.checkpoint(zxid)),
                 Job::Trim => self.attempt(|store| store.trim(time::wall_ms())),
                 Job::Read { filter, deadline, reply } => self.read(&filter, deadline, reply),
@@ -151,6 +153,9 @@ impl Keeper {
             None => return self.miss_all(items(bytes), GapReason::Lost),
         }
         self.declare_missed();
+        if self.missed.is_some() {
+            return self.miss_all(items(bytes), GapReason::NoSpace);
+        }
         let (mut left, mut written) = (items(bytes).peekable(), 0);
         let mut failed = None;
         if let Some(store) = self.store() {

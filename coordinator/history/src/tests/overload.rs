@@ -44,6 +44,17 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     assert_eq!(metrics.history_records_total.get(), records);
 }
 
+/// On a disk that never has enough room.
+fn start_without_room(node: &Path, metrics: Arc<Metrics>) -> (History, Recorder) {
+    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: u64::MAX };
+    let found = Found::look(node).unwrap();
+    let backlog = Arc::new(Backlog::behind(found.covered));
+    let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());
+    let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
+    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
+    (History { worker: Some(worker.clone()) }, Recorder::new(worker, backlog, metrics))
+}
+
 #[tokio::test]
 async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room() {
     let node = tempfile::tempdir().unwrap();
@@ -53,15 +64,7 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
     drop((history, sink));
 
     let metrics = Arc::new(Metrics::default());
-    let free_min_bytes = u64::MAX;
-    let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes };
-    let found = Found::look(node.path()).unwrap();
-    let backlog = Arc::new(Backlog::behind(found.covered));
-    let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
-    let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
-    let worker = threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, work);
-    let history = History { worker: Some(worker.clone()) };
-    let sink = Recorder::new(worker, backlog, metrics.clone());
+    let (history, sink) = start_without_room(node.path(), metrics.clone());
     (1..=8).for_each(|zxid| change(&sink, zxid));
     assert_eq!(told(&page(&history, all()).await), (expected(1..=3), vec![(3, 8)]), "it says what it lacks");
     assert_eq!(metrics.history_dropped_total.get(), 15);
@@ -108,4 +111,18 @@ fn a_gap_begins_with_the_first_event_that_was_dropped_and_stands_before_the_next
     assert_eq!(found[0], (key(full + 5, 2), gap(full + 2, 9)));
     let records: Vec<Key> = found[1..].iter().map(|(key, _)| *key).collect();
     assert_eq!(records, [0, 1, 2].map(|ordinal| key(full + 6, ordinal)));
+}
+
+#[tokio::test]
+async fn a_gap_that_a_crash_takes_along_is_declared_by_the_next_start() {
+    let node = tempfile::tempdir().unwrap();
+    let (history, sink) = start_without_room(node.path(), Arc::default());
+    (1..=8).for_each(|zxid| change(&sink, zxid));
+    sink.frozen(Zxid(8));
+    assert_eq!(told(&page(&history, all()).await).1, [(0, 8)]);
+    drop((history, sink));
+
+    let (history, sink) = start(node.path());
+    sink.installed(Zxid(8), time_of(8));
+    assert_eq!(told(&page(&history, all()).await).1, [(0, 8)]);
 }

@@ -18,21 +18,22 @@ pub struct Releases {
     held: BTreeSet<(Lock, FencingToken)>,
     /// Holders that were put out or have given their locks back, in order.
     put_out: Vec<(Lock, FencingToken)>,
-    /// Forced releases, and how many there had been when they were asked for.
-    forced: BTreeMap<CallId, (Lock, Option<FencingToken>, usize)>,
+    /// Forced releases, how many there had been when they were asked for, and whether the place held then.
+    forced: BTreeMap<CallId, (Lock, Option<FencingToken>, usize, bool)>,
 }
 
 impl Releases {
     /// A forced release is answered: it has put one out, or there was nothing to do.
     fn forced(&self, call: CallId, told: bool) -> Result<(), String> {
-        let Some((lock, token, since)) = self.forced.get(&call).copied() else { return Ok(()) };
+        let Some((lock, token, since, has_held)) = self.forced.get(&call).copied() else { return Ok(()) };
         let is_it = |place: &&(Lock, FencingToken)| place.0 == lock && token.is_none_or(|it| it == place.1);
         if told && !self.put_out[since..].iter().any(|place| is_it(&place)) {
             return Err(format!(
                 "{token:?} of {lock:?} was put out by force, and the log says nothing of it"
             ));
         }
-        match self.held.iter().find(is_it).filter(|_| token.is_some()) {
+        // One that waited may be granted behind the forced release that has found nothing.
+        match self.held.iter().find(is_it).filter(|_| token.is_some() && (told || has_held)) {
             Some((_, held)) => Err(format!("{held} holds {lock:?} after its forced release: {told}")),
             None => Ok(()),
         }
@@ -62,7 +63,8 @@ impl Invariant for Releases {
             Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => match **op {
                 Op::Release { lock, token } => drop(self.asked.insert(*call, (lock, token))),
                 Op::Force { lock, token } => {
-                    self.forced.insert(*call, (lock, token, self.put_out.len()));
+                    let has_held = token.is_some_and(|token| self.held.contains(&(lock, token)));
+                    self.forced.insert(*call, (lock, token, self.put_out.len(), has_held));
                 }
                 _ => {}
             },
@@ -113,6 +115,17 @@ mod tests {
         assert!(opinion(Some(5), &[], false).unwrap_err().contains("after its forced release"));
         assert_eq!(opinion(Some(4), &[], false), Ok(()));
         assert!(opinion(Some(4), &[gone(Why::Forced)], true).is_err());
+        let granted_later = |told| {
+            let force = Op::Force { lock: Lock(0), token: Some(FencingToken(5)) };
+            let facts = [
+                invoked(1, 1, force),
+                entitled(5, None, Millis(0)),
+                returned(1, 1, Ok(Answer::Released(told))),
+            ];
+            judge(Releases::default(), &facts)
+        };
+        assert_eq!(granted_later(false), Ok(()));
+        assert!(granted_later(true).is_err());
     }
 
     #[test]
