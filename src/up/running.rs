@@ -190,7 +190,8 @@ impl Running {
         for (command, why) in hints {
             outln!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
         }
-        outln!("  {}", self.paint.dim("rowlock is target/release/rowlock, or `cargo run -q --release --`"));
+        let program = std::env::current_exe().unwrap_or_else(|_| "rowlock".into());
+        outln!("  {}", self.paint.dim(&format!("rowlock is {}", program.display())));
         let by_tls = if self.way.is_some() { " by TLS" } else { "" };
         let addresses = self.config.endpoints();
         outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect{by_tls} to {addresses}")));
