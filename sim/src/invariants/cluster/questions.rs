@@ -29,6 +29,8 @@ struct Hold {
     /// Since when, and how long the holder has.
     deadline: Option<(Millis, u32)>,
     heard: Option<Millis>,
+    /// When the holder looked first: of several locks it holds none before it has all of them.
+    looked: Option<Nanos>,
     /// How often the holder has looked since it should have heard.
     looks: u32,
 }
@@ -84,12 +86,13 @@ impl Questions {
     fn looked(&mut self, client: ClientId, hold: (Lock, FencingToken)) -> Result<(), String> {
         let served = self.served_since(client);
         let (now, Some(known)) = (self.now, self.holds.get_mut(&hold)) else { return Ok(()) };
+        let first = *known.looked.get_or_insert(now);
         let Some((asked, at)) =
             known.asked.filter(|(asked, _)| known.heard.is_none_or(|heard| heard < *asked))
         else {
             return Ok(());
         };
-        let is_late = served.is_some_and(|since| now > since.max(at) + HEARD_WITHIN);
+        let is_late = served.is_some_and(|since| now > since.max(at).max(first) + HEARD_WITHIN);
         known.looks = if is_late { known.looks + 1 } else { 0 };
         if known.looks < LOOKS {
             return Ok(());
@@ -215,6 +218,14 @@ mod tests {
         assert_eq!(calm(looks(3_000).collect()), Ok(()), "there is time");
         assert_eq!(calm(looks(4_000).skip(1).collect()), Ok(()), "its task may not have run");
         assert_eq!(calm([heard(7)].into_iter().chain(looks(4_000)).collect()), Ok(()));
+        let late = |from| {
+            judge(
+                Questions::new(false),
+                &[vec![granted(), asked(7, None), holds(9_000)], looks(from).collect()].concat(),
+            )
+        };
+        assert_eq!(late(11_500), Ok(()), "it was granted several locks");
+        assert!(late(12_500).is_err());
         assert!(calm([heard(6)].into_iter().chain(looks(4_000)).collect()).is_err(), "an older one");
         assert_eq!(
             judge(Questions::new(true), &history(looks(4_000).collect())),
