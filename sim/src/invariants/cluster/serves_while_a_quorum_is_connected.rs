@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::outcome::SessionEnd;
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
@@ -155,6 +156,10 @@ impl Invariant for ServesWhileAQuorumIsConnected {
                 return self.answers();
             }
             Fact::Settled => self.is_settled = true,
+            // By an operator: nothing keeps it alive any more.
+            Fact::SessionEnded { session, end: SessionEnd::Ended, .. } => {
+                self.timeouts.remove(session);
+            }
             _ => {}
         }
         Ok(())
@@ -166,6 +171,7 @@ mod tests {
     use super::super::super::judge;
     use super::super::testing::{client_at, node_at, set};
     use super::*;
+    use crate::history::Millis;
     use crate::history::client::{Answer, Failure};
     use crate::history::node::Down;
 
@@ -237,6 +243,10 @@ mod tests {
         let lease = client_at(0, 1, ClientFact::Lease { session: SessionId(9) });
         assert_eq!(opinion(&[&begin[..], &[lease, alive(10_001, 199)]].concat()), Ok(()));
         assert_eq!(opinion(&[&begin[..], &[alive(10_001, 200)]].concat()), Ok(()));
+        let ended = |end| Fact::SessionEnded { session: SessionId(9), end, at: Millis(0) };
+        let after = |end| opinion(&[&begin[..], &[ended(end), alive(10_001, 199)]].concat());
+        assert_eq!(after(SessionEnd::Ended), Ok(()));
+        assert!(after(SessionEnd::Expired).is_err());
     }
 
     #[test]
