@@ -26,27 +26,25 @@ pub(super) struct OpenSegment {
     /// Of the blocks that are in the table.
     footer: Footer,
     tail: Block,
-    /// The closed segment that this one began as a copy of.
-    pub origin: Option<Footer>,
 }
 
 impl OpenSegment {
     /// An empty one in an empty folder.
     pub fn new(folder: Dir) -> Result<OpenSegment, HistoryError> {
         let (table, footer) = (Table::open(folder.path())?, Footer::default());
-        Ok(OpenSegment { folder, table, footer, tail: Block::default(), origin: None })
+        Ok(OpenSegment { folder, table, footer, tail: Block::default() })
     }
 
     /// Goes on with a closed segment: a copy of it in an empty folder.
     pub fn resume(history: &Dir, origin: Footer, folder: Dir) -> Result<OpenSegment, HistoryError> {
         let table = open_copy(history, &origin, &folder)?;
-        let mut footer = Footer { replaces: Some(origin.number), ..origin.clone() };
+        let mut footer = Footer { replaces: Some(origin.number), ..origin };
         // The last block may be a short one.
         let head = footer.blocks.pop();
         let last = table.get(footer.blocks.len())?;
         footer.payload_bytes -= last.len() as u64;
-        let (tail, origin) = (Block { head, bytes: decompress(&last)? }, Some(origin));
-        Ok(OpenSegment { folder, table, footer, tail, origin })
+        let tail = Block { head, bytes: decompress(&last)? };
+        Ok(OpenSegment { folder, table, footer, tail })
     }
 
     /// Stores an entry, behind all others.

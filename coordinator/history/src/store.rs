@@ -253,15 +253,15 @@ impl Store {
 
     fn close_open(&mut self) -> Result<(), HistoryError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let origin = open.origin.clone();
         let footer = open.close(self.next, self.covered)?;
         self.dir.rename(OPEN, &folder_name(footer.number))?;
         self.dir.sync()?;
         self.next += 1;
+        let replaced = footer.replaces;
         self.closed.push_back(footer);
         (self.kept, self.is_changed) = (self.covered, false);
-        if let Some(origin) = origin {
-            self.remove(origin.number)?;
+        if let Some(number) = replaced {
+            self.remove(number)?;
         }
         Ok(())
     }
