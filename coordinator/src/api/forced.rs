@@ -45,9 +45,12 @@ impl Api {
         let secret = self.open_as(caller, TTL_MS, Opener::Operator).await?.secret;
         let done = Call::new(self, caller).act(&secret, command).await;
         self.close_unused(caller, &secret).await;
-        match done? {
-            Outcome::Held(held) => Ok(held.contains(&true)),
-            other => unreachable!("a forced release tells what was held: {other:?}"),
+        match done {
+            Ok(Outcome::Held(held)) => Ok(held.contains(&true)),
+            // This lease, which the caller does not know of: it lasts no longer than a stall of the cluster.
+            Err(Refusal::LeaseOver) => Err(Refusal::Unknown),
+            Err(refusal) => Err(refusal),
+            Ok(other) => unreachable!("a forced release tells what was held: {other:?}"),
         }
     }
 }

@@ -232,6 +232,8 @@ impl Api {
                 Some(other) => unreachable!("nobody waits here: {other:?}"),
             },
             Err(Refusal::Unknown) => return Err(Refusal::Unknown),
+            // It lasts no longer than a stall of the cluster: check the lock again.
+            Err(Refusal::LeaseOver) => return Ok(()),
             Err(refusal) => Err(refusal),
             Ok(other) => unreachable!("an acquire tells of its places: {other:?}"),
         };

@@ -158,12 +158,15 @@ impl Bootstrap {
     }
 
     /// No leader sends its log to a node that was removed while it ran: it asks the others, while it serves
-    /// no clients.
+    /// no clients. And a voter that could not be reached while this node lost its data knows the new folder
+    /// only when this node comes: it does, as long as it does not vote.
     async fn stay(&self) -> Result<(), BootstrapError> {
         loop {
             time::sleep(SAY_EVERY).await;
             if !self.status.borrow().serving {
                 self.say_if_removed(&self.us().await?).await?;
+            } else if !facts::voters(&self.raft).contains(&self.config.id) {
+                self.everybody().await;
             }
         }
     }

@@ -93,6 +93,23 @@ async fn an_attempt_whose_answer_is_lost_holds_nothing_for_long_and_is_found_by_
     node.stop().await;
 }
 
+#[tokio::test]
+async fn the_end_of_the_lease_by_which_a_node_acts_for_somebody_is_no_end_of_theirs() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let name = state_lock("prod").unwrap();
+    let StateLock::Held(claim) = take(&api, "one").await else { panic!("it was free") };
+    node.log(Log::Expires);
+    assert_eq!(api.force(&caller(), &name, claim.token).await, Err(Refusal::Unknown));
+    let free = state_lock("test").unwrap();
+    assert_eq!(api.lock_state(&caller(), &free, &info("two")).await, Err(Refusal::Unknown));
+    node.log(Log::Runs);
+    assert_eq!(api.force(&caller(), &name, claim.token).await, Ok(true));
+    assert!(matches!(api.lock_state(&caller(), &free, &info("two")).await, Ok(StateLock::Held(_))));
+    drop(api);
+    node.stop().await;
+}
+
 #[test]
 fn lock_info_is_an_object_with_an_id_of_visible_characters() {
     for wrong in ["", "{}", "[]", "null", "{\"ID\":7}", "{\"ID\":\"\"}", "{\"ID\":\"a b\"}", "{\"ID\":\"a\""]

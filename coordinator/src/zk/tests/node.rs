@@ -9,8 +9,9 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
 use rowlock_env::time;
 use rowlock_history::History;
-use rowlock_proto::NodeId;
+use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_state::outcome::Outcome;
 use rowlock_types::limits;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::{Role, Status};
@@ -37,6 +38,8 @@ pub enum Log {
     Stands,
     /// Loses them: their outcome is unknown.
     Loses,
+    /// Runs, and a session that is opened expires before its next command, as after a stall.
+    Expires,
 }
 
 pub struct Node {
@@ -176,7 +179,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
             let (outbox, mut answer) = crate::delivery::outbox::channel();
             let config = format!("{}\nversion=1", wanted.joining.unwrap_or_default());
             let submission = Submission {
-                session: rowlock_proto::SessionId::NONE,
+                session: SessionId::NONE,
                 attachment: Attachment::default(),
                 identities: Default::default(),
                 command: Command::Configure { config },
@@ -209,16 +212,16 @@ impl Applier {
             if self.orders.wait_for(|log| *log != Log::Stands).await.is_err() {
                 return;
             }
-            let lost = *self.orders.borrow() == Log::Loses;
-            if lost {
+            let orders = *self.orders.borrow();
+            if orders == Log::Loses {
                 batch.drain(..).for_each(|submission| submission.reply_to.push(Message::Lost));
             } else {
-                self.apply(&mut batch);
+                self.apply(&mut batch, orders == Log::Expires);
             }
         }
     }
 
-    fn apply(&mut self, batch: &mut Vec<Submission>) {
+    fn apply(&mut self, batch: &mut Vec<Submission>, expires: bool) {
         let replica = &self.context.replica;
         let mut state = replica.state.write();
         let mut watches = replica.watches.lock();
@@ -234,6 +237,11 @@ impl Applier {
                 command: submission.command,
             };
             let applied = state.apply(time::wall_ms(), &proposal, &mut sink);
+            if let (true, Ok(Outcome::Session { session, attachment, .. })) = (expires, &applied.result) {
+                let command = Command::ExpireSession { session: *session, attachment: *attachment };
+                let expiry = Proposal { session: SessionId::NONE, command, ..proposal };
+                state.apply(time::wall_ms(), &expiry, &mut sink);
+            }
             submission.reply_to.push(Message::applied(submission.tag, applied));
         }
     }
@@ -279,7 +287,7 @@ impl Leader {
 
     async fn submit(&self, command: Command) {
         let submission = Submission {
-            session: rowlock_proto::SessionId::NONE,
+            session: SessionId::NONE,
             attachment: Attachment::default(),
             identities: Default::default(),
             command,
