@@ -58,8 +58,7 @@ impl Ground {
 
     /// Whether these are a majority of every set of voters.
     fn is_quorum(&self, nodes: &BTreeSet<usize>) -> bool {
-        let has_most = |voters: &BTreeSet<usize>| voters.intersection(nodes).count() * 2 > voters.len();
-        !self.configs.is_empty() && self.configs.iter().all(has_most)
+        !self.configs.is_empty() && self.configs.iter().all(|voters| is_most(nodes, voters))
     }
 
     /// Whether some quorum of sound nodes is fully connected.
@@ -85,12 +84,14 @@ impl Ground {
         self.extends_to_a_core(core, others)
     }
 
-    /// Voters that run and reach a quorum: a leader that stays is one of them.
+    /// Voters that run and reach what may be a quorum: a leader that stays is one of them.
     fn may_lead(&self) -> BTreeSet<usize> {
-        let reaches =
-            |node: usize| self.up.iter().copied().filter(|other| self.is_open(node, *other)).collect();
+        let may = |node: &usize| {
+            let reached = self.up.iter().copied().filter(|other| self.is_open(*node, *other)).collect();
+            self.configs.iter().any(|voters| is_most(&reached, voters))
+        };
         let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
-        voters.intersection(&self.up).copied().filter(|node| self.is_quorum(&reaches(*node))).collect()
+        voters.intersection(&self.up).copied().filter(may).collect()
     }
 
     /// The service that the cluster owes; `None` without a core.
@@ -211,6 +212,11 @@ impl Watcher {
     }
 }
 
+/// Whether these nodes are more than half of the voters.
+fn is_most(nodes: &BTreeSet<usize>, voters: &BTreeSet<usize>) -> bool {
+    voters.intersection(nodes).count() * 2 > voters.len()
+}
+
 fn places(nodes: Vec<NodeId>) -> BTreeSet<usize> {
     nodes.into_iter().map(|node| node.0 as usize - 1).collect()
 }
@@ -280,6 +286,15 @@ mod tests {
         assert!(joint.connected().is_some());
         joint.is_settled = false;
         assert_eq!(joint.connected(), None);
+    }
+
+    /// The operator does not know that node 2, which lost its data, votes again (seed 300,033).
+    #[test]
+    fn a_node_that_reaches_a_quorum_of_one_set_of_voters_may_lead() {
+        let mut bridge = ground(5, &[(1, 2), (1, 5), (3, 2), (3, 5)]);
+        bridge.configs.insert(BTreeSet::from([1, 3, 4, 5]));
+        let now = bridge.connected().expect("1, 3 and 4 are a core");
+        assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3, 4, 5]), nodes(&[4])));
     }
 
     #[test]
