@@ -139,8 +139,9 @@ impl Footer {
         self.blocks.last().expect("Invariant: a segment has blocks").last
     }
 
-    /// `None`: that is not known.
+    /// `None`: that is not known. One of them may be a gap.
     pub fn entries(&self) -> Option<u64> {
+        self.names.all.as_ref()?;
         Some(self.blocks.iter().map(|block| u64::from(block.entries)).sum()).filter(|entries| *entries > 0)
     }
 

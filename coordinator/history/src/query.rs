@@ -128,12 +128,11 @@ impl<'a> Reading<'a> {
         Then::Stop
     }
 
-    /// Adds that a segment is lost.
-    pub fn lost(&mut self, footer: &Footer, range: Range) -> Then {
+    /// Adds that a segment is lost, which had everything behind `from`.
+    pub fn lost(&mut self, footer: &Footer, from: Zxid, range: Range) -> Then {
         if !range.holds(&footer.last()) {
             return Then::GoOn;
         }
-        let from = Zxid(footer.first().zxid.0 - 1);
         let gap = Gap { from, missing: footer.entries(), why: GapReason::Lost };
         self.add(footer.last(), Entry::Gap(gap))
     }

@@ -38,6 +38,14 @@ impl Key {
             None => Key { zxid: Zxid(self.zxid.0.saturating_add(1)), ordinal: 0, ..self },
         }
     }
+
+    /// The last that can come before this one.
+    pub(super) fn predecessor(self) -> Key {
+        match self.ordinal.checked_sub(1) {
+            Some(ordinal) => Key { ordinal, ..self },
+            None => Key { zxid: Zxid(self.zxid.0.saturating_sub(1)), ordinal: u32::MAX, ..self },
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

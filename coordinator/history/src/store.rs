@@ -354,7 +354,8 @@ impl Store {
         Ok(self.data.sync()?)
     }
 
-    /// Reads a part of the history. `missed`: a gap that is not put yet. `is_over`: the caller has gone.
+    /// Reads a part of the history. `missed`: a gap that is not put yet, or one that the part ends in.
+    /// `is_over`: the caller has gone.
     pub fn page(
         &mut self,
         filter: &Filter,
@@ -369,7 +370,9 @@ impl Store {
         if range.from >= range.before {
             return Ok(reading.page);
         }
-        if let Some((key, gap)) = missed.map(|(key, gap)| (self.behind_all(key), gap))
+        if let Some((key, gap)) = missed
+            && let key = self.behind_all(key).min(range.before.predecessor())
+            && key.zxid > gap.from
             && range.holds(&key)
             && reading.add(key, Entry::Gap(gap)) == Then::Stop
         {
@@ -383,9 +386,8 @@ impl Store {
         }
         let numbers: Vec<u64> = self.closed.iter().rev().map(|footer| footer.number).collect();
         for number in numbers {
-            let Some(footer) = self.closed.iter().find(|footer| footer.number == number).cloned() else {
-                continue;
-            };
+            let Some(at) = self.closed.iter().position(|footer| footer.number == number) else { continue };
+            let footer = self.closed[at].clone();
             if !range.meets(footer.first(), footer.last()) || !footer.may_hold(filter) {
                 continue;
             }
@@ -393,7 +395,10 @@ impl Store {
                 true => None,
                 false => self.read_closed(&footer, &mut reading, range),
             };
-            if read.unwrap_or_else(|| reading.lost(&footer, range)) == Then::Stop {
+            // Its first entry may have been a gap.
+            let from =
+                at.checked_sub(1).map_or(Zxid(footer.first().zxid.0 - 1), |at| self.closed[at].covered);
+            if read.unwrap_or_else(|| reading.lost(&footer, from, range)) == Then::Stop {
                 break;
             }
         }

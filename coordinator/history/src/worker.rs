@@ -7,6 +7,7 @@
 //! It runs in the background: when the processors are busy, it gets little of them, so a node under full load
 //! drops records rather than commands.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer};
 use super::record::{Gap, GapReason, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
+
+/// How many gaps are known to readers who have seen what was lost.
+const DECLARED_KEPT: usize = 16;
 
 /// What the thread is to do.
 pub(super) enum Job {
@@ -47,6 +51,8 @@ pub(super) struct Keeper {
     metrics: Arc<Metrics>,
     /// What could not be written yet, and must be declared missing.
     missed: Option<Missing>,
+    /// What was declared missing lately.
+    declared: VecDeque<Missing>,
 }
 
 enum State {
@@ -66,7 +72,7 @@ impl Keeper {
         metrics: Arc<Metrics>,
     ) -> Keeper {
         let (state, buffer) = (State::Found(found), Buffer::default());
-        Keeper { state, node, bounds, backlog, buffer, metrics, missed: None }
+        Keeper { state, node, bounds, backlog, buffer, metrics, missed: None, declared: VecDeque::new() }
     }
 
     /// Does everything that was queued.
@@ -193,7 +199,11 @@ impl Keeper {
             return;
         }
         match store.put_gap(last, gap) {
-            Ok(()) => self.missed = None,
+            Ok(()) => {
+                self.missed = None;
+                self.declared.truncate(DECLARED_KEPT - 1);
+                self.declared.push_front((last, gap));
+            }
             Err(error) => self.give_up(&error),
         }
     }
@@ -203,7 +213,10 @@ impl Keeper {
         if is_over() {
             return;
         }
-        let missed = self.missed;
+        // Who reads page by page may have been shown the end of what was lost since.
+        let before = filter.before;
+        let ends_in = |(key, gap): &&Missing| *key >= before && gap.from < before.zxid;
+        let missed = self.declared.iter().find(ends_in).copied().or(self.missed);
         let Some(store) = self.store() else { return };
         match store.page(filter, missed, time::wall_ms(), is_over) {
             Ok(page) => drop(reply.send(page)),

@@ -27,6 +27,17 @@ pub(crate) struct Span {
     pub(crate) last: Zxid,
 }
 
+impl Span {
+    /// The key of an entry that is meant. Of a gap that ends behind the span, the part that is in it counts.
+    fn holds(&self, key: Key, entry: &Entry<'_>, scope: &Scope) -> Option<Key> {
+        let is_meant = match entry {
+            Entry::Gap(gap) => gap.from < self.last,
+            Entry::Lock(record) => key.zxid <= self.last && scope.has(&record.lock),
+        };
+        is_meant.then_some(Key { zxid: key.zxid.min(self.last), ..key })
+    }
+}
+
 /// Why the beginning is missing, as gaps say it.
 pub(crate) type Missing = &'static str;
 
@@ -72,13 +83,7 @@ impl Reports {
                 if key.zxid <= span.after {
                     return (found, None);
                 }
-                let is_meant = match &entry {
-                    Entry::Gap(_) => true,
-                    Entry::Lock(record) => scope.has(&record.lock),
-                };
-                if key.zxid > span.last || !is_meant {
-                    continue;
-                }
+                let Some(key) = span.holds(key, &entry, scope) else { continue };
                 if found.len() >= API_WATCH_PAST_MAX {
                     return (found, Some("too-many"));
                 }
@@ -120,4 +125,23 @@ pub(crate) fn shown<'a>(
 ) -> Vec<Arc<FeedEntry>> {
     let mut may_see = visible(machine, scope, who);
     events.filter(|event| may_see(&event.at.1)).map(|event| event.line(item)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_history::{Gap, GapReason};
+
+    use super::*;
+
+    #[test]
+    fn a_gap_that_ends_behind_the_span_is_told_up_to_its_end() {
+        let (span, scope) = (Span { after: Zxid(5), last: Zxid(9) }, Scope::Lock("/l".to_owned()));
+        let to = |from, zxid| {
+            let gap = Entry::Gap(Gap { from: Zxid(from), missing: None, why: GapReason::NoSpace });
+            let key = Key { zxid: Zxid(zxid), ..Key::at(1) };
+            span.holds(key, &gap, &scope).map(|key| key.zxid)
+        };
+        assert_eq!([to(3, 8), to(7, 12)], [Some(Zxid(8)), Some(Zxid(9))]);
+        assert_eq!(to(9, 12), None, "it begins behind it");
+    }
 }

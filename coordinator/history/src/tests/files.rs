@@ -392,5 +392,31 @@ fn a_gap_that_cannot_be_written_yet_is_shown() {
     let missed = Some((key, Gap { from: Zxid(20), missing: Some(9), why: GapReason::NoSpace }));
     let mut page = |filter: &Filter| told(&store.page(filter, missed, time::wall_ms(), || false).unwrap());
     assert_eq!(page(&Filter { limit: 2, ..all() }), (vec![(20, 0)], vec![(20, 25)]));
-    assert_eq!(page(&Filter { before: key, ..all() }).1, []);
+    let behind =
+        |zxid| Filter { before: Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 1 }, ..all() };
+    assert_eq!(page(&behind(20)).1, [], "it has been shown");
+    assert_eq!(page(&behind(23)).1, [(20, 23)], "what the pages before have shown is lost by now");
+}
+
+#[test]
+fn a_segment_that_began_with_a_gap_and_is_lost_is_a_gap_from_there() {
+    let node = tempfile::tempdir().unwrap();
+    let mut store = open(node.path(), BOUNDS);
+    let (mut zxid, mut is_first) = (0, false);
+    while !is_first {
+        zxid += 10;
+        put(&mut store, zxid - 5, 4_096);
+        let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
+        let (gap, before) = (
+            Gap { from: Zxid(zxid - 5), missing: Some(5), why: GapReason::NoSpace },
+            segments(node.path()).len(),
+        );
+        store.put_gap(key, gap).unwrap();
+        is_first = segments(node.path()).len() > before;
+    }
+    store.close().unwrap();
+    fs::write(segments(node.path()).last().unwrap().join("db"), "").unwrap();
+    let page = read(&mut open(node.path(), BOUNDS), &all());
+    assert_eq!(told(&page).1[0], (zxid - 5, zxid));
+    assert!(matches!(page.entries[0].1, Entry::Gap(Gap { missing: None, .. })), "it is not known how many");
 }
