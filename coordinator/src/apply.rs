@@ -157,7 +157,7 @@ impl Applier {
     }
 }
 
-/// For [`Mutant::MinHoldForgotten`].
+/// What [`Mutant::MinHoldForgotten`] does to a command.
 fn forget_min_hold(command: &mut Command) {
     match command {
         Command::Tagged { command, .. } => forget_min_hold(command),

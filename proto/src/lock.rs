@@ -27,7 +27,7 @@ pub const MIN_HOLD_MAX_MS: u32 = 31 * 24 * 60 * 60 * 1_000;
 /// Bytes of the reason of an [`Ask`].
 pub const ASK_REASON_MAX_BYTES: usize = 256;
 
-/// Bytes of [`Ask::by`].
+/// Most bytes of [`Ask::by`].
 pub const ASK_BY_MAX_BYTES: usize = 128;
 
 /// How long an [`Ask`] may give the holders, in milliseconds: an hour at most.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rowlock_client::Client;
@@ -223,11 +223,7 @@ impl Cluster {
     pub fn start_node(&mut self, id: u64) {
         self.write_file();
         let log = OpenOptions::new().create(true).append(true).open(log_path(&self.folder, id)).unwrap();
-        let mut command = Command::new(binary());
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
-            command.env_remove(name);
-        }
-        let child = command
+        let child = command::clean(binary())
             .envs(self.environment.iter().cloned())
             .args(["serve", "--node", &id.to_string(), "--log", "info", "--config"])
             .arg(self.config())

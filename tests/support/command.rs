@@ -1,10 +1,14 @@
 //! Runs the built binary with a deadline and returns its output.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -16,12 +20,34 @@ pub struct Said {
     pub err: String,
 }
 
-/// The binary, in `folder`, without the environment of the tests.
-pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
+/// A program of ours, without the environment of the tests.
+pub fn clean(program: impl AsRef<OsStr>) -> Command {
+    hear_hangups();
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROWLOCK_")) {
         command.env_remove(name);
     }
+    command
+}
+
+/// Has what is started from now on hear SIGHUP, even if the tests were started by `nohup`: what has a handler
+/// here is not ignored there.
+fn hear_hangups() {
+    static ONCE: Once = Once::new();
+    // A thread of its own, since a test may have entered a runtime.
+    ONCE.call_once(|| {
+        thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            drop(runtime.block_on(async { signal(SignalKind::hangup()).unwrap() }));
+        })
+        .join()
+        .unwrap()
+    });
+}
+
+/// The binary, in `folder`.
+pub fn rowlock(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = clean(env!("CARGO_BIN_EXE_rowlock"));
     command
         .args(arguments)
         .current_dir(folder)

@@ -31,9 +31,9 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 208_546),
-    ("lines of Rust that ship, without tests", 94_853),
-    ("doc comments of three words or fewer", 9),
+    ("lines of Rust, all", 208_693),
+    ("lines of Rust that ship, without tests", 94_893),
+    ("doc comments of three words or fewer", 0),
     ("names of types defined more than three times", 0),
     ("riddle words in Rust", 11),
     ("riddle words in pages", 0),

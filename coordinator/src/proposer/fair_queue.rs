@@ -24,7 +24,7 @@ pub(super) struct FairQueue<T> {
 
 #[derive(Debug)]
 struct SourceQueue<T> {
-    /// With their bytes.
+    /// Items and their bytes, oldest first.
     waiting: VecDeque<(usize, T)>,
     /// Bytes that it may go on by.
     credit: usize,

@@ -19,11 +19,11 @@ use crate::delivery::outbox::Outbox;
 
 /// A write of a client, on its way into the log.
 pub struct Submission {
-    /// On whose behalf.
+    /// The session that it is of.
     pub session: SessionId,
     /// The connection's attachment of that session.
     pub attachment: Attachment,
-    /// For ACL checks.
+    /// Whom its client has proven to be.
     pub identities: Arc<[Id]>,
     pub command: Command,
     /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be

@@ -176,12 +176,12 @@ impl PendingWrites {
         self.waiting.lock().window.leader_changed();
     }
 
-    /// How many wait.
+    /// How many writes wait for their outcome.
     pub fn len(&self) -> usize {
         self.waiting.lock().count
     }
 
-    /// No client waits.
+    /// Whether no write waits for its outcome.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

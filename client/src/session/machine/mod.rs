@@ -147,7 +147,7 @@ pub(crate) struct Machine {
     link: Link,
     /// Where to move from this connection if the leader is there.
     elsewhere: Elsewhere,
-    /// It is: where.
+    /// The endpoint among these where it is.
     leader: Option<String>,
     /// It has room for this session, which goes there when it has nothing to lose.
     is_invited: bool,

@@ -41,7 +41,7 @@ struct Shared {
 }
 
 impl Fake {
-    /// A plain ZooKeeper.
+    /// Starts a ZooKeeper without our extensions.
     pub async fn start() -> Fake {
         Fake::of(Keeper::new(true)).await
     }
