@@ -9,15 +9,15 @@ use std::time::Duration;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{rng, task};
 use rowlock_proto::lock::Mode;
+use rowlock_proto::report::{Queue, in_query};
 use rowlock_proto::{FencingToken, SessionId};
 use serde_json::{Value, json};
 
 use super::super::Journal;
 use super::super::chance::{about, between, chance, millis, pick, weighted};
 use super::super::life::Place;
-use super::super::theme::Operation;
 use super::Strays;
-use super::call::Asking;
+use super::call::{Asking, any_node};
 use super::lease::Lease;
 use crate::history::Lock;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
@@ -25,6 +25,9 @@ use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 /// Percentages of requests of which a copy arrives late, and of releases that are repeated.
 const STRAY_PERCENT: u64 = 20;
 const REPEATED_PERCENT: u64 = 30;
+/// Percentage of releases behind which the queue is looked at, and places of it that are shown.
+const LOOKS_PERCENT: u64 = 20;
+const QUEUE_MAX: u64 = 10_000;
 /// Percentages of attempts that campaign, that have the name of the one before, and of holds whose lease
 /// another client tries to use.
 const ELECTION_PERCENT: u64 = 12;
@@ -226,15 +229,34 @@ impl<'a> Attempt<'a> {
         let Some(released) = self.give_back(token, strays).await else { return false };
         if chance(REPEATED_PERCENT) {
             let again = self.release(json!({ "token": token.0.to_string() }));
-            if let Some((200, document)) = again.once(EACH).await {
+            if let Some((200, document)) = again.once(EACH).await
+                && document["released"] != released
+            {
                 // A session that an operator has ended meanwhile takes its outcomes along.
-                let operations = &self.place.caller.profile().operations;
-                let may_end = operations.iter().any(|(operation, _)| *operation == Operation::End);
-                let is_same = document["released"] == released;
-                assert!(is_same || may_end, "a release of {token} again says {document}");
+                assert!(!self.lease.is_open().await, "a release of {token} again says {document}");
             }
         }
+        if chance(LOOKS_PERCENT) {
+            // A node that does not answer shows nothing.
+            let _ = self.has_left().await;
+        }
         true
+    }
+
+    /// Looks whether the lease has a place in the queue that it gave back, however often it asked for one.
+    async fn has_left(&self) -> Option<()> {
+        let membership = &self.place.caller.profile().membership;
+        let node = any_node(membership)?;
+        Asking::sync(membership, &node, EACH).await?;
+        let lock = in_query(self.place.caller.lock_path(self.lock));
+        let question = format!("/v1/queue?lock={lock}&limit={QUEUE_MAX}");
+        let (status, queue) = Asking::get(membership, &question).at(&node, EACH).await?;
+        let queue: Queue = serde_json::from_value(queue).ok().filter(|_| status == 200)?;
+        let holders = queue.holders.iter().map(|holder| &holder.place);
+        let mut places = holders.chain(queue.waiters.iter().map(|waiter| &waiter.place));
+        let left = places.find(|place| place.session == Some(self.lease.session));
+        assert!(left.is_none(), "{left:?} is left behind a release of {}", self.request_id);
+        Some(())
     }
 
     /// A secret that is not the lease's does nothing, and lets nothing be done.

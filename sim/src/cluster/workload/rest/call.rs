@@ -38,6 +38,10 @@ pub(super) struct Asking {
 }
 
 impl Asking {
+    pub(super) fn get(membership: &Membership, question: &str) -> Asking {
+        Asking { membership: membership.clone(), head: format!("GET {question}"), body: Value::Null }
+    }
+
     /// Asks any node. None: no answer came in time, or one that says to ask again (5xx).
     pub(super) async fn once(&self, limit: Duration) -> Option<(u16, Value)> {
         self.at(&any_node(&self.membership)?, limit).await
@@ -59,6 +63,14 @@ impl Asking {
         let may_be_bad = self.body["mode"] == "permits";
         assert!(status != 400 || may_be_bad, "{} {} gets 400 {body}", self.head, self.body);
         (status < 500).then_some((status, body))
+    }
+
+    /// Has a node apply everything that was answered before. None: it does not answer.
+    pub(super) async fn sync(membership: &Membership, node: &str, limit: Duration) -> Option<()> {
+        let root = Asking::get(membership, "/v1/znodes/?view=stat");
+        let (status, _) = root.at(node, limit).await?;
+        assert!(status == 200, "the root is there: {status}");
+        Some(())
     }
 
     /// Asks one node after another until one answers, or until then.

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use rowlock_env::time;
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{History, in_query};
-use serde_json::Value;
 
 use super::super::chance::{about, between, chance, millis, pick};
 use super::super::life::Place;
@@ -110,8 +109,7 @@ impl Follower {
     }
 
     fn get(&self, question: &str) -> Asking {
-        let membership = self.place.caller.profile().membership.clone();
-        Asking { membership, head: format!("GET {question}"), body: Value::Null }
+        Asking::get(&self.place.caller.profile().membership, question)
     }
 
     /// Looks at one queue, or at all locks. None: the node does not answer, or there is no such lock.
@@ -135,11 +133,10 @@ impl Follower {
     /// Reads the history from the newest page back, behind all that has happened. None: the node does not
     /// answer, or has no history.
     async fn read_pages(&self) -> Option<()> {
-        let node = any_node(&self.place.caller.profile().membership)?;
+        let membership = &self.place.caller.profile().membership;
+        let node = any_node(membership)?;
         self.tell(Events::Pages { scope: self.scope.clone() });
-        // It goes through the log, so the node has applied what was before it.
-        let (status, _) = self.get("/v1/znodes/?view=stat").at(&node, EACH).await?;
-        assert!(status == 200, "the root is there: {status}");
+        Asking::sync(membership, &node, EACH).await?;
         let (limit, mut before) = (between(1, 40), String::new());
         loop {
             let question = self.question("/v1/history", Some(format!("limit={limit}{before}")));

@@ -100,12 +100,20 @@ impl Lease {
             }
             let sent = time::now();
             due = sent + self.ttl / 3;
-            let asking = self.asking(format!("POST /v1/leases/{}/keepalive", self.id), json!({}));
-            if let Some(answer) = asking.until(due.min(deadline), self.ttl / 6).await {
+            if let Some(answer) = self.keepalive().until(due.min(deadline), self.ttl / 6).await {
                 self.note(sent, &answer);
                 self.is_alive();
             }
         }
+    }
+
+    /// Whether a leader knows it. Not if none has said so.
+    pub(super) async fn is_open(&self) -> bool {
+        self.keepalive().once(self.ttl / 6).await.is_some_and(|(status, _)| status == 200)
+    }
+
+    fn keepalive(&self) -> Asking {
+        self.asking(format!("POST /v1/leases/{}/keepalive", self.id), json!({}))
     }
 
     /// Gives it back, or leaves it to expire.
