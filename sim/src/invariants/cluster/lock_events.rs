@@ -109,7 +109,7 @@ impl Stream {
             return Err(format!("was told of {entry:?}, and not of {lacked:?}"));
         }
         match gap(entry) {
-            Some(from) if self.gap.1 > from => self.gap = (self.gap.0.min(from), self.gap.1.max(entry.zxid)),
+            Some(from) if self.gap.1 >= from => self.gap = (self.gap.0.min(from), self.gap.1.max(entry.zxid)),
             Some(from) => self.gap = (from, entry.zxid),
             None => self.next = at + 1,
         }
@@ -332,6 +332,7 @@ mod tests {
         assert!(b(vec![told(1)]).is_err());
         let gap = |from, zxid| Events::Told(Box::new(gap_between(from, zxid)));
         assert_eq!(b(vec![gap(0, 3), told(4)]), Ok(()));
+        assert_eq!(b(vec![gap(0, 2), gap(2, 3), told(4)]), Ok(()), "one gap goes on behind the other");
         assert!(b(vec![gap(2, 3), told(4)]).is_err(), "2 is before the gap");
         assert!(b(vec![gap(0, 1), told(4)]).is_err(), "2 is behind the gap");
         assert_eq!(b(vec![gap(0, 2), told(2), told(4)]), Ok(()), "a part of a change may be there");
