@@ -108,8 +108,9 @@ impl Stream {
         if let Some((_, lacked)) = self.lacked(log, at) {
             return Err(format!("was told of {entry:?}, and not of {lacked:?}"));
         }
+        self.next = self.next.max(at);
         match gap(entry) {
-            Some(from) if self.gap.1 >= from => self.gap = (self.gap.0.min(from), self.gap.1.max(entry.zxid)),
+            Some(from) if self.gap.1 > from => self.gap = (self.gap.0.min(from), self.gap.1.max(entry.zxid)),
             Some(from) => self.gap = (from, entry.zxid),
             None => self.next = at + 1,
         }
@@ -333,6 +334,7 @@ mod tests {
         let gap = |from, zxid| Events::Told(Box::new(gap_between(from, zxid)));
         assert_eq!(b(vec![gap(0, 3), told(4)]), Ok(()));
         assert_eq!(b(vec![gap(0, 2), gap(2, 3), told(4)]), Ok(()), "one gap goes on behind the other");
+        assert_eq!(b(vec![gap(0, 2), gap(3, 4), Events::UpTo(Zxid(5))]), Ok(()), "or later");
         assert!(b(vec![gap(2, 3), told(4)]).is_err(), "2 is before the gap");
         assert!(b(vec![gap(0, 1), told(4)]).is_err(), "2 is behind the gap");
         assert_eq!(b(vec![gap(0, 2), told(2), told(4)]), Ok(()), "a part of a change may be there");
