@@ -24,7 +24,7 @@ use super::queue::{Backlog, Buffer};
 use super::record::{Gap, GapReason, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
 
-/// How many gaps are known to readers who have seen what was lost.
+/// How many of the latest gaps are kept for readers who are between two pages.
 const DECLARED_KEPT: usize = 16;
 
 /// What the thread is to do.
