@@ -1,18 +1,29 @@
-//! A guided search: runs in which something rare happened are kept, and gone on from there in other ways.
+//! A guided search. A fresh seed is chosen from many, so that what has seldom met meets: each two faults,
+//! operations and settings. Runs in which something rare happened are kept, and gone on from there in other
+//! ways.
 //!
 //! A run goes on from a kept one with the same seed and the same faults until the rare branch was taken. From
 //! then on chance is drawn anew ([`Fault::NewChoices`]), and often the faults as well. So a script says all
 //! of it, and replays and shrinks as any other.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
 use rowlock_env::rare::Rare;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::Nanos;
 
-use crate::cluster::{CLIENTS, Outcome, Scenario, Shape};
+use crate::cluster::{CLIENTS, Outcome, Scenario, Shape, Trait, traits_of};
 use crate::fault::{Fault, Kind, Script, Step};
 
-/// Percentage of runs that begin with a fresh seed.
+/// Runs from fresh seeds that come first: until then everything is rare.
+const BEFORE_KEPT: usize = 100;
+/// Percentage of the runs after them that begin with a fresh seed.
 const FRESH: usize = 40;
+/// Seeds from which a fresh one is chosen.
+const CANDIDATES: usize = 64;
+/// The others of them are below this.
+const SEEDS: usize = 1_000_000_000;
 /// Runs that are kept for each branch.
 const KEPT: usize = 16;
 /// Milliseconds after the branch was seen within which the new choices begin.
@@ -38,6 +49,10 @@ pub struct Corpus {
     runs: Vec<Kept>,
     /// Runs that took the branch, by its number.
     taken: Vec<usize>,
+    /// Runs from fresh seeds.
+    drawn: usize,
+    /// How many of them had both.
+    pairs: BTreeMap<(Trait, Trait), usize>,
 }
 
 struct Kept {
@@ -49,16 +64,35 @@ struct Kept {
 impl Corpus {
     /// Runs of this length and scenario; `seed` decides what is gone on from.
     pub fn new(seed: u64, seconds: u64, scenario: Scenario) -> Corpus {
-        Corpus { rng: Rng::new(seed), seconds, scenario, runs: Vec::new(), taken: vec![0; Rare::ALL.len()] }
+        let (runs, taken) = (Vec::new(), vec![0; Rare::ALL.len()]);
+        Corpus { rng: Rng::new(seed), seconds, scenario, runs, taken, drawn: 0, pairs: BTreeMap::new() }
     }
 
     /// What to run next: a fresh seed, or a kept run in another way.
     pub fn next(&mut self, fresh: u64) -> Origin {
-        let fresh = Origin { seed: fresh, script: None };
-        if self.rng.chance(FRESH) {
-            return fresh;
+        let origin = if self.drawn < BEFORE_KEPT || self.rng.chance(FRESH) { None } else { self.go_on() };
+        origin.unwrap_or_else(|| Origin { seed: self.draw(fresh), script: None })
+    }
+
+    /// Of this seed and some others the one with the most pairs of traits that few runs have had.
+    fn draw(&mut self, fresh: u64) -> u64 {
+        let others: Vec<u64> = (1..CANDIDATES).map(|_| self.rng.below(SEEDS) as u64).collect();
+        let candidates = others.into_iter().chain([fresh]).map(|seed| {
+            let traits = traits_of(seed, self.seconds, self.scenario);
+            let worth = pairs_of(&traits).map(|pair| 1.0 / (1 + self.had(pair)) as f64).sum::<f64>();
+            (worth, seed, traits)
+        });
+        let best = candidates.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        let (_, seed, traits) = best.expect("the fresh seed is among them");
+        for pair in pairs_of(&traits) {
+            *self.pairs.entry(pair).or_default() += 1;
         }
-        self.go_on().unwrap_or(fresh)
+        self.drawn += 1;
+        seed
+    }
+
+    fn had(&self, pair: (Trait, Trait)) -> usize {
+        self.pairs.get(&pair).copied().unwrap_or_default()
     }
 
     /// Whether the run is kept: it took a branch that few runs have taken.
@@ -117,6 +151,12 @@ impl Corpus {
         let steps = before.into_iter().chain([turn]).chain(after).collect();
         Script::new(steps).with_over_budget(run.script.is_over_budget())
     }
+}
+
+/// Each two of them once.
+fn pairs_of(traits: &BTreeSet<Trait>) -> impl Iterator<Item = (Trait, Trait)> {
+    let after = |one: &Trait| (Bound::Excluded(*one), Bound::Unbounded);
+    traits.iter().flat_map(move |one| traits.range(after(one)).map(move |other| (*one, *other)))
 }
 
 impl Kept {
@@ -194,12 +234,28 @@ mod tests {
     }
 
     #[test]
+    fn seeds_are_chosen_so_that_more_traits_meet_and_the_choice_is_repeatable() {
+        let scenario = Scenario::Clients;
+        let met = |seeds: &[u64]| {
+            let of = |seed: &u64| pairs_of(&traits_of(*seed, SECONDS, scenario)).collect::<Vec<_>>();
+            seeds.iter().flat_map(of).collect::<BTreeSet<_>>().len()
+        };
+        let chosen = || {
+            let mut corpus = Corpus::new(1, SECONDS, scenario);
+            (0..10).map(|fresh| corpus.draw(fresh)).collect::<Vec<u64>>()
+        };
+        let (seeds, any) = (chosen(), Vec::from_iter(0..10));
+        assert_eq!(seeds, chosen());
+        assert!(met(&seeds) * 5 > met(&any) * 6, "{} {}", met(&seeds), met(&any));
+    }
+
+    #[test]
     fn only_the_first_runs_of_a_branch_are_kept() {
         let scenario = Scenario::Calm;
         let origin = Origin { seed: 1, script: None };
         let outcome = outcome_of(&origin, scenario);
         let mut corpus = Corpus::new(1, SECONDS, scenario);
-        assert_eq!(corpus.next(7), Origin { seed: 7, script: None }, "nothing is kept");
+        assert_eq!(corpus.next(7).script, None, "nothing is kept");
         let kept = (0..2 * KEPT).filter(|_| corpus.add(&origin, &outcome)).count();
         assert_eq!((kept, corpus.runs.len()), (KEPT, KEPT));
     }

@@ -37,7 +37,8 @@ impl Guide {
         Ok(Guide { example: example.clone(), folder: folder.map(Path::to_owned), state })
     }
 
-    /// Runs what is to be run next; `fresh` is the seed of a run that goes on from none.
+    /// Runs what is to be run next; `fresh` is one of the seeds from which a run that goes on from none is
+    /// chosen.
     pub fn run(&self, fresh: u64, run: impl Fn(&Case) -> Outcome) -> (Case, Outcome) {
         let case = self.next(fresh);
         let outcome = run(&case);

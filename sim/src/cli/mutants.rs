@@ -40,7 +40,8 @@ pub struct Mutants {
     /// List the mutants and exit
     #[arg(long)]
     list: bool,
-    /// Also vary runs in which something rare happened
+    /// Choose seeds whose faults and operations have seldom met, and vary runs in which something rare
+    /// happened
     #[arg(long)]
     guided: bool,
     /// Search N times without guidance and N times with it, each time from other seeds, and print the medians

@@ -47,8 +47,8 @@ pub struct Swarm {
     /// Continue after a broken promise
     #[arg(long)]
     keep_going: bool,
-    /// Also vary runs in which something rare happened. The choice of these runs depends on the timing of
-    /// threads, so it is not repeatable
+    /// Choose seeds whose faults and operations have seldom met, and vary runs in which something rare
+    /// happened. The choice of these runs depends on the timing of threads, so it is not repeatable
     #[arg(long)]
     guided: bool,
     /// Folder for the runs that a guided search varies; runs that are already there come first

@@ -42,6 +42,7 @@ mod terms;
 mod tests;
 #[cfg(test)]
 mod tests_of_cuts;
+mod traits;
 mod witness;
 mod workload;
 
@@ -52,3 +53,4 @@ pub use run::{Outcome, Plan, run};
 pub use scenario::Scenario;
 pub(crate) use shape::Shape;
 pub use stats::Stats;
+pub(crate) use traits::{Trait, traits_of};

@@ -41,6 +41,10 @@ impl Releases {
         Releases { rng, all_new_from: is_mixed.then(|| begun + Duration::from_millis(after_ms)) }
     }
 
+    pub(super) fn are_two(&self) -> bool {
+        self.all_new_from.is_some()
+    }
+
     /// Chooses the release for a start at this time. Gives what is worth a note in the story.
     ///
     /// A node that is not certainly a member starts with the newest release, as an operator brings one in:

@@ -73,7 +73,7 @@ const CLOSING: Duration = Duration::from_secs(30);
 /// How long nodes have to apply what the others have.
 const AUDIT: Duration = Duration::from_secs(5);
 /// Machines for new members.
-const SPARES: usize = 3;
+pub(super) const SPARES: usize = 3;
 pub(crate) const CLIENTS: usize = 4;
 /// How often [`Fact::Passed`] is reported.
 const TICK: Duration = Duration::from_secs(1);

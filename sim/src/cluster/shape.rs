@@ -23,6 +23,8 @@ pub struct Shape {
     pub history_bytes: Option<u64>,
 }
 
+/// Entries between snapshots of a run that keeps hardly anything, at most.
+const SHORT: u64 = 20;
 /// Mixed into what decides about the history.
 const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;
 
@@ -62,6 +64,11 @@ impl Shape {
         Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits, history_bytes }
     }
 
+    /// A node that is cut off for a moment is sent a snapshot.
+    pub fn is_short(&self) -> bool {
+        self.snapshot_every < SHORT
+    }
+
     pub fn nodes(&self) -> usize {
         self.voters + self.learners
     }
@@ -91,7 +98,7 @@ mod tests {
             *seen.entry((shape.voters, shape.learners)).or_default() += 1;
             assert!((3..=400).contains(&shape.snapshot_every) && shape.keep_logs <= 100);
             readmitting += u32::from(shape.readmits);
-            hasty += u32::from(shape.snapshot_every < 20);
+            hasty += u32::from(shape.is_short());
         }
         assert!((250..420).contains(&hasty) && (400..600).contains(&readmitting), "{hasty} {readmitting}");
         assert!(seen[&(3, 0)] > 600, "{seen:?}");

@@ -25,7 +25,7 @@ use rowlock_env::sync::watch;
 use super::membership::Membership;
 use super::record::Journal;
 
-pub use theme::{Profile, Theme};
+pub use theme::{Profile, Theme, Work};
 
 /// A quiet client beside floods, until `closing` says true.
 pub async fn stand_by(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {

@@ -13,7 +13,7 @@ use crate::history::{Lock, Locks};
 
 /// One round of something that a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Operation {
+pub enum Operation {
     Mutex,
     TryLock,
     Patient,
@@ -132,6 +132,19 @@ pub(super) struct Sides {
     pub(super) rest: bool,
     pub(super) events: bool,
     pub(super) states: bool,
+}
+
+/// What clients of a run do: an operation, or something beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    Operation(Operation),
+    Queues,
+    Follows,
+    Rest,
+    Events,
+    States,
+    Grace,
+    Sessions,
 }
 
 /// Settings that the clients of a run share.
@@ -276,6 +289,22 @@ impl Theme {
     /// The locks of the run.
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// What its clients do, but for floods and large frames: runs with them take several times as long.
+    pub fn works(&self) -> Vec<Work> {
+        let Sides { queues, follows, rest, events, states, frames: _, floods: _ } = self.sides;
+        let sides = [
+            (queues, Work::Queues),
+            (follows, Work::Follows),
+            (rest, Work::Rest),
+            (events, Work::Events),
+            (states, Work::States),
+            (self.has_grace, Work::Grace),
+            (self.changes_sessions, Work::Sessions),
+        ];
+        let operations = self.operations.iter().map(|(operation, _)| Work::Operation(*operation));
+        operations.chain(sides.into_iter().filter_map(|(is, work)| is.then_some(work))).collect()
     }
 
     #[cfg(test)]
