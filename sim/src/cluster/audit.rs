@@ -42,7 +42,20 @@ impl Run {
             });
             self.audit_members(place);
         }
+        self.audit_readmission();
         self.record.tell(&Fact::Settled);
+    }
+
+    /// A node that lost its data votes again when the others have it do so.
+    fn audit_readmission(&self) {
+        let Some(place) = self.membership.votes_again() else { return };
+        for other in self.membership.in_use() {
+            let voters = self.statuses.status(other).voters;
+            self.demand(voters.contains(&node_id(place)), || {
+                let told = (node_id(place), node_id(other));
+                format!("node {} lost its data and does not vote again, as node {} sees it", told.0, told.1)
+            });
+        }
     }
 
     /// Demands `is_met`, unless a majority may be gone for good.

@@ -38,12 +38,16 @@ pub enum Part {
 struct Entry {
     machine: Machine,
     part: Part,
+    /// The part that it should have, whatever becomes of it meanwhile.
+    wanted: Part,
     /// The cluster began with it as a voter.
     is_founder: bool,
     /// Bits on its disk have flipped: its node may refuse to start and say why.
     is_damaged: bool,
     /// It came back with less data than it had: its node may refuse to start, and is restarted repeatedly.
     has_forgotten: bool,
+    /// It has come back with none.
+    is_wiped: bool,
     /// How often its node has got another port for nodes.
     moves: u16,
 }
@@ -65,15 +69,26 @@ impl Membership {
             Entry {
                 machine: Machine::InUse,
                 part,
+                wanted: part,
                 is_founder,
                 is_damaged: false,
                 has_forgotten: false,
+                is_wiped: false,
                 moves: 0,
             }
         };
         let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
         let (machine, part, is_founder) = (Machine::Spare, Part::Stranger, false);
-        let spare = Entry { machine, part, is_founder, is_damaged: false, has_forgotten: false, moves: 0 };
+        let spare = Entry {
+            machine,
+            part,
+            wanted: part,
+            is_founder,
+            is_damaged: false,
+            has_forgotten: false,
+            is_wiped: false,
+            moves: 0,
+        };
         entries.extend((0..spares).map(|_| spare));
         Membership { entries: Arc::new(Mutex::new(entries)), readmits: shape.readmits }
     }
@@ -113,10 +128,10 @@ impl Membership {
         self.entries.lock()[place].moves += 1;
     }
 
-    /// It comes back with less data than it had.
-    pub fn forget(&self, place: usize) {
+    /// It comes back with less data than it had, or with none.
+    pub fn forget(&self, place: usize, all: bool) {
         let entry = &mut self.entries.lock()[place];
-        entry.has_forgotten = true;
+        (entry.has_forgotten, entry.is_wiped) = (true, all);
         if self.readmits {
             // How far its readmission comes depends on the other nodes.
             entry.part = Part::Unknown;
@@ -126,6 +141,19 @@ impl Membership {
     /// Whether it came back with less data than it had.
     pub fn has_forgotten(&self, place: usize) -> bool {
         self.entries.lock()[place].has_forgotten
+    }
+
+    /// The node that has lost all its data and must vote again: the only one, beside others with whole disks.
+    pub fn votes_again(&self) -> Option<usize> {
+        let in_use = self.places(|entry| entry.machine == Machine::InUse);
+        let entries = self.entries.lock();
+        let is_certain = |entry: &Entry| !entry.is_damaged && entry.wanted != Part::Unknown;
+        let mut forgetful = in_use.iter().copied().filter(|place| entries[*place].has_forgotten);
+        let (one, no_other) = (forgetful.next()?, forgetful.next().is_none());
+        let others_vote =
+            entries.iter().all(|entry| entry.wanted != Part::Voter || entry.machine == Machine::InUse);
+        let is_owed = self.readmits && no_other && others_vote && entries.iter().all(is_certain);
+        (is_owed && entries[one].is_wiped && entries[one].wanted == Part::Voter).then_some(one)
     }
 
     /// Whether a node there may refuse to start.
@@ -140,7 +168,8 @@ impl Membership {
         for (place, entry) in entries.iter_mut().enumerate() {
             entry.is_founder = voters.contains(&place);
             entry.part = if entry.is_founder { Part::Voter } else { Part::Stranger };
-            (entry.is_damaged, entry.has_forgotten) = (false, false);
+            entry.wanted = entry.part;
+            (entry.is_damaged, entry.has_forgotten, entry.is_wiped) = (false, false, false);
         }
     }
 
@@ -154,6 +183,7 @@ impl Membership {
     pub fn set_part(&self, place: usize, part: Part) {
         let entry = &mut self.entries.lock()[place];
         entry.part = if self.readmits && entry.has_forgotten { Part::Unknown } else { part };
+        entry.wanted = part;
     }
 
     /// The node's role, as far as the operator knows.
@@ -211,6 +241,28 @@ impl std::fmt::Debug for Membership {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_only_node_that_lost_its_data_must_vote_again_if_the_others_can_have_it_vote() {
+        let membership = Membership { readmits: true, ..membership() };
+        assert_eq!(membership.votes_again(), None);
+        membership.forget(3, true);
+        assert_eq!(membership.votes_again(), None, "it did not vote before");
+        membership.set_part(3, Part::Voter);
+        assert_eq!(membership.votes_again(), Some(3));
+        membership.forget(3, false);
+        assert_eq!(membership.votes_again(), None, "with older data it may stay away");
+        membership.forget(3, true);
+        membership.set_part(1, Part::Unknown);
+        assert_eq!(membership.votes_again(), None, "nobody knows who votes");
+        membership.set_part(1, Part::Voter);
+        membership.lose(1);
+        assert_eq!(membership.votes_again(), None, "a voter is gone");
+        membership.set_part(1, Part::Stranger);
+        assert_eq!(membership.votes_again(), Some(3));
+        membership.forget(0, true);
+        assert_eq!(membership.votes_again(), None, "two have lost theirs");
+    }
+
     fn membership() -> Membership {
         Membership::new(
             &Shape {
@@ -240,7 +292,7 @@ mod tests {
     fn what_a_node_becomes_that_is_taken_in_again_is_not_known() {
         let readmits = |readmits| Membership { readmits, ..membership() };
         for (membership, part) in [(readmits(true), Part::Unknown), (readmits(false), Part::Voter)] {
-            membership.forget(3);
+            membership.forget(3, true);
             // The operator's job was begun before the node lost its data, and ends after that.
             membership.set_part(3, Part::Voter);
             assert_eq!(membership.part(NodeId(4)), part);

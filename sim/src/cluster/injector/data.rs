@@ -16,7 +16,7 @@ impl Injector {
         match fault {
             Fault::Wipe { target, lasts } => {
                 for place in self.places(target) {
-                    self.forgets(place);
+                    self.forgets(place, true);
                     self.power_off(place, Down::For(lasts))?;
                     self.sim.disk(self.patients.nodes[place]).wipe();
                 }
@@ -37,10 +37,10 @@ impl Injector {
         Ok(())
     }
 
-    /// The node at this place comes back with less data than it had, so it may refuse to start.
-    fn forgets(&mut self, place: usize) {
+    /// The node at this place comes back with less data than it had, or with none, so it may refuse to start.
+    fn forgets(&mut self, place: usize, all: bool) {
         self.excused.insert(place);
-        self.patients.membership.forget(place);
+        self.patients.membership.forget(place, all);
         self.patients.record.node(node_id(place), NodeFact::Forgot);
     }
 
@@ -51,7 +51,7 @@ impl Injector {
         if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {
             return Ok(());
         }
-        self.forgets(place);
+        self.forgets(place, false);
         self.sim.kill(host)?;
         self.sim.disk(host).put_back(copy);
         self.start_later(Birth::Node(place), Down::For(Duration::from_millis(1)));

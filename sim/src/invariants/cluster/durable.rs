@@ -18,6 +18,9 @@ pub struct Durable {
     last: Index,
     /// The nodes that are up.
     applied: BTreeMap<NodeId, Index>,
+    /// Nodes that have less data than they had, and what had been applied then: until they have that again
+    /// they may only be up to be told to stay away.
+    forgot: BTreeMap<NodeId, Index>,
 }
 
 impl Durable {
@@ -33,6 +36,9 @@ impl Durable {
                 self.applied.insert(node, entry.index);
                 self.last = self.last.max(entry.index);
             }
+            NodeFact::Forgot => {
+                self.forgot.insert(node, self.last);
+            }
             _ => {}
         }
     }
@@ -47,7 +53,11 @@ impl Invariant for Durable {
         match fact {
             Fact::Node { node, what, .. } => self.node(*node, what),
             Fact::Settled => {
-                if let Some((node, index)) = self.applied.iter().find(|(_, index)| **index < self.last) {
+                let may_stay_away = |node: &NodeId, index: &Index| {
+                    self.forgot.get(node).is_some_and(|forgot| index <= forgot)
+                };
+                let mut behind = self.applied.iter().filter(|(_, index)| **index < self.last);
+                if let Some((node, index)) = behind.find(|(node, index)| !may_stay_away(node, index)) {
                     return Err(format!(
                         "node {node} is at {index:?} in the end, and {:?} has been applied",
                         self.last
@@ -99,6 +109,11 @@ mod tests {
         assert!(judge(Durable::default(), &facts).is_err());
         let back = [&facts[..6], &[applied(1, (1, 1, 2), 7), Fact::Settled]].concat();
         assert_eq!(judge(Durable::default(), &back), Ok(()));
+        let forgetful = [&facts[..4], &[node(1, NodeFact::Forgot)], &facts[4..]].concat();
+        assert_eq!(judge(Durable::default(), &forgetful), Ok(()), "it may be told to stay away");
+        let more =
+            [&forgetful[..7], &[applied(1, (1, 1, 3), 7), up(2), applied(2, (1, 1, 4), 7), Fact::Settled]];
+        assert!(judge(Durable::default(), &more.concat()).is_err(), "it takes part again");
         let broken_for_good = [&facts[..6], &[lost(1), Fact::Settled]].concat();
         assert_eq!(judge(Durable::default(), &broken_for_good), Ok(()));
     }
