@@ -3,6 +3,7 @@
 //! from the newest back. A stream that begins when everything is healed tells of an event within a bound.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,9 +81,14 @@ impl Log {
         self.events.partition_point(|(_, entry)| entry.zxid <= zxid)
     }
 
-    fn find(&self, wanted: &HistoryEntry) -> Option<usize> {
-        let from = self.events.partition_point(|(_, entry)| entry.zxid < wanted.zxid);
-        (from..self.behind(wanted.zxid)).find(|at| *self.events[*at].1 == *wanted)
+    /// The places of events of the same change: there are thousands when a session with thousands of places
+    /// in queues ends. So an event is looked for where it is expected.
+    fn of_change_of(&self, wanted: &HistoryEntry) -> Range<usize> {
+        self.events.partition_point(|(_, entry)| entry.zxid < wanted.zxid)..self.behind(wanted.zxid)
+    }
+
+    fn is_at(&self, place: usize, wanted: &HistoryEntry) -> bool {
+        *self.events[place].1 == *wanted
     }
 }
 
@@ -101,7 +107,9 @@ impl Stream {
         let at = match gap(entry) {
             Some(from) => log.behind(from),
             None => {
-                let at = log.find(entry).filter(|at| *at >= self.next && is_about(&self.scope, entry));
+                let places = log.of_change_of(entry);
+                let mut ahead = self.next.max(places.start)..places.end;
+                let at = ahead.find(|at| log.is_at(*at, entry)).filter(|_| is_about(&self.scope, entry));
                 at.ok_or_else(|| format!("was told of {entry:?}, which it knows, or which never was"))?
             }
         };
@@ -145,11 +153,15 @@ impl Walk {
         for entry in entries.iter().rev() {
             let at = match gap(entry) {
                 Some(_) => log.behind(entry.zxid),
-                None => log.find(entry).ok_or_else(|| format!("was shown {entry:?}, which never was"))? + 1,
+                None => {
+                    let mut places = log.of_change_of(entry);
+                    if !self.is_new {
+                        places.end = places.end.min(self.shown);
+                    }
+                    let at = places.rev().find(|at| log.is_at(*at, entry));
+                    at.ok_or_else(|| format!("was shown {entry:?} too late, or twice, or it never was"))? + 1
+                }
             };
-            if at > self.shown && !self.is_new && gap(entry).is_none() {
-                return Err(format!("was shown {entry:?} too late, or twice"));
-            }
             let may_lack = |lacked: &HistoryEntry| self.missing.is_some_and(|from| lacked.zxid > from);
             let mut left_out = (at..self.shown).map(|at| &log.events[at].1);
             if let Some(lacked) = left_out.find(|lacked| is_about(&self.scope, lacked) && !may_lack(lacked)) {

@@ -165,7 +165,9 @@ impl Message {
     fn read(&mut self, piece: &Bytes) -> Vec<Events> {
         let mut heard = Vec::new();
         self.rest.push_str(std::str::from_utf8(piece).expect("events are text"));
-        while let Some((line, rest)) = self.rest.split_once('\n') {
+        let text = std::mem::take(&mut self.rest);
+        let mut left = text.as_str();
+        while let Some((line, behind)) = left.split_once('\n') {
             match line.split_once(": ") {
                 Some(("id", id)) => self.id = Some(Zxid(id.parse().expect("an id is a number"))),
                 Some(("data", data)) => self.data.push_str(data),
@@ -178,8 +180,9 @@ impl Message {
                 }
                 _ => {}
             }
-            self.rest = rest.to_owned();
+            left = behind;
         }
+        self.rest = left.to_owned();
         heard
     }
 }
