@@ -1,15 +1,13 @@
-//! What a seed decides before anything runs: members, work, faults, choices. Two runs that share few of these
-//! find different mistakes.
+//! What a seed decides before anything runs: members, work and faults. Two runs that share few of these find
+//! different mistakes.
 
 use std::collections::BTreeSet;
-
-use rowlock_env::choice::Choice;
 
 use super::membership::Membership;
 use super::releases::Releases;
 use super::run::{SPARES, theme_stream};
 use super::scenario::Scenario;
-use super::shape::{Shape, choices_of};
+use super::shape::Shape;
 use super::workload::{Theme, Work};
 use crate::cluster::CLIENTS;
 use crate::fault::Kind;
@@ -24,7 +22,6 @@ pub enum Trait {
     Readmits,
     TwoReleases,
     Fault(Kind),
-    Choice(Choice),
     Work(Work),
 }
 
@@ -44,6 +41,5 @@ pub fn traits_of(seed: u64, seconds: u64, scenario: Scenario) -> BTreeSet<Trait>
         is_so.into_iter().filter_map(|(is, so)| is.then_some(so)).chain([Trait::Voters(shape.voters)]);
     let kinds = script.steps().iter().map(|step| step.fault.kind()).filter(|kind| *kind != Kind::Flood);
     let faults = kinds.map(Trait::Fault);
-    let choices = choices_of(seed).into_iter().map(Trait::Choice);
-    of_shape.chain(faults).chain(choices).chain(theme.works().into_iter().map(Trait::Work)).collect()
+    of_shape.chain(faults).chain(theme.works().into_iter().map(Trait::Work)).collect()
 }
