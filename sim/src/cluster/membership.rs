@@ -34,22 +34,39 @@ pub enum Part {
     Unknown,
 }
 
+/// What is left of a node's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    Whole,
+    /// An older copy: its node may refuse to start, and is restarted repeatedly.
+    Older,
+    /// Nothing: its node may refuse to start as well.
+    Gone,
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     machine: Machine,
+    /// What the operator has asked for.
     part: Part,
-    /// The part that it should have, whatever becomes of it meanwhile.
-    wanted: Part,
     /// The cluster began with it as a voter.
     is_founder: bool,
     /// Bits on its disk have flipped: its node may refuse to start and say why.
     is_damaged: bool,
-    /// It came back with less data than it had: its node may refuse to start, and is restarted repeatedly.
-    has_forgotten: bool,
-    /// It has come back with none.
-    is_wiped: bool,
+    data: Data,
     /// How often its node has got another port for nodes.
     moves: u16,
+}
+
+impl Entry {
+    fn new(machine: Machine, part: Part) -> Entry {
+        let is_founder = part == Part::Voter;
+        Entry { machine, part, is_founder, is_damaged: false, data: Data::Whole, moves: 0 }
+    }
+
+    fn has_forgotten(&self) -> bool {
+        self.data != Data::Whole
+    }
 }
 
 /// One entry per place. Clones are the same membership.
@@ -63,33 +80,10 @@ pub struct Membership {
 impl Membership {
     /// The founders are in use, followed by this many spare machines.
     pub fn new(shape: &Shape, spares: usize) -> Self {
-        let founder = |place| {
-            let part = if place < shape.voters { Part::Voter } else { Part::Learner };
-            let is_founder = part == Part::Voter;
-            Entry {
-                machine: Machine::InUse,
-                part,
-                wanted: part,
-                is_founder,
-                is_damaged: false,
-                has_forgotten: false,
-                is_wiped: false,
-                moves: 0,
-            }
-        };
-        let mut entries: Vec<Entry> = (0..shape.nodes()).map(founder).collect();
-        let (machine, part, is_founder) = (Machine::Spare, Part::Stranger, false);
-        let spare = Entry {
-            machine,
-            part,
-            wanted: part,
-            is_founder,
-            is_damaged: false,
-            has_forgotten: false,
-            is_wiped: false,
-            moves: 0,
-        };
-        entries.extend((0..spares).map(|_| spare));
+        let part = |place| if place < shape.voters { Part::Voter } else { Part::Learner };
+        let founders = (0..shape.nodes()).map(|place| Entry::new(Machine::InUse, part(place)));
+        let spares = (0..spares).map(|_| Entry::new(Machine::Spare, Part::Stranger));
+        let entries = founders.chain(spares).collect();
         Membership { entries: Arc::new(Mutex::new(entries)), readmits: shape.readmits }
     }
 
@@ -128,32 +122,27 @@ impl Membership {
         self.entries.lock()[place].moves += 1;
     }
 
-    /// It comes back with less data than it had, or with none.
-    pub fn forget(&self, place: usize, all: bool) {
-        let entry = &mut self.entries.lock()[place];
-        (entry.has_forgotten, entry.is_wiped) = (true, all);
-        if self.readmits {
-            // How far its readmission comes depends on the other nodes.
-            entry.part = Part::Unknown;
-        }
+    /// It comes back with less data than it had.
+    pub fn forget(&self, place: usize, left: Data) {
+        self.entries.lock()[place].data = left;
     }
 
     /// Whether it came back with less data than it had.
     pub fn has_forgotten(&self, place: usize) -> bool {
-        self.entries.lock()[place].has_forgotten
+        self.entries.lock()[place].has_forgotten()
     }
 
     /// The node that has lost all its data and must vote again: the only one, beside others with whole disks.
     pub fn votes_again(&self) -> Option<usize> {
-        let in_use = self.places(|entry| entry.machine == Machine::InUse);
+        let forgetful = self.places(|entry| entry.machine == Machine::InUse && entry.has_forgotten());
         let entries = self.entries.lock();
-        let is_certain = |entry: &Entry| !entry.is_damaged && entry.wanted != Part::Unknown;
-        let mut forgetful = in_use.iter().copied().filter(|place| entries[*place].has_forgotten);
-        let (one, no_other) = (forgetful.next()?, forgetful.next().is_none());
-        let others_vote =
-            entries.iter().all(|entry| entry.wanted != Part::Voter || entry.machine == Machine::InUse);
-        let is_owed = self.readmits && no_other && others_vote && entries.iter().all(is_certain);
-        (is_owed && entries[one].is_wiped && entries[one].wanted == Part::Voter).then_some(one)
+        let is_certain = |entry: &Entry| {
+            let may_vote = entry.part != Part::Voter || entry.machine == Machine::InUse;
+            !entry.is_damaged && entry.part != Part::Unknown && may_vote
+        };
+        let &[one] = &*forgetful else { return None };
+        let is_owed = self.readmits && entries.iter().all(is_certain);
+        (is_owed && entries[one].data == Data::Gone && entries[one].part == Part::Voter).then_some(one)
     }
 
     /// Whether a node there may refuse to start.
@@ -168,8 +157,7 @@ impl Membership {
         for (place, entry) in entries.iter_mut().enumerate() {
             entry.is_founder = voters.contains(&place);
             entry.part = if entry.is_founder { Part::Voter } else { Part::Stranger };
-            entry.wanted = entry.part;
-            (entry.is_damaged, entry.has_forgotten, entry.is_wiped) = (false, false, false);
+            (entry.is_damaged, entry.data) = (false, Data::Whole);
         }
     }
 
@@ -178,29 +166,32 @@ impl Membership {
         self.entries.lock()[place].is_founder
     }
 
-    /// The operator knows the node's role now. Not that of one that is being taken out and in again: what it
-    /// was a moment ago, it may not be any more.
+    /// The operator knows the node's role now.
     pub fn set_part(&self, place: usize, part: Part) {
-        let entry = &mut self.entries.lock()[place];
-        entry.part = if self.readmits && entry.has_forgotten { Part::Unknown } else { part };
-        entry.wanted = part;
+        self.entries.lock()[place].part = part;
+    }
+
+    /// That of one that is being taken out and in again depends on the other nodes: what it was a moment ago,
+    /// it may not be any more.
+    fn part_of(&self, entry: &Entry) -> Part {
+        if self.readmits && entry.has_forgotten() { Part::Unknown } else { entry.part }
     }
 
     /// The node's role, as far as the operator knows.
     pub fn part(&self, node: NodeId) -> Part {
         let entries = self.entries.lock();
         let place = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1));
-        place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| entry.part)
+        place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| self.part_of(entry))
     }
 
     /// The nodes with a role.
     pub fn of_part(&self, part: Part) -> Vec<NodeId> {
-        self.places(|entry| entry.part == part).into_iter().map(node_id).collect()
+        self.places(|entry| self.part_of(entry) == part).into_iter().map(node_id).collect()
     }
 
     /// The nodes that a new node should know: all members, present and future.
     pub fn known(&self) -> Vec<usize> {
-        self.places(|entry| entry.machine == Machine::InUse || entry.part != Part::Stranger)
+        self.places(|entry| entry.machine == Machine::InUse || self.part_of(entry) != Part::Stranger)
     }
 
     /// Where the node at a place serves clients.
@@ -220,7 +211,7 @@ impl Membership {
 
     /// The connect string that applications are given at this time: all members.
     pub fn endpoints(&self) -> String {
-        let members = self.places(|entry| matches!(entry.part, Part::Voter | Part::Learner));
+        let members = self.places(|entry| matches!(self.part_of(entry), Part::Voter | Part::Learner));
         let all: Vec<String> = members.into_iter().map(|place| self.endpoint(place)).collect();
         all.join(",")
     }
@@ -245,13 +236,13 @@ mod tests {
     fn the_only_node_that_lost_its_data_must_vote_again_if_the_others_can_have_it_vote() {
         let membership = Membership { readmits: true, ..membership() };
         assert_eq!(membership.votes_again(), None);
-        membership.forget(3, true);
+        membership.forget(3, Data::Gone);
         assert_eq!(membership.votes_again(), None, "it did not vote before");
         membership.set_part(3, Part::Voter);
         assert_eq!(membership.votes_again(), Some(3));
-        membership.forget(3, false);
+        membership.forget(3, Data::Older);
         assert_eq!(membership.votes_again(), None, "with older data it may stay away");
-        membership.forget(3, true);
+        membership.forget(3, Data::Gone);
         membership.set_part(1, Part::Unknown);
         assert_eq!(membership.votes_again(), None, "nobody knows who votes");
         membership.set_part(1, Part::Voter);
@@ -259,7 +250,7 @@ mod tests {
         assert_eq!(membership.votes_again(), None, "a voter is gone");
         membership.set_part(1, Part::Stranger);
         assert_eq!(membership.votes_again(), Some(3));
-        membership.forget(0, true);
+        membership.forget(0, Data::Gone);
         assert_eq!(membership.votes_again(), None, "two have lost theirs");
     }
 
@@ -292,7 +283,7 @@ mod tests {
     fn what_a_node_becomes_that_is_taken_in_again_is_not_known() {
         let readmits = |readmits| Membership { readmits, ..membership() };
         for (membership, part) in [(readmits(true), Part::Unknown), (readmits(false), Part::Voter)] {
-            membership.forget(3, true);
+            membership.forget(3, Data::Gone);
             // The operator's job was begun before the node lost its data, and ends after that.
             membership.set_part(3, Part::Voter);
             assert_eq!(membership.part(NodeId(4)), part);

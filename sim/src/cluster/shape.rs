@@ -23,7 +23,7 @@ pub struct Shape {
     pub history_bytes: Option<u64>,
 }
 
-/// Entries between snapshots of a run that keeps hardly anything, at most.
+/// With fewer entries between snapshots a run keeps hardly anything.
 const SHORT: u64 = 20;
 /// Mixed into what decides about the history.
 const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;

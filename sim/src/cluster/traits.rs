@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 
 use super::membership::Membership;
 use super::releases::Releases;
-use super::run::{SPARES, theme_stream};
+use super::run::{CLIENTS, SPARES, theme_stream};
 use super::scenario::Scenario;
 use super::shape::Shape;
 use super::workload::{Theme, Work};
-use crate::cluster::CLIENTS;
 use crate::fault::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rowlock_world::disk::DiskCopy;
 use rowlock_world::executor::Halt;
 
+use super::super::membership::Data;
 use super::super::node_statuses::node_id;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault};
@@ -16,7 +17,7 @@ impl Injector {
         match fault {
             Fault::Wipe { target, lasts } => {
                 for place in self.places(target) {
-                    self.forgets(place, true);
+                    self.forgets(place, Data::Gone);
                     self.power_off(place, Down::For(lasts))?;
                     self.sim.disk(self.patients.nodes[place]).wipe();
                 }
@@ -37,10 +38,10 @@ impl Injector {
         Ok(())
     }
 
-    /// The node at this place comes back with less data than it had, or with none, so it may refuse to start.
-    fn forgets(&mut self, place: usize, all: bool) {
+    /// The node at this place comes back with less data than it had, so it may refuse to start.
+    fn forgets(&mut self, place: usize, left: Data) {
         self.excused.insert(place);
-        self.patients.membership.forget(place, all);
+        self.patients.membership.forget(place, left);
         self.patients.record.node(node_id(place), NodeFact::Forgot);
     }
 
@@ -51,7 +52,7 @@ impl Injector {
         if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {
             return Ok(());
         }
-        self.forgets(place, false);
+        self.forgets(place, Data::Older);
         self.sim.kill(host)?;
         self.sim.disk(host).put_back(copy);
         self.start_later(Birth::Node(place), Down::For(Duration::from_millis(1)));
