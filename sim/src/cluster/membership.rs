@@ -132,7 +132,8 @@ impl Membership {
         self.entries.lock()[place].has_forgotten()
     }
 
-    /// The node that has lost all its data and must vote again: the only one, beside others with whole disks.
+    /// The node that has lost all its data and must vote again: the only one, beside others with whole disks. A
+    /// learner by its `cluster.toml` may wait for an operator, if the leader that took it out is gone.
     pub fn votes_again(&self) -> Option<usize> {
         let forgetful = self.places(|entry| entry.machine == Machine::InUse && entry.has_forgotten());
         let entries = self.entries.lock();
@@ -142,7 +143,8 @@ impl Membership {
         };
         let &[one] = &*forgetful else { return None };
         let is_owed = self.readmits && entries.iter().all(is_certain);
-        (is_owed && entries[one].data == Data::Gone && entries[one].part == Part::Voter).then_some(one)
+        let Entry { data, part, is_founder, .. } = entries[one];
+        (is_owed && data == Data::Gone && part == Part::Voter && is_founder).then_some(one)
     }
 
     /// Whether a node there may refuse to start.
@@ -239,17 +241,20 @@ mod tests {
         membership.forget(3, Data::Gone);
         assert_eq!(membership.votes_again(), None, "it did not vote before");
         membership.set_part(3, Part::Voter);
-        assert_eq!(membership.votes_again(), Some(3));
-        membership.forget(3, Data::Older);
+        assert_eq!(membership.votes_again(), None, "it may wait for an operator");
+        membership.forget(3, Data::Whole);
+        membership.forget(2, Data::Gone);
+        assert_eq!(membership.votes_again(), Some(2));
+        membership.forget(2, Data::Older);
         assert_eq!(membership.votes_again(), None, "with older data it may stay away");
-        membership.forget(3, Data::Gone);
+        membership.forget(2, Data::Gone);
         membership.set_part(1, Part::Unknown);
         assert_eq!(membership.votes_again(), None, "nobody knows who votes");
         membership.set_part(1, Part::Voter);
         membership.lose(1);
         assert_eq!(membership.votes_again(), None, "a voter is gone");
         membership.set_part(1, Part::Stranger);
-        assert_eq!(membership.votes_again(), Some(3));
+        assert_eq!(membership.votes_again(), Some(2));
         membership.forget(0, Data::Gone);
         assert_eq!(membership.votes_again(), None, "two have lost theirs");
     }

@@ -206,7 +206,7 @@ async fn half_hellos_do_not_keep_a_client_by_tls_waiting() {
     let papers = Papers::new();
     let server = start_with(Access::new(true, None, Vec::new()), Some(papers.keeper())).await;
     let mut half = Vec::new();
-    for _ in 0..HTTP_TLS_HANDSHAKES_PER_SECOND * 4 {
+    for _ in 0..HTTP_TLS_HANDSHAKES_PER_SECOND * 12 {
         let mut stream = Stream::connect(&server.addr, PATIENCE).await.unwrap();
         // A record of a handshake of 512 bytes, and only the first of them.
         stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
@@ -218,6 +218,6 @@ async fn half_hellos_do_not_keep_a_client_by_tls_waiting() {
     let begun = Instant::now();
     let nobody = papers.client(None);
     assert_eq!(ask_by_tls(&server.addr, &nobody, "/livez").await, Ok(200));
-    // Their turns would take four seconds, less what it took to open them.
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    // Their turns would take twelve seconds, less what it took to open them.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
