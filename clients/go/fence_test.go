@@ -36,9 +36,7 @@ func TestALargerTokenWaitsForWritesOfSmallerOnes(t *testing.T) {
 		}
 		let <- err
 	}()
-	for fence.Seen() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, "the larger one", func() bool { return fence.Seen() == 2 })
 	var stale *Stale
 	if _, err := fence.Enter(ctx, 1); !errors.As(err, &stale) {
 		t.Fatal("it is let in while the larger one waits", err)
