@@ -76,10 +76,10 @@ impl Corpus {
 
     /// Of this seed and some others the one with the most pairs of traits that few runs have had.
     fn draw(&mut self, fresh: u64) -> u64 {
-        let others: Vec<u64> = (1..CANDIDATES).map(|_| self.rng.below(SEEDS) as u64).collect();
-        let candidates = others.into_iter().chain([fresh]).map(|seed| {
+        let had = |pair| self.pairs.get(&pair).copied().unwrap_or_default();
+        let candidates = (1..CANDIDATES).map(|_| self.rng.below(SEEDS) as u64).chain([fresh]).map(|seed| {
             let traits = traits_of(seed, self.seconds, self.scenario);
-            let worth = pairs_of(&traits).map(|pair| 1.0 / (1 + self.had(pair)) as f64).sum::<f64>();
+            let worth = pairs_of(&traits).map(|pair| 1.0 / (1 + had(pair)) as f64).sum::<f64>();
             (worth, seed, traits)
         });
         let best = candidates.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
@@ -89,10 +89,6 @@ impl Corpus {
         }
         self.drawn += 1;
         seed
-    }
-
-    fn had(&self, pair: (Trait, Trait)) -> usize {
-        self.pairs.get(&pair).copied().unwrap_or_default()
     }
 
     /// Whether the run is kept: it took a branch that few runs have taken.

@@ -132,8 +132,7 @@ impl Membership {
         self.entries.lock()[place].has_forgotten()
     }
 
-    /// The node that has lost all its data and must vote again: the only one, beside others with whole disks. A
-    /// learner by its `cluster.toml` may wait for an operator, if the leader that took it out is gone.
+    /// The founder that lost all its data and must vote again: the only such node, beside whole disks.
     pub fn votes_again(&self) -> Option<usize> {
         let forgetful = self.places(|entry| entry.machine == Machine::InUse && entry.has_forgotten());
         let entries = self.entries.lock();
@@ -241,7 +240,7 @@ mod tests {
         membership.forget(3, Data::Gone);
         assert_eq!(membership.votes_again(), None, "it did not vote before");
         membership.set_part(3, Part::Voter);
-        assert_eq!(membership.votes_again(), None, "it may wait for an operator");
+        assert_eq!(membership.votes_again(), None, "a learner by `cluster.toml` may wait for an operator");
         membership.forget(3, Data::Whole);
         membership.forget(2, Data::Gone);
         assert_eq!(membership.votes_again(), Some(2));
