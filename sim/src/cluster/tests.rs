@@ -158,6 +158,14 @@ fn a_wiped_voter_votes_again_when_each_voter_knows_its_new_folder_and_not_before
     assert!(*since >= Nanos::from_millis(20_000), "it votes again while it is cut off: {since}");
 }
 
+/// It asked for two locks, and was asked for the one that it had while it waited for the other one. Later it
+/// began to use it, although it had been taken away (seed 1,120,065).
+#[test]
+fn a_client_by_http_that_was_asked_for_a_lock_gives_it_up_in_time() {
+    let script = "3491ms clog nodes -> node1 by 30ms..200ms for 1050ms\n4191ms pause node1 for 12427ms";
+    kept(1_120_065, 16, Scenario::Stalls, script);
+}
+
 /// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and
 /// leads: the founder is told by the others where it is (seed 60,543).
 #[test]

@@ -27,6 +27,8 @@ pub(super) struct Lease {
     pub(super) ttl: Duration,
     /// Nothing of it may be relied on from this moment on. None: it is over.
     deadline: Mutex<Option<Instant>>,
+    /// When a lock of it may be taken away: a deadline of the lease, too (`clients/README.md`).
+    revoked: Mutex<Option<Instant>>,
 }
 
 impl Lease {
@@ -47,7 +49,7 @@ impl Lease {
         let deadline = Mutex::new(Some(sent + ttl * COUNTED_PERCENT / 100));
         journal.tell(ClientFact::Session { session, timeout_ms, grace_ms: None });
         journal.tell(ClientFact::Lease { session });
-        Some(Lease { journal, membership, session, id, secret, ttl, deadline })
+        Some(Lease { journal, membership, session, id, secret, ttl, deadline, revoked: Mutex::default() })
     }
 
     /// A request about it, or by it.
@@ -64,6 +66,8 @@ impl Lease {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let mut deadline = self.deadline.lock();
         // One that has passed is never moved.
+        let revoked = *self.revoked.lock();
+        *deadline = deadline.map(|known| known.min(revoked.unwrap_or(known)));
         *deadline = deadline.filter(|deadline| time::now() < *deadline);
         *deadline
     }
@@ -86,6 +90,16 @@ impl Lease {
             let until = sent + Duration::from_millis(valid_for_ms) * COUNTED_PERCENT / 100;
             *self.deadline.lock() = Some(known.max(until));
         }
+        self.hear(sent, answer);
+    }
+
+    /// The deadline of questions only moves nearer.
+    fn hear(&self, sent: Instant, answer: &Value) {
+        let questions = answer["asked"].as_array().into_iter().flatten();
+        let left = questions.filter_map(|question| question["revoked_in_ms"].as_i64());
+        let at = left.map(|ms| sent + Duration::from_millis(ms.max(0).unsigned_abs())).min();
+        let mut revoked = self.revoked.lock();
+        *revoked = revoked.into_iter().chain(at).min();
     }
 
     /// Asks for keep-alive at a third of its time, for so long (None: always). Returns when it is over.
