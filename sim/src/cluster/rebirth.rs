@@ -15,6 +15,7 @@ use rowlock_backup::file::{self, Header, Writer};
 use rowlock_backup::folder::{self, Identity, Member, NewCluster, Restored};
 use rowlock_backup::survivor::{self, Survivor};
 use rowlock_client::Client;
+use rowlock_env::disk::Dir;
 use rowlock_env::time;
 use rowlock_proto::{ClusterId, NodeId, Stat, Zxid, path};
 use rowlock_state::Machine;
@@ -133,6 +134,10 @@ impl Plan {
                 Ok(Made { before, after: copy(restored.machine())?, last: None })
             }
             Source::Survivor => {
+                // The command refuses while a former folder of an earlier recovery is there.
+                if let Ok(former) = Dir::open(&folder::before(dir)) {
+                    former.remove_all().map_err(|e| e.to_string())?;
+                }
                 let Survivor { machine, last, stopped } = survivor::read(dir).map_err(|e| e.to_string())?;
                 let before = copy(&machine)?;
                 let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());

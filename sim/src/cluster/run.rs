@@ -453,7 +453,8 @@ impl Run {
     fn start_revenant(&self, place: usize) {
         let (sim, host) = (self.sim.clone(), self.nodes[place]);
         sim.boot(host);
-        let known: Vec<usize> = (0..self.shape.nodes()).collect();
+        let added = Some(place).filter(|place| *place >= self.shape.nodes());
+        let known: Vec<usize> = (0..self.shape.nodes()).chain(added).collect();
         let config = node::config(&self.shape, place, &known, |place| place < self.shape.voters);
         let statuses = NodeStatuses::new(self.nodes.len());
         let orders = statuses.begin(place);

@@ -158,6 +158,21 @@ fn a_wiped_voter_votes_again_when_each_voter_knows_its_new_folder_and_not_before
     assert!(*since >= Nanos::from_millis(20_000), "it votes again while it is cut off: {since}");
 }
 
+/// The former folder of the first recovery is moved away. And a voter that was added after it comes back.
+#[test]
+fn a_last_node_is_recovered_twice() {
+    let script = "1s recover node1 for 200ms\n2s add-voter node4\n18s recover node1 for 200ms";
+    let outcome = kept(4, 24, Scenario::Life, script);
+    let up = |it: &&Happening| matches!(it.what, What::Up { host } if host == HostId(3));
+    assert!(outcome.record.iter().filter(up).count() > 1, "node 4 comes back");
+}
+
+/// Of a lock of the former cluster it says that it is not held (seed 1,170,013).
+#[test]
+fn a_question_from_before_a_recovery_may_be_answered_by_the_new_cluster() {
+    kept(1_170_013, 8, Scenario::Life, "5558ms recover leader for 482ms");
+}
+
 /// It asked for two locks, and was asked for the one that it had while it waited for the other one. Later it
 /// began to use it, although it had been taken away (seed 1,120,065).
 #[test]

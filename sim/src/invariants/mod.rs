@@ -103,6 +103,7 @@ impl Invariants {
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::reports::Reports::default()),
+            Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::lock_events::LockEvents::within(terms.answer_within)),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
@@ -151,7 +152,6 @@ impl Invariants {
             Box::new(cluster::watches::Watches::default()),
             Box::new(cluster::persistent_watches::PersistentWatches::default()),
             Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
-            Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(
                 terms.has_bounded_clocks,

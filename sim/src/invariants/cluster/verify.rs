@@ -88,6 +88,11 @@ impl Invariant for LinearizableVerify {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
+            // A former holder has nothing in the new cluster, and a question is for any node of the two.
+            Fact::NewLife(_) => {
+                let held = self.held.clone();
+                held.into_iter().for_each(|place| self.changed(place, false));
+            }
             Fact::LockEvent(entry) => {
                 if let HistoryEvent::Granted { place, .. } = &entry.event {
                     self.labels.insert(place.token, place.label.clone());
