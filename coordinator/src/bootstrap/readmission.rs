@@ -12,7 +12,6 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::reconfiguration::Wanted;
-use rowlock_wal::FolderState;
 
 use super::judge::{self, Answers, Us, Verdict};
 use super::{AGAIN, Bootstrap, BootstrapError, JOIN_DEADLINE, SAY_EVERY, TOO_MANY_FOR, member};
@@ -86,7 +85,7 @@ impl Lost {
 }
 
 impl Bootstrap {
-    /// Ends when this node votes, as far as it has applied the log.
+    /// Ends when this node votes, in the newest membership that a node knows.
     pub(super) async fn vote_again(&self) -> Result<(), BootstrapError> {
         let mut caught_up_at = None;
         // The leader may let it vote before it has asked.
@@ -94,16 +93,25 @@ impl Bootstrap {
         loop {
             let us = self.us().await?;
             let me = us.node;
+            if !us.comes_again {
+                return Ok(());
+            }
             let votes_here = facts::has_joined(&self.raft, me) && facts::voters(&self.raft).contains(&me);
-            if !us.comes_again || self.peers.folder().state() == FolderState::Member || votes_here {
-                if is_outside && votes_here {
+            let answers = self.everybody().await;
+            let newest = judge::newest(&answers);
+            // A snapshot may be older than the removal: in its members this node still votes.
+            let is_newest = match newest {
+                Some(known) => us.members_at >= known.members_at,
+                None => !answers.is_empty() || us.voters.len() == 1,
+            };
+            if votes_here && is_newest {
+                if is_outside {
                     rare::taken(Rare::WipedVotesAgain);
                     tracing::info!("this node votes again");
                 }
                 return Ok(());
             }
-            let answers = self.everybody().await;
-            if let Some(known) = judge::newest(&answers) {
+            if let Some(known) = newest {
                 is_outside |= !known.voters.contains(&me);
                 if !known.voters.contains(&me) && !known.learners.contains(&me) {
                     self.join().await?;

@@ -158,6 +158,16 @@ fn a_wiped_voter_votes_again_when_each_voter_knows_its_new_folder_and_not_before
     assert!(*since >= Nanos::from_millis(20_000), "it votes again while it is cut off: {since}");
 }
 
+/// The snapshot that it got was older than its removal: by that it voted, and asked for no vote any more. The
+/// leader that had taken it out was gone (seed 1,190,010).
+#[test]
+fn a_wiped_founder_that_gets_an_old_snapshot_asks_for_its_vote() {
+    let script = "558ms kill node2 for 1807ms\n2130ms readdress node5 for 6468ms\n2306ms wipe node2 for 377ms\n\
+                  6436ms slow-disk leader x200 for 3358ms\n9776ms kill leader for 74ms";
+    let outcome = kept(1_190_010, 20, Scenario::Members, script);
+    assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
+}
+
 /// The former folder of the first recovery is moved away. And a voter that was added after it comes back.
 #[test]
 fn a_last_node_is_recovered_twice() {
