@@ -29,7 +29,7 @@ pub struct Facts {
     pub last_index: Option<u64>,
     /// Log index up to which it has applied, 0 for none.
     pub applied_index: u64,
-    /// Log index up to which it knows the log to be committed, 0 for none.
+    /// Log index up to which it knows the log to be committed, 0 for none. A new leader may know less.
     pub committed_index: u64,
     /// Log index of the last snapshot, 0 for none.
     pub snapshot_index: u64,
