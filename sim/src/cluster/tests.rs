@@ -313,7 +313,7 @@ fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
         let mutant = Some(rowlock_env::mutant::Mutant::StopUnseen);
         run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: false }).violation
     });
-    assert_eq!(found.map(|violation| violation.invariant), Some("mutual-exclusion"));
+    assert!(found.is_some_and(|violation| violation.invariant.starts_with("mutual-exclusion")));
 }
 
 /// Between, another node leads, unless it is the one whose messages come late: that cannot hand over to whom
