@@ -70,7 +70,7 @@ pub struct Outcome {
 pub(super) const RECOVERY: Duration = Duration::from_secs(20);
 /// How long they may take to end what they do.
 const CLOSING: Duration = Duration::from_secs(30);
-/// Longer than any lease: what a client has left behind is over, and all nodes have applied that.
+/// Longer than any lease: what a client has left behind is over.
 const AUDIT: Duration = Duration::from_secs(8);
 /// Machines for new members.
 pub(super) const SPARES: usize = 3;

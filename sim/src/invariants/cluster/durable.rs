@@ -1,6 +1,6 @@
 //! durable: a write is in the log when it is acknowledged, and stays there. At the end of a run, with all
-//! nodes back, every node that is up has applied all that any node ever applied, whatever was killed or lost
-//! its power in between. (That all applied the same is committed-never-changes and replica-equality.)
+//! nodes back, every node that is up has applied all that any node had applied a second before, whatever was
+//! killed or lost its power. (That all applied the same is committed-never-changes and replica-equality.)
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::history::{Fact, Index};
 pub struct Durable {
     matching: Matching,
     last: Index,
-    /// The same one to two seconds ago: what came later may be on its way.
+    /// That of the last two times at which time was told: what came later may be on its way.
     due: [Index; 2],
     /// The nodes that are up.
     applied: BTreeMap<NodeId, Index>,
