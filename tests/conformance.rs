@@ -21,7 +21,7 @@ const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
 
 /// Of a lease: short, but longer than the pauses of a busy machine.
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(6);
 /// For a step that must come true.
 const PATIENCE: Duration = Duration::from_secs(60);
 const VERSION: u64 = 2;

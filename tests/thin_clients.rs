@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 use crate::conformance::scenarios;
 use crate::mixed_queue::kazoo;
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::command::{Said, finish};
+use crate::support::command::{Said, finish_within};
+use crate::support::secs;
 use crate::support::tools::{self, Tool};
 
 pub fn clients() -> PathBuf {
@@ -44,7 +45,7 @@ fn go() -> Option<Command> {
 }
 
 pub async fn run(mut command: Command) -> Said {
-    tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap()
+    tokio::task::spawn_blocking(move || finish_within(command.spawn().unwrap(), secs(300))).await.unwrap()
 }
 
 /// Answers that a proxy gives in the place of a node; the empty one keeps its client waiting for ever.

@@ -16,7 +16,7 @@ from rowlock import AsyncRowlock, Busy, Fence, LeaseOver, Refused, Rowlock, Stal
 
 SCENARIOS = HERE.parent.parent / "conformance.json"
 # Seconds of a lease: short, but longer than the pauses of a busy machine.
-TTL = 3.0
+TTL = 6.0
 # Seconds for a step that must come true.
 PATIENCE = 60.0
 VERSION = 2

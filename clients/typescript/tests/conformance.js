@@ -12,7 +12,7 @@ import { Busy, Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut } from "rowlo
 
 const HERE = new URL(".", import.meta.url);
 /** Milliseconds of a lease: short, but longer than the pauses of a busy machine. */
-const TTL = 4000;
+const TTL = 6000;
 /** Milliseconds for a step that must come true. */
 const PATIENCE = 60_000;
 const VERSION = 2;

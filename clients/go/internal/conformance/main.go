@@ -23,7 +23,7 @@ import (
 const (
 	version = 2
 	// Of a lease: short, but longer than the pauses of a busy machine.
-	ttl = 4 * time.Second
+	ttl = 6 * time.Second
 	// For a step that must come true.
 	patience = time.Minute
 )

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeoutException;
 /** Runs conformance.json, several locks, elections, watching and the README's example: Conformance URL[,URL..] FOLDER. */
 public final class Conformance {
     /** Of a lease: short, but longer than the pauses of a busy machine. */
-    private static final Duration TTL = Duration.ofSeconds(4);
+    private static final Duration TTL = Duration.ofSeconds(6);
     /** Seconds for a step that must come true. */
     private static final long PATIENCE = 60;
     private static final long VERSION = 2;

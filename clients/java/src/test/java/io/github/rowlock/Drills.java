@@ -28,7 +28,7 @@ public final class Drills {
     }
 
     private static void hold(String urls, String lock) throws InterruptedException {
-        var guard = Rowlock.builder(urls).ttl(Duration.ofSeconds(2)).build().lock(lock).acquire();
+        var guard = Rowlock.builder(urls).ttl(Duration.ofSeconds(6)).build().lock(lock).acquire();
         guard.lost().thenRun(() -> System.out.println("told " + System.currentTimeMillis()));
         System.out.println("held " + guard.token());
         while (true) {
@@ -54,7 +54,7 @@ public final class Drills {
     }
 
     private static void threads(String urls, String lock, int count) throws Exception {
-        var cluster = Rowlock.builder(urls).ttl(Duration.ofSeconds(30)).build();
+        var cluster = Rowlock.builder(urls).ttl(Duration.ofSeconds(40)).build();
         var inside = new AtomicInteger();
         var last = new long[1];
         var wrong = new AtomicInteger();
