@@ -173,9 +173,9 @@ impl Turnstile {
         let TurnstileState { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
         let (places, mut called) = (places(), Vec::new());
-        for (gate, line) in gates.iter().zip(&mut lines.lines) {
+        for ((class, gate), line) in CLASSES.iter().zip(gates).zip(&mut lines.lines) {
             line.left = nanos(TURN_MAX) * places as i64;
-            while line.under_way < places && line.call(gate, &mut called) {}
+            while line.may_call(*class) && line.call(gate, &mut called) {}
             if line.waiting.is_empty() {
                 gate.left.store(0, Relaxed);
             }
@@ -197,9 +197,7 @@ impl Turnstile {
         line.under_way = line.under_way.checked_sub(1).expect("a turn that ends was under way");
         line.left = line.left.saturating_sub(nanos(spent));
         let mut called = Vec::new();
-        if line.left > 0 {
-            line.call(gate, &mut called);
-        }
+        while line.may_call(class) && line.call(gate, &mut called) {}
         line.open(gate);
         drop(lines);
         called.into_iter().for_each(Waker::wake);
@@ -207,6 +205,12 @@ impl Turnstile {
 }
 
 impl Line {
+    /// Whether what is left of the lap is enough for one more turn. Short ones are taken together: each costs
+    /// a walk through all tasks that are ready.
+    fn may_call(&self, class: Class) -> bool {
+        self.left > nanos(class.turn_max()) * self.under_way as i64
+    }
+
     /// Calls the first task. False: there is none.
     fn call(&mut self, gate: &Gate, called: &mut Vec<Waker>) -> bool {
         while let Some(first) = self.waiting.pop_front() {

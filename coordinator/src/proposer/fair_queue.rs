@@ -1,38 +1,38 @@
-//! Writes that wait at this node, taken from connections in turn: deficit round robin (Shreedhar and
-//! Varghese, 1995). In each round a connection may go on by [`QUANTUM`] bytes, so that a quiet one waits for
-//! a few writes of each other connection, however many of them, and however large ones, the others have.
+//! Writes that wait at this node, taken from connections in turn: fair queueing by bytes (Demers, Keshav and
+//! Shenker, 1989). A write is due when each connection that waits could have had as many bytes as it has,
+//! counted from when it became the first of its own. So a small write passes larger ones, however many
+//! connections have them, and a large one waits for its own bytes of each other connection.
 //!
 //! Invariant: writes of one connection keep their order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rowlock_env::mutant::{self, Mutant};
-
-/// Bytes that a connection may go on by in a round. A small write has about 150.
-const QUANTUM: usize = 512;
 
 /// Which connection. Never compared between runs.
 pub(super) type Source = usize;
 
-#[derive(Debug)]
-pub(super) struct FairQueue<T> {
-    sources: BTreeMap<Source, SourceQueue<T>>,
-    /// Each source once, in the order of their turns.
-    turns: VecDeque<Source>,
-    len: usize,
-}
+/// The clock's steps per byte, so that it moves however many connections share one.
+const STEPS: u64 = 1 << 10;
 
 #[derive(Debug)]
-struct SourceQueue<T> {
-    /// Items and their bytes, oldest first.
-    waiting: VecDeque<(usize, T)>,
-    /// Bytes that it may go on by.
-    credit: usize,
+pub(super) struct FairQueue<T> {
+    /// Items and their bytes, oldest first. None is empty.
+    sources: BTreeMap<Source, VecDeque<(usize, T)>>,
+    /// Each source once: when its first item is due; those due together in the order in which they became
+    /// first.
+    turns: BinaryHeap<Reverse<(u64, u64, Source)>>,
+    /// The bytes that each source which always waited would have had, in steps.
+    clock: u64,
+    /// How many items have become the first of their sources.
+    nth: u64,
+    len: usize,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        FairQueue { sources: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
+        FairQueue { sources: BTreeMap::new(), turns: BinaryHeap::new(), clock: 0, nth: 0, len: 0 }
     }
 }
 
@@ -49,52 +49,34 @@ impl<T> FairQueue<T> {
     pub(super) fn push(&mut self, source: Source, bytes: usize, item: T) {
         self.len += 1;
         let source = if mutant::is(Mutant::FirstComeFirstServed) { 0 } else { source };
-        let turns = &mut self.turns;
-        let line = self.sources.entry(source).or_insert_with(|| {
-            turns.push_back(source);
-            SourceQueue { waiting: VecDeque::new(), credit: QUANTUM }
-        });
-        line.waiting.push_back((bytes, item));
+        let line = self.sources.entry(source).or_default();
+        line.push_back((bytes, item));
+        if line.len() == 1 {
+            self.becomes_first(source, bytes, self.clock);
+        }
+    }
+
+    fn becomes_first(&mut self, source: Source, bytes: usize, from: u64) {
+        self.nth += 1;
+        self.turns.push(Reverse((from + bytes as u64 * STEPS, self.nth, source)));
     }
 
     /// The next one with its bytes, if it has at most this many. `None`: there is none, or it has more.
     pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
-        let mut rotated = 0;
-        loop {
-            let source = *self.turns.front()?;
-            let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
-            let (bytes, _) = line.waiting.front().expect("a line with a turn is not empty");
-            if *bytes <= line.credit {
-                if *bytes > most {
-                    return None;
-                }
-                assert!(self.len > 0, "what is taken was counted");
-                line.credit -= bytes;
-                let popped = line.waiting.pop_front();
-                self.len -= 1;
-                if line.waiting.is_empty() {
-                    self.sources.remove(&source);
-                    self.turns.pop_front();
-                }
-                return popped;
-            }
-            line.credit += QUANTUM;
-            self.turns.rotate_left(1);
-            rotated += 1;
-            if rotated == self.turns.len() {
-                rotated = 0;
-                self.pass_rounds();
-            }
+        let Reverse((due, _, source)) = *self.turns.peek()?;
+        let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
+        line.front().filter(|(bytes, _)| *bytes <= most)?;
+        let (bytes, item) = line.pop_front()?;
+        let next = line.front().map(|(bytes, _)| *bytes);
+        assert!(self.len > 0, "what is taken was counted");
+        self.len -= 1;
+        self.clock += bytes as u64 * STEPS / self.turns.len() as u64;
+        self.turns.pop();
+        match next {
+            Some(next) => self.becomes_first(source, next, due.max(self.clock)),
+            None => drop(self.sources.remove(&source)),
         }
-    }
-
-    /// Gives all as many rounds as the first that can go on needs: where all writes are large, they are many.
-    fn pass_rounds(&mut self) {
-        let needed =
-            |line: &SourceQueue<T>| line.waiting.front().map(|(bytes, _)| bytes.saturating_sub(line.credit));
-        let least = self.sources.values().filter_map(needed).min().unwrap_or_default();
-        let rounds = least / QUANTUM;
-        self.sources.values_mut().for_each(|line| line.credit += rounds * QUANTUM);
+        Some((bytes, item))
     }
 }
 
@@ -119,7 +101,7 @@ mod tests {
         for source in 0..30 {
             let own: Vec<usize> = first.iter().filter(|(of, _)| *of == source).map(|(_, nth)| *nth).collect();
             assert_eq!(own, (0..own.len()).collect::<Vec<_>>(), "in their order");
-            assert!((3..=7).contains(&own.len()), "{source}: {own:?}");
+            assert!((4..=5).contains(&own.len()), "{source}: {own:?}");
         }
         assert_eq!(taken(&mut queue, usize::MAX).len(), 30_001 - 150);
         assert!(queue.is_empty() && queue.sources.is_empty() && queue.turns.is_empty());
@@ -130,6 +112,21 @@ mod tests {
         let mut queue = FairQueue::default();
         (0..3).for_each(|source| queue.push(source, 150, (source, 0)));
         assert_eq!(taken(&mut queue, usize::MAX), [(0, 0), (1, 0), (2, 0)]);
+    }
+
+    #[test]
+    fn a_small_write_passes_large_ones_whose_turns_have_begun() {
+        let mut queue = FairQueue::default();
+        (0..8).for_each(|source| queue.push(source, 900_000, (source, 0)));
+        taken(&mut queue, 1);
+        for nth in 0..10 {
+            queue.push(8, 150, (8, nth));
+            assert_eq!(taken(&mut queue, 1), [(8, nth)], "of a connection with one at a time");
+        }
+        let many = 900_000 / 150;
+        (10..10 + many).for_each(|nth| queue.push(8, 150, (8, nth)));
+        let first = taken(&mut queue, many);
+        assert!(first.contains(&(1, 0)), "a large one waits for its own bytes of small ones");
     }
 
     #[test]

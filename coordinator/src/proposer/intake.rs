@@ -229,15 +229,16 @@ impl Intake {
     }
 
     /// Takes what is waiting, as far as there is room in line and in the window, and registers it for its
-    /// answer. A single larger write passes an empty line. Whether there was anything.
+    /// answer. A single larger write passes an empty line, if it may. Whether there was anything.
     fn gather(&mut self, room: Room) -> bool {
         let (commands, bytes) = self.line.room();
         let (most, most_bytes) = (room.commands.min(commands), room.bytes.min(bytes));
         assert!(most > 0 && most_bytes > 0, "writes are taken where there is room");
+        let takes_larger = |line: &ProposalLine| line.is_empty() && room.takes_larger;
         let (mut count, mut bytes, mut has_any, now) = (0, 0, false, time::now());
         while count < most
             && bytes < most_bytes
-            && let limit = if self.line.is_empty() { usize::MAX } else { most_bytes - bytes }
+            && let limit = if takes_larger(&self.line) { usize::MAX } else { most_bytes - bytes }
             && let Some((weight, submission)) = self.submissions.next(limit)
         {
             if !std::mem::replace(&mut has_any, true) {

@@ -39,7 +39,7 @@ struct Waiting {
     count: usize,
     bytes: usize,
     window: Window,
-    /// The intake waits for room.
+    /// The intake waits for room, or for more of it.
     is_short: bool,
 }
 
@@ -77,7 +77,7 @@ impl Waiting {
         at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
-    /// There is room, and the intake waits for it.
+    /// There is some room, and the intake waits for it.
     fn has_room_at_last(&mut self) -> bool {
         self.is_short
             && self.window.room(self.count, self.bytes).is_some()
@@ -162,7 +162,7 @@ impl PendingWrites {
     pub(super) fn room_now(&self) -> Option<Room> {
         let mut waiting = self.waiting.lock();
         let room = waiting.window.room(waiting.count, waiting.bytes);
-        waiting.is_short = room.is_none();
+        waiting.is_short = room.is_none_or(|room| !room.takes_larger);
         room
     }
 

@@ -3,7 +3,8 @@
 //! What is under way stands in one line, at this node, at the leader and in the log: a newcomer waits
 //! for all of it. So a node has no more under way than what is answered within [`AIM`], or within twice the
 //! time that an answer takes without others: far members, or slow disks, need more for the same throughput.
-//! All else waits in the fair queue, where each connection has its turn.
+//! All else waits in the fair queue, where each connection has its turn; but small writes go although large
+//! ones fill the window.
 
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const AIM: Duration = Duration::from_millis(10);
 /// The window changes no more often.
 const ADJUST_EVERY: Duration = Duration::from_millis(10);
 const LEAST: usize = BATCH_MAX_COMMANDS / 4;
+/// These may go at any time, as far as commands may.
+const SMALL_BYTES: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(super) struct Window {
@@ -24,11 +27,13 @@ pub(super) struct Window {
     adjust_at: Option<Instant>,
 }
 
-/// What may go: some commands, and their bytes together. A single larger one may go, too.
+/// What may go: some commands, and their bytes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) commands: usize,
     pub(super) bytes: usize,
+    /// A single larger one may go, too.
+    pub(super) takes_larger: bool,
 }
 
 impl Default for Window {
@@ -41,8 +46,8 @@ impl Window {
     /// What may go beside the commands under way.
     pub(super) fn room(&self, commands: usize, bytes: usize) -> Option<Room> {
         let commands = self.commands.saturating_sub(commands);
-        let bytes = (self.commands * (BATCH_MAX_BYTES / BATCH_MAX_COMMANDS)).saturating_sub(bytes);
-        (commands > 0 && bytes > 0).then_some(Room { commands, bytes })
+        let left = (self.commands * (BATCH_MAX_BYTES / BATCH_MAX_COMMANDS)).saturating_sub(bytes);
+        (commands > 0).then_some(Room { commands, bytes: left.max(SMALL_BYTES), takes_larger: left > 0 })
     }
 
     /// An answer took so long. `is_short`: other writes wait for room.
@@ -110,9 +115,11 @@ mod tests {
             window.answered(Duration::from_millis(1), false, now + ADJUST_EVERY * lap);
         }
         assert_eq!(window.commands, BATCH_MAX_COMMANDS);
-        let room = |commands, bytes| Some(Room { commands, bytes });
-        assert_eq!(window.room(0, 0), room(BATCH_MAX_COMMANDS, BATCH_MAX_BYTES));
-        assert_eq!(window.room(BATCH_MAX_COMMANDS - 1, BATCH_MAX_BYTES - 1), room(1, 1));
-        assert_eq!((window.room(1, BATCH_MAX_BYTES), window.room(BATCH_MAX_COMMANDS, 1)), (None, None));
+        let (all, most) = (BATCH_MAX_COMMANDS, BATCH_MAX_BYTES);
+        let room = |commands, bytes, takes_larger| Some(Room { commands, bytes, takes_larger });
+        assert_eq!(window.room(0, 0), room(all, most, true));
+        assert_eq!(window.room(all - 1, most - 1), room(1, SMALL_BYTES, true));
+        assert_eq!(window.room(1, most), room(all - 1, SMALL_BYTES, false), "small ones still go");
+        assert_eq!(window.room(all, 1), None);
     }
 }

@@ -129,7 +129,9 @@ impl Draw {
         }
         let torrent = self.rng.pick(&Torrent::ALL);
         let connections = self.rng.pick(torrent.connections());
-        let target = if self.rng.chance(30) { Target::AllNodes } else { self.node() };
+        // The leader's line has those of all nodes.
+        let at_all = if torrent == Torrent::LargeWrites { 60 } else { 30 };
+        let target = if self.rng.chance(at_all) { Target::AllNodes } else { self.node() };
         Some(Fault::Flood { target, torrent, connections, lasts })
     }
 

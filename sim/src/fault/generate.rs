@@ -241,7 +241,7 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
 /// What is too much for a processor depends on the processor.
 fn slow_in_flood(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Flood { lasts, .. } = *fault else { return None };
-    let times = draw.rng.pick(&[3, 10]);
+    let times = draw.rng.pick(&[3, 10, 10]);
     draw.rng
         .chance(draw.odds.slow_in_flood)
         .then_some(Step { at, fault: Fault::SlowProcessor { target: Target::AllNodes, times, lasts } })

@@ -293,6 +293,30 @@ async fn writes_beyond_the_window_wait_until_others_are_answered() {
     assert!(intake.pending.room_now().is_some());
 }
 
+#[tokio::test]
+async fn a_quiet_clients_write_goes_while_large_ones_fill_the_window() {
+    let Fed { mut intake, submit, .. } = fed("127.0.0.1:1");
+    let (large, (quiet, _inbox)) = (Bytes::from(vec![0; 900_000]), outbox::channel());
+    let others = [1, 2, 3, 4].map(|session| (session, outbox::channel()));
+    for (session, (outbox, _)) in &others {
+        assert!(submit.try_send(set(outbox, *session, &large)).is_ok());
+    }
+    while let Some(room) = intake.pending.room_now().filter(|room| intake.gather(*room)) {
+        assert!(room.takes_larger);
+        intake.line.take();
+    }
+    assert_eq!(intake.pending.len(), 2, "they fill the window");
+    for nth in 1..=3 {
+        assert!(submit.try_send(set(&quiet, 0, &Bytes::new())).is_ok());
+        let room = intake.pending.room_now().expect("for small ones");
+        assert!(intake.gather(room) && intake.pending.len() == 2 + nth);
+        assert_eq!(intake.line.take().len(), 1);
+    }
+    intake.pending.give_up_all();
+    let room = intake.pending.room_now().expect("nothing is under way");
+    assert!(intake.gather(room) && intake.line.iter().all(|proposal| proposal.session.0 > 2));
+}
+
 /// Other nodes fill the leader's queue as fast as it takes from it, and so do its own clients.
 #[tokio::test]
 async fn a_leaders_own_clients_and_other_nodes_take_turns() {
