@@ -113,6 +113,7 @@ impl Invariants {
                 terms.disturbances.clone(),
             )),
             Box::new(cluster::no_election_by_load::NoElectionByLoad::new(terms.disturbances.clone())),
+            Box::new(cluster::questions::Questions::new(terms.has_faults)),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
@@ -158,7 +159,6 @@ impl Invariants {
                 terms.has_true_clocks,
             )),
             Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
-            Box::new(cluster::questions::Questions::new(terms.has_faults)),
         ]
     }
 

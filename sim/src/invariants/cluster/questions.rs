@@ -140,6 +140,8 @@ impl Invariant for Questions {
             Fact::Revoked { lock, token, at, has_maximum, .. } => {
                 self.revoked((*lock, *token), *at, *has_maximum)?;
             }
+            // What was asked for before holds for those who were asked.
+            Fact::NewLife(_) => self.holds.clear(),
             Fact::Gone { lock, token, .. } => {
                 self.holds.remove(&(*lock, *token));
             }
@@ -159,13 +161,17 @@ impl Invariant for Questions {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::SessionId;
+    use std::sync::Arc;
+
     use rowlock_proto::lock::Mode;
+    use rowlock_proto::{NodeId, SessionId, Zxid};
     use rowlock_state::outcome::Why;
 
-    use super::super::super::{entitled, judge};
+    use super::super::super::{Invariants, entitled, judge};
     use super::super::testing::client_at;
     use super::*;
+    use crate::history::node::Position;
+    use crate::history::{Index, NewLife};
 
     const LOCK: Lock = Lock(0);
     const TOKEN: FencingToken = FencingToken(5);
@@ -202,6 +208,13 @@ mod tests {
         assert_eq!(judge(&[asks(Some(2_000)), gave_up(3_000)]), Ok(()));
         assert!(judge(&[asks(Some(2_000)), gave_up(2_700)]).is_err());
         assert!(judge(&[asks(None), gave_up(90_000)]).is_err());
+        let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
+        let begins_with = Vec::new();
+        let recovered = Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(9), begins_with }));
+        let mut all = Invariants::of_a_cluster();
+        for fact in [asks(Some(2_000)), recovered, gave_up(3_000)] {
+            assert_eq!(all.observe(&fact), Ok(()), "by a question of the former cluster");
+        }
     }
 
     #[test]
