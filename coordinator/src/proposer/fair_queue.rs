@@ -65,11 +65,12 @@ impl<T> FairQueue<T> {
     pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
         let Reverse((due, _, source)) = *self.turns.peek()?;
         let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
-        line.front().filter(|(bytes, _)| *bytes <= most)?;
-        let (bytes, item) = line.pop_front()?;
+        if line.front().is_some_and(|(bytes, _)| *bytes > most) {
+            return None;
+        }
+        let (bytes, item) = line.pop_front().expect("a line with a turn is not empty");
         let next = line.front().map(|(bytes, _)| *bytes);
-        assert!(self.len > 0, "what is taken was counted");
-        self.len -= 1;
+        self.len = self.len.checked_sub(1).expect("what is taken was counted");
         self.clock += bytes as u64 * STEPS / self.turns.len() as u64;
         self.turns.pop();
         match next {
