@@ -12,7 +12,7 @@ use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
 use rowlock_consensus::raft::facts::NotDone;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts, is_member};
+use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft, facts, is_member};
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
@@ -22,7 +22,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
-use rowlock_types::metrics::{Metrics, Silence};
+use rowlock_types::metrics::{LeaderEnd, Metrics, Silence};
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
@@ -51,8 +51,8 @@ pub struct Service {
     pub expiry_table: Arc<ExpiryTable>,
     /// Confirms what the other nodes report.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
-    /// Takes the nodes whose heartbeat connection has closed.
-    pub peer_disconnected: mpsc::Sender<NodeId>,
+    /// Ends with the leader's heartbeat connection.
+    pub lease: LeaderLease,
     /// Carries out ZooKeeper's `reconfig`.
     pub reconfigurer: Arc<Reconfigurer>,
     /// Carries out operators' requests to this node.
@@ -173,11 +173,13 @@ impl PeerService for Service {
         }
     }
 
-    /// The leader sends its heartbeats over a connection of its own. A close that is not reported here is
-    /// noticed by the leader's silence.
+    /// The leader sends its heartbeats over a connection of its own.
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
-        if lane == Lane::Heartbeat {
-            let _ = self.peer_disconnected.try_send(from);
+        if lane == Lane::Heartbeat
+            && let Some(term) = self.lease.disconnected(from.0)
+        {
+            self.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
+            tracing::debug!(node = %from, "the leader's connection has ended");
         }
     }
 

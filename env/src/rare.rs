@@ -82,6 +82,8 @@ named! {
     AppendConflict = "append-conflict";
     /// A leader hears of a later leader.
     HigherVote = "higher-vote";
+    /// The votes of a candidacy come too late for it.
+    VotesTooLate = "votes-too-late";
     /// A node refuses a pre-vote.
     PreVoteRefused = "pre-vote-refused";
     /// A node refuses a vote.

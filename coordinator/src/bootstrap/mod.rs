@@ -200,7 +200,7 @@ impl Bootstrap {
         // from now on asked about others, whom it may never see itself.
         let rising = folder.rise_to(FolderState::Admitted).await;
         rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
-        raft::take_part(&self.raft, &self.admission);
+        self.admission.grant();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::peer::{self, PeerPool, Releases};
 use rowlock_consensus::raft::log_store::LogStore;
-use rowlock_consensus::raft::{self, Admission, QuorumContact, Raft};
+use rowlock_consensus::raft::{self, Admission, LeaderLease, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, worker};
@@ -38,6 +38,7 @@ use rowlock_sessions::expiry_table::ExpiryTable;
 pub(super) struct Parts {
     pub(super) raft: Raft,
     pub(super) quorum: QuorumContact,
+    pub(super) lease: LeaderLease,
     pub(super) storage: LogStore,
     pub(super) snapshots: SnapshotStore,
     pub(super) reserve: Reserve,
@@ -104,7 +105,7 @@ impl Parts {
         let backups = Backups::new(config.data_dir.clone(), config.name.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
-        let (raft, quorum, storage, snapshots) = raft::open(
+        let (raft, quorum, lease, storage, snapshots) = raft::open(
             &settings,
             opened,
             replica.applied().clone(),
@@ -117,6 +118,7 @@ impl Parts {
         Ok(Parts {
             raft,
             quorum,
+            lease,
             storage,
             snapshots,
             reserve,

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::{Entries, Maker, TermBatch};
 use rowlock_consensus::peer::PeerServer;
-use rowlock_consensus::raft;
+use rowlock_consensus::raft::{self, Elections};
 use rowlock_consensus::raft::compaction::{Compaction, Schedule};
-use rowlock_consensus::raft::fast_failover::FastFailover;
 use rowlock_consensus::raft::leadership::{self, Leadership};
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_env::backoff::Backoff;
@@ -16,9 +15,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown};
 use rowlock_env::time;
 use rowlock_tls::{Material, Reloaded};
-use rowlock_types::limits::{
-    INTAKE_QUEUE_MAX, PEER_DISCONNECTS_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX,
-};
+use rowlock_types::limits::{INTAKE_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
 use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
@@ -33,7 +30,7 @@ use crate::bootstrap::Bootstrap;
 use crate::comparison::Comparison;
 use crate::config::NodeConfig;
 use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, Access, Elections, HttpAddresses, HttpContext, LeaderView};
+use crate::http::{self, Access, HttpAddresses, HttpContext, LeaderView};
 use crate::operations::Operator;
 use crate::proposer::intake::Intake;
 use crate::proposer::{Proposer, Submission};
@@ -63,7 +60,7 @@ const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
 /// With older contact to a quorum a node does not serve, and a leader expires no session. Longer than an
 /// election takes: clients of a follower keep their connections while a new leader is elected.
 fn contact_max(config: &NodeConfig) -> Duration {
-    Duration::from_millis(2 * config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
+    Duration::from_millis(config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }
 
 impl Parts {
@@ -218,15 +215,14 @@ impl Parts {
     }
 
     fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {
-        let (peer_disconnected, ended) = mpsc::channel(PEER_DISCONNECTS_QUEUE_MAX);
-        let fast_failover = FastFailover {
+        let elections = Elections {
             raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            peer_disconnected: ended,
-            ask_for: Duration::from_millis(2 * wires.config.raft.election_timeout_max_ms),
-            metrics: self.metrics.clone(),
+            peers: self.peers.clone(),
+            lease: self.lease.clone(),
+            admission: self.admission.clone(),
+            timers: wires.config.raft,
         };
-        self.tasks.spawn_until_shutdown("fast-failover", fast_failover.run());
+        self.tasks.spawn_until_shutdown("elections", elections.run());
         let service = Service {
             me: wires.config.id,
             raft: self.raft.clone(),
@@ -235,7 +231,7 @@ impl Parts {
             leaving: wires.signals.leaving.clone(),
             expiry_table: self.expiry_table.clone(),
             heartbeat_acks,
-            peer_disconnected,
+            lease: self.lease.clone(),
             reconfigurer: wires.reconfigurer.clone(),
             operator: wires.operator.clone(),
             status: wires.status.clone(),
@@ -251,7 +247,7 @@ impl Parts {
             &self.storage,
             &self.snapshots,
             &self.metrics,
-            &self.admission,
+            (&self.admission, &self.lease),
             self.replica.applied(),
         );
         let us = self.peers.identity().clone();
@@ -324,7 +320,7 @@ impl Parts {
             hosts: wires.config.http_hosts(),
             access: Arc::new(self.http_access(&wires.config)),
             nodes: HttpAddresses::of(&wires.config),
-            elections: Elections::start(&self.tasks, wires.status.clone()),
+            elections: http::Elections::start(&self.tasks, wires.status.clone()),
             leader_view: LeaderView::start(&self.tasks, self.peers.clone(), wires.status.clone()),
             started: time::now(),
             turnstile: self.registry.turnstile.clone(),

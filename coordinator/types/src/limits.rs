@@ -231,8 +231,6 @@ const _: () = assert!(DISCONNECTS_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES)
 pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 /// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
 pub const TOUCH_QUEUE_MAX: usize = 65_536;
-/// Nodes whose heartbeats have ended, waiting until the one before is done with. Beyond: their silence tells.
-pub const PEER_DISCONNECTS_QUEUE_MAX: usize = 16;
 /// Batches of proposals waiting for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
 /// forwarding waits.
 pub const INTAKE_QUEUE_MAX: usize = 64;

@@ -7,9 +7,11 @@
 //! streams that know which request is answered keep the times.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use openraft::RaftMetrics;
+use openraft::type_config::alias::WatchReceiverOf;
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
@@ -28,11 +30,14 @@ pub struct Acks {
     heard: Arc<watch::Sender<()>>,
     /// By member: since when this node knows it as one.
     members: Arc<Mutex<BTreeMap<u64, Instant>>>,
+    /// This node's part and the voters, once its Raft runs.
+    metrics: Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>,
 }
 
 impl Default for Acks {
     fn default() -> Self {
-        Acks { latest: Arc::default(), heard: Arc::new(watch::channel(()).0), members: Arc::default() }
+        let heard = Arc::new(watch::channel(()).0);
+        Acks { latest: Arc::default(), heard, members: Arc::default(), metrics: Arc::default() }
     }
 }
 
@@ -42,6 +47,8 @@ struct Latest {
     leader: Option<LeaderId>,
     /// When the first answer to that leader came.
     since: Option<Instant>,
+    /// When its first heartbeat was about to be sent.
+    began: Option<Instant>,
     /// By member: when the latest of its answered requests was about to be sent.
     sent: BTreeMap<u64, Instant>,
     /// By member: up to where it has stored this leader's log.
@@ -49,11 +56,45 @@ struct Latest {
 }
 
 impl Acks {
+    /// Reads this node's part from these metrics of its Raft from now on.
+    pub fn follow_raft(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
+        assert!(self.metrics.set(metrics).is_ok(), "a node has one Raft");
+    }
+
+    /// While this node leads: its term, and when the latest request that a quorum has acknowledged was about to
+    /// be sent.
+    pub fn last(&self) -> Option<(u64, Instant)> {
+        let metrics: &RaftMetrics<TypeConfig> = &self.metrics.get()?.borrow_watched();
+        if !metrics.state.is_leader() {
+            return None;
+        }
+        let configs = metrics.membership_config.membership().get_joint_config();
+        let at = self.quorum(metrics.current_term, metrics.id, configs)?;
+        Some((metrics.current_term, at))
+    }
+
+    /// Returns for how long no quorum has acknowledged `leader`, which is this node and is about to send a
+    /// heartbeat.
+    pub fn without_quorum(&self, leader: LeaderId) -> Duration {
+        let now = time::now();
+        let began = {
+            let mut latest = self.latest.lock();
+            latest.follow(leader);
+            if latest.leader != Some(leader) {
+                return Duration::ZERO;
+            }
+            *latest.began.get_or_insert(now)
+        };
+        let last = self.last().filter(|(term, _)| *term == leader.term).map(|(_, at)| at);
+        now.saturating_since(last.map_or(began, |last| last.max(began)))
+    }
+
     /// `member` has accepted a request of this leader, which was not sent before `sent`.
     pub fn note(&self, leader: LeaderId, member: u64, sent: Instant) {
         let mut latest = self.latest.lock();
         latest.follow(leader);
         if latest.leader == Some(leader) {
+            latest.since.get_or_insert_with(time::now);
             let at = latest.sent.entry(member).or_insert(sent);
             *at = sent.max(*at);
             assert!(*at >= sent, "the latest acknowledgement counts");
@@ -142,7 +183,7 @@ impl Latest {
     /// Forgets an earlier leader.
     fn follow(&mut self, leader: LeaderId) {
         if self.leader < Some(leader) {
-            *self = Latest { leader: Some(leader), since: Some(time::now()), ..Latest::default() };
+            *self = Latest { leader: Some(leader), ..Latest::default() };
         }
         assert!(self.leader >= Some(leader), "acknowledgements are those of the latest leader");
     }
@@ -196,14 +237,7 @@ impl QuorumContact {
     /// When this leader was last known to have a quorum, with its term: when the last request that one
     /// acknowledged was about to be sent. Nothing on other nodes.
     pub fn last(&self) -> Option<(u64, Instant)> {
-        let metrics = self.raft.metrics();
-        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
-        if !metrics.state.is_leader() {
-            return None;
-        }
-        let configs = metrics.membership_config.membership().get_joint_config();
-        let at = self.acks.quorum(metrics.current_term, metrics.id, configs)?;
-        Some((metrics.current_term, at))
+        self.acks.last()
     }
 }
 

@@ -4,21 +4,27 @@
 //! asks this node for a vote or an acknowledgement until then gets none (`rpc.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 
 /// The door. Clones are the same one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct Admission {
-    is_open: Arc<AtomicBool>,
+    is_open: watch::Sender<bool>,
     waits_for: Arc<Mutex<Vec<NodeId>>>,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission { is_open: watch::channel(false).0, waits_for: Arc::default() }
+    }
 }
 
 impl Admission {
     /// One that stands open.
-    pub fn granted() -> Self {
+    pub fn open() -> Self {
         let admission = Admission::default();
         admission.grant();
         admission
@@ -27,12 +33,18 @@ impl Admission {
     /// Opens it, for as long as the node runs.
     pub fn grant(&self) {
         self.waits_for.lock().clear();
-        self.is_open.store(true, Ordering::Release);
+        self.is_open.send(true);
     }
 
     /// Whether it is open.
     pub fn is_granted(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+        *self.is_open.borrow()
+    }
+
+    /// Waits until it is open. Cancel safe.
+    pub async fn granted(&self) {
+        let opened = self.is_open.subscribe().wait_for(|is_open| *is_open).await;
+        assert!(opened.is_ok(), "this door has the sender");
     }
 
     /// Says for whose word the node waits.

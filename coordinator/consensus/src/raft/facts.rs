@@ -15,7 +15,6 @@ use rowlock_types::node_hook::Position;
 use rowlock_types::reconfiguration::Members;
 use rowlock_types::status::Role;
 
-use super::admission::Admission;
 use super::open::Raft;
 use crate::raft_types::{LogId, StoredMembership, TypeConfig, position};
 
@@ -118,12 +117,6 @@ pub async fn recovered(raft: &Raft) -> Result<Recovered, String> {
         }
     });
     state.await.map_err(|error| error.to_string())
-}
-
-/// From now on the node votes, acknowledges, and stands for election.
-pub fn take_part(raft: &Raft, admission: &Admission) {
-    admission.grant();
-    raft.runtime_config().elect(true);
 }
 
 /// The leader, as far as this node knows.

@@ -6,9 +6,10 @@ pub mod admission;
 pub mod append_pipeline;
 pub mod commit_notify;
 pub mod compaction;
+pub mod elections;
 pub mod facts;
-pub mod fast_failover;
 pub mod leadership;
+pub mod lease;
 pub mod log_store;
 pub mod network;
 pub mod open;
@@ -21,7 +22,9 @@ pub mod stored;
 
 pub use acks::QuorumContact;
 pub use admission::Admission;
-pub use facts::{is_alone, is_member, stopped, take_part, voters};
+pub use elections::Elections;
+pub use facts::{is_alone, is_member, stopped, voters};
+pub use lease::LeaderLease;
 pub use open::{OpenError, Raft, Settings, dispatch, open};
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
+use super::lease::LeaderLease;
 use super::snapshot_transfer::{self, SnapshotSource};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
@@ -36,21 +37,23 @@ use crate::raft_types::{TypeConfig, Vote};
 pub struct Network<D> {
     pool: PeerPool,
     acks: Acks,
+    lease: LeaderLease,
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Network<D> {
-    /// Over the connections of this pool. `acks` hears what comes of append requests.
-    pub fn new(pool: PeerPool, acks: Acks) -> Self {
-        Network { pool, acks, term: Arc::default(), data: PhantomData }
+    /// Uses the connections of this pool. `acks` records the answers to append requests, `lease` the vote
+    /// requests.
+    pub fn new(pool: PeerPool, acks: Acks, lease: LeaderLease) -> Self {
+        Network { pool, acks, lease, term: Arc::default(), data: PhantomData }
     }
 
     fn target(&self, target: u64, member: &Member, pipelines: bool) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
-        let (us, acks) = (self.pool.identity().node, self.acks.clone());
+        let (us, acks, lease) = (self.pool.identity().node, self.acks.clone(), self.lease.clone());
         let (link, term) = (Mutex::default(), self.term.clone());
-        Target { us, peer, pipelines, link, acks, term, data: PhantomData }
+        Target { us, peer, pipelines, link, acks, lease, term, data: PhantomData }
     }
 }
 
@@ -76,6 +79,7 @@ pub struct Target<D> {
     /// Never locked: openraft only wants to be able to share this.
     link: Mutex<Option<PeerLink<InFlightAppend>>>,
     acks: Acks,
+    lease: LeaderLease,
     /// The greatest that this node has spoken of.
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
@@ -110,6 +114,9 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
         let (leader, sent) = (request.vote.leader_id, time::now());
+        if !self.lease.may_send_heartbeat(leader) {
+            return Err(Unreachable::from_string("this leader has no quorum, and is silent").into());
+        }
         let prev = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let request = RaftRequest::Append(request);
@@ -151,6 +158,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         request: VoteRequest,
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
+        self.lease.vote_requested();
         match self.ask(RPCTypes::Vote, Lane::Heartbeat, RaftRequest::Vote(request), option.soft_ttl()).await?
         {
             RaftResponse::Vote(response) => Ok(response),
@@ -158,18 +166,13 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         }
     }
 
+    /// Never called: `elections.rs` asks for pre-votes.
     async fn pre_vote(
         &mut self,
-        request: VoteRequest,
-        option: RPCOption,
+        _request: VoteRequest,
+        _option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
-        match self
-            .ask(RPCTypes::Vote, Lane::Heartbeat, RaftRequest::PreVote(request), option.soft_ttl())
-            .await?
-        {
-            RaftResponse::Vote(response) => Ok(response),
-            other => Err(unexpected(&other)),
-        }
+        Err(Unreachable::from_string("pre-votes are asked for by elections.rs").into())
     }
 
     async fn full_snapshot(

@@ -12,6 +12,7 @@ use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
 use super::admission::Admission;
+use super::lease::{LeaderLease, ROUND_MAX};
 use super::log_store::LogStore;
 use super::network::Network;
 use super::rpc::RaftDispatch;
@@ -30,28 +31,25 @@ const APPEND_MAX_ENTRIES: u64 = 64;
 /// Silence after which sending one chunk of a snapshot has failed, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
-/// Pre-votes, votes and their flushes.
-const ELECTION_MS: u64 = 50;
+/// openraft waits this long for a vote. `elections.rs` decides how long a candidacy lasts, and openraft ignores
+/// votes for an earlier one.
+const VOTE_MS: u64 = 10_000;
+const _: () = assert!(VOTE_MS as u128 > ROUND_MAX.as_millis());
 
 /// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node
 /// that comes back serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try
 /// costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
-/// A leader that has not heard its quorum for a lease is silent for this long, then sends heartbeats for as
-/// long, and so on. Silence lasts for the lease of a node that still hears it, for one election timeout, and
-/// for an election; else a connected quorum that needs that node would not elect (openraft 2080).
-fn silence_ms(raft: &RaftConfig) -> u64 {
-    2 * raft.election_timeout_max_ms + ELECTION_MS
-}
-
 fn raft_config(settings: &Settings) -> Config {
     let raft = &settings.raft;
+    let vote_ms = VOTE_MS.max(2 * raft.election_timeout_max_ms);
     Config {
         cluster_name: settings.cluster.clone(),
         heartbeat_interval: raft.heartbeat_ms,
-        election_timeout_min: raft.election_timeout_min_ms,
-        election_timeout_max: raft.election_timeout_max_ms,
+        // Only limits of openraft's waiting: it neither begins an election nor refuses a vote by itself.
+        election_timeout_min: vote_ms,
+        election_timeout_max: vote_ms + 1,
         install_snapshot_timeout: SNAPSHOT_CHUNK_TIMEOUT_MS,
         max_payload_entries: APPEND_MAX_ENTRIES,
         // Further behind than what stays in the log: by snapshot.
@@ -60,10 +58,9 @@ fn raft_config(settings: &Settings) -> Config {
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
-        enable_pre_vote: Some(true),
-        quorum_loss_probe_interval: (!mutant::is(Mutant::HeartbeatsWithoutQuorum)).then(|| silence_ms(raft)),
-        // Not before it is known that the node has forgotten nothing, see `take_part`.
+        // See `elections` and `lease`.
         enable_elect: false,
+        quorum_loss_probe_interval: None,
         enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
         ..Config::default()
     }
@@ -89,7 +86,8 @@ pub enum OpenError {
     Raft(String),
 }
 
-/// Starts Raft on an open folder. It takes no part yet: see [`take_part`](super::take_part).
+/// Starts Raft on an open folder. It takes no part before its [`Admission`] is granted and
+/// [`Elections`](super::Elections) run.
 pub async fn open(
     settings: &Settings,
     opened: Opened,
@@ -98,7 +96,7 @@ pub async fn open(
     peers: PeerPool,
     metrics: Arc<Metrics>,
     hook: Hook,
-) -> Result<(Raft, QuorumContact, LogStore, SnapshotStore), OpenError> {
+) -> Result<(Raft, QuorumContact, LeaderLease, LogStore, SnapshotStore), OpenError> {
     let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
         hook.tell(|hook| hook.truncated(after.map(stored::position)));
@@ -108,10 +106,12 @@ pub async fn open(
     let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
     let acks = Acks::default();
-    let network = Network::new(peers, acks.clone());
+    let lease = LeaderLease::new(&settings.raft, acks.clone());
+    let network = Network::new(peers, acks.clone(), lease.clone());
     let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
-    Ok((raft.clone(), QuorumContact::new(raft, acks), log, snapshots))
+    acks.follow_raft(raft.metrics());
+    Ok((raft.clone(), QuorumContact::new(raft, acks), lease, log, snapshots))
 }
 
 /// The other nodes' way to this Raft.
@@ -120,11 +120,11 @@ pub fn dispatch(
     log: &LogStore,
     snapshots: &SnapshotStore,
     metrics: &Arc<Metrics>,
-    admission: &Admission,
+    (admission, lease): (&Admission, &LeaderLease),
     replica: &Arc<AppliedState>,
 ) -> Arc<dyn RaftService> {
     let sink = Arc::new(snapshots.clone());
-    let dispatch = RaftDispatch::new(raft.clone(), sink, metrics.clone());
+    let dispatch = RaftDispatch::new(raft.clone(), lease.clone(), sink, metrics.clone());
     let replica = replica.clone();
     let reader = Arc::new(move |payload: &Payload| match payload.0.first() {
         Some(version) if u16::from(*version) > replica.versions.most => {

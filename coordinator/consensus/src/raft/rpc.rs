@@ -12,6 +12,7 @@ use std::task::Poll;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
+use openraft::errors::Fatal;
 use openraft::storage::RaftStateMachine;
 use openraft::{Raft, RaftState};
 use openraft_rt::watch::WatchReceiver as _;
@@ -26,6 +27,7 @@ use rowlock_types::node_hook::Hook;
 use tokio::sync::oneshot;
 
 use super::admission::Admission;
+use super::lease::LeaderLease;
 use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::messages::{
@@ -58,6 +60,7 @@ pub trait IncomingSnapshot: Send + 'static {
 /// Hands the other nodes' requests to this node's Raft.
 pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
+    lease: LeaderLease,
     sink: Arc<K>,
     metrics: Arc<Metrics>,
     hook: Hook,
@@ -75,10 +78,15 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
     /// clients.
-    pub fn new(raft: Raft<TypeConfig, SM>, sink: Arc<K>, metrics: Arc<Metrics>) -> Self {
-        let (hook, admission) = (Hook::default(), Admission::granted());
+    pub fn new(
+        raft: Raft<TypeConfig, SM>,
+        lease: LeaderLease,
+        sink: Arc<K>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (hook, admission) = (Hook::default(), Admission::open());
         let reader: Reader = Arc::new(|_| Ok(()));
-        RaftDispatch { raft, sink, metrics, hook, admission, reader }
+        RaftDispatch { raft, lease, sink, metrics, hook, admission, reader }
     }
 
     /// Reports to `hook` what leaders are told.
@@ -109,6 +117,7 @@ where
             from,
             lane,
             raft: self.raft.clone(),
+            lease: self.lease.clone(),
             sink: self.sink.clone(),
             metrics: self.metrics.clone(),
             hook: self.hook.clone(),
@@ -124,6 +133,7 @@ struct PeerConnection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     from: NodeId,
     lane: Lane,
     raft: Raft<TypeConfig, SM>,
+    lease: LeaderLease,
     sink: Arc<K>,
     metrics: Arc<Metrics>,
     hook: Hook,
@@ -160,22 +170,20 @@ where
         let raft = self.raft.clone();
         match request {
             RaftRequest::Append(request) if self.lane == Lane::Heartbeat && request.entries.is_empty() => {
+                self.lease.heard(request.vote.leader_id);
                 heartbeat(raft, request, self.metrics.clone()).boxed()
             }
             RaftRequest::Append(request) => {
                 append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
             }
-            RaftRequest::Vote(request) => {
-                let voted = |vote| judged(vote, Rare::VoteRefused);
-                async move { answer(raft.vote(believed(request)).await, voted) }.boxed()
-            }
-            RaftRequest::PreVote(request) => {
-                let voted = |vote| judged(vote, Rare::PreVoteRefused);
-                async move { answer(raft.pre_vote(believed(request)).await, voted) }.boxed()
-            }
+            RaftRequest::Vote(request) => vote(raft, request, self.lease.clone()).boxed(),
+            RaftRequest::PreVote(request) => pre_vote(raft, request, self.lease.clone()).boxed(),
             RaftRequest::TransferLeader(request) => {
                 let term = request.from_leader().leader_id.term;
                 self.metrics.leaderships_total.ends(term, LeaderEnd::HandedOver);
+                if *request.to_node_id() == raft.metrics().borrow_watched().id {
+                    self.lease.stands();
+                }
                 async move {
                     rare::taken(Rare::LeaderTransferred);
                     answer(raft.handle_transfer_leader(request).await, RaftResponse::TransferLeader)
@@ -312,12 +320,58 @@ fn believed(mut request: VoteRequest) -> VoteRequest {
     request
 }
 
-/// The answer to a candidate.
-fn judged(vote: VoteResponse, refused: Rare) -> RaftResponse {
-    if !vote.vote_granted {
-        rare::taken(refused);
+/// Asks Raft for a vote, unless a lease lasts. openraft is told that it may vote: its own lease has another
+/// length.
+async fn vote<SM: RaftStateMachine<TypeConfig>>(
+    raft: Raft<TypeConfig, SM>,
+    request: VoteRequest,
+    lease: LeaderLease,
+) -> RaftResponse {
+    if !request.leadership_transfer && lease.lasts() {
+        rare::taken(Rare::VoteRefused);
+        return answer(would_vote(&raft, None).await, RaftResponse::Vote);
     }
-    RaftResponse::Vote(vote)
+    let voting = lease.voting();
+    let response = raft.vote(VoteRequest { leadership_transfer: true, ..believed(request) }).await;
+    if response.as_ref().is_ok_and(|response| response.vote_granted) {
+        voting.granted();
+    } else {
+        rare::taken(Rare::VoteRefused);
+    }
+    answer(response, RaftResponse::Vote)
+}
+
+/// Returns whether this node would vote for the candidate, and changes nothing.
+async fn pre_vote<SM: RaftStateMachine<TypeConfig>>(
+    raft: Raft<TypeConfig, SM>,
+    request: VoteRequest,
+    lease: LeaderLease,
+) -> RaftResponse {
+    let request = (!lease.lasts()).then(|| believed(request));
+    let response = would_vote(&raft, request).await.map(|response| VoteResponse {
+        // Raft may have voted meanwhile.
+        vote_granted: response.vote_granted && !lease.awaits_votes(),
+        ..response
+    });
+    if response.as_ref().is_ok_and(|response| !response.vote_granted) {
+        rare::taken(Rare::PreVoteRefused);
+    }
+    answer(response, RaftResponse::Vote)
+}
+
+/// Returns this node's vote and the end of its log, and whether both permit a vote for the candidate.
+async fn would_vote<SM: RaftStateMachine<TypeConfig>>(
+    raft: &Raft<TypeConfig, SM>,
+    request: Option<VoteRequest>,
+) -> Result<VoteResponse, Fatal<TypeConfig>> {
+    let (found, state) = oneshot::channel();
+    let question = move |state: &RaftState<TypeConfig>| {
+        let (vote, last) = (*state.vote_ref(), state.log_ids.last().copied());
+        let granted = request.is_some_and(|request| request.last_log_id >= last && request.vote >= vote);
+        let _ = found.send(VoteResponse::new(vote, last, granted));
+    };
+    raft.external_request(question).await?;
+    state.await.map_err(|_| Fatal::Stopped)
 }
 
 fn answer<T, E: fmt::Display>(

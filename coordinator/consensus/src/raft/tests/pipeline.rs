@@ -14,7 +14,7 @@ use rowlock_env::time;
 use rowlock_types::limits::PEER_APPEND_WINDOW_REQUESTS;
 use rowlock_types::member::Member;
 
-use super::support::{Bytewise, PATIENCE};
+use super::support::{Bytewise, PATIENCE, leased};
 use crate::peer::RaftService;
 use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
@@ -82,7 +82,7 @@ async fn target(address: &str) -> Target<Bytewise> {
 
 async fn target_with(address: &str, acks: Acks) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), acks).new_client(2, &member).await
+    Network::new(pool(address), acks, leased().1).new_client(2, &member).await
 }
 
 async fn listening(follower: &Arc<Follower>) -> Node {

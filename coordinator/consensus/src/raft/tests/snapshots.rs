@@ -15,7 +15,7 @@ use rowlock_env::time;
 use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
 use rowlock_types::member::Member;
 
-use super::support::{Bytewise, Cluster, PATIENCE};
+use super::support::{Bytewise, Cluster, PATIENCE, leased};
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
@@ -32,7 +32,7 @@ fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
 
 async fn target(address: &str) -> Target<Bytewise> {
     let member = Member { peer_addr: address.to_owned(), client_addr: String::new() };
-    Network::new(pool(address), Acks::default()).new_snapshot_client(2, &member).await
+    Network::new(pool(address), Acks::default(), leased().1).new_snapshot_client(2, &member).await
 }
 
 /// Not a multiple of the chunk size.

@@ -26,11 +26,13 @@ use tempfile::TempDir;
 use super::relay::{Cuts, relay};
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{Lane, PeerPool, PeerServer, RaftConnection, RaftService};
+use crate::config::RaftConfig;
 use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
 use crate::raft::snapshot_transfer::SnapshotSource;
+use crate::raft::{Admission, Elections, LeaderLease};
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot};
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig,
@@ -293,6 +295,21 @@ impl Cluster {
     }
 }
 
+fn timers() -> RaftConfig {
+    RaftConfig {
+        heartbeat_ms: 100,
+        election_timeout_min_ms: 400,
+        election_timeout_max_ms: 800,
+        ..RaftConfig::default()
+    }
+}
+
+/// The lease of a voter with the timers of these tests.
+pub fn leased() -> (Acks, LeaderLease) {
+    let acks = Acks::default();
+    (acks.clone(), LeaderLease::new(&timers(), acks))
+}
+
 async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let data = TempDir::new().expect("a temporary folder");
     let identity_on_disk = rowlock_wal::Identity { cluster: "test".into(), node: NodeId(id) };
@@ -309,10 +326,10 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let machine = Machine::default();
     let config = Config {
         heartbeat_interval: 100,
-        election_timeout_min: 400,
-        election_timeout_max: 800,
+        election_timeout_min: 10_000,
+        election_timeout_max: 10_001,
         max_payload_entries: 64,
-        enable_pre_vote: Some(true),
+        enable_elect: false,
         enable_leader_restore: Some(false),
         snapshot_policy: openraft::SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: 0,
@@ -320,11 +337,15 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     };
     let config = Arc::new(config.validate().expect("is valid"));
     let log = LogStore::new(opened.log);
-    let raft = Raft::new(id, config, Network::new(pool, Acks::default()), log.clone(), machine.clone())
-        .await
-        .expect("starts");
+    let (acks, lease) = leased();
+    let network = Network::new(pool.clone(), acks.clone(), lease.clone());
+    let raft = Raft::new(id, config, network, log.clone(), machine.clone()).await.expect("starts");
+    acks.follow_raft(raft.metrics());
+    let (admission, timers) = (Admission::open(), timers());
+    let elections = Elections { raft: raft.clone(), peers: pool, lease: lease.clone(), admission, timers };
+    tasks.spawn_until_shutdown("elections", elections.run());
     let asked = watch::channel(Asked::default()).0;
-    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), Arc::new(Memory), Arc::default()));
+    let dispatch = Arc::new(RaftDispatch::new(raft.clone(), lease, Arc::new(Memory), Arc::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();
