@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::{Admission, QuorumContact, Raft, facts};
+use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
@@ -30,6 +30,8 @@ use rowlock_sessions::last_contact::LastContact;
 
 /// How often the status is published, when nothing happens.
 const EVERY: Duration = Duration::from_millis(50);
+/// A majority that has said how it would vote within this time counts as connected.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Deadline for asking the leader how far to catch up.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -141,6 +143,7 @@ pub struct StatusPublisher {
     pub leadership: watch::Receiver<Leadership>,
     /// Contact to the quorum while this node leads.
     pub quorum: QuorumContact,
+    pub lease: LeaderLease,
     /// Contact to a quorum.
     pub contact: Arc<LastContact>,
     /// Contact older than this ends serving.
@@ -213,6 +216,7 @@ impl StatusPublisher {
             (drained, NotServing::Drained),
             (is_stuck && self.metrics.disk_hangs.get() == 1, NotServing::DiskHangs),
             (is_stuck, NotServing::NoRoom),
+            (!contact && self.lease.hears_majority(ANSWERED_WITHIN), NotServing::Electing),
             (!contact, NotServing::NoQuorum),
             (!caught_up, NotServing::CatchesUp),
         ];

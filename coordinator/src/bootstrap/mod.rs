@@ -26,7 +26,7 @@ use futures_util::stream::FuturesUnordered;
 use rowlock_consensus::peer::{
     HandshakeRefusal, Introduction, Lane, PeerError, PeerPool, Refusal, Request, Response,
 };
-use rowlock_consensus::raft::{self, Admission, Raft, facts};
+use rowlock_consensus::raft::{Admission, Raft, facts};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;

@@ -245,6 +245,24 @@ impl Inbox {
         poll_fn(|cx| self.poll_ready(cx)).await;
     }
 
+    /// Waits for the answer to a submission. Returns whether it was applied; otherwise it may still happen.
+    pub async fn is_applied(mut self) -> bool {
+        let mut messages = VecDeque::new();
+        loop {
+            self.ready().await;
+            if self.take(&mut messages).is_err() {
+                return false;
+            }
+            for message in messages.drain(..) {
+                match message {
+                    Message::Applied { .. } => return true,
+                    Message::Lost => return false,
+                    _ => {}
+                }
+            }
+        }
+    }
+
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.shared.lock();
         if !queue.messages.is_empty() || queue.state == OutboxState::Overflowed {

@@ -198,6 +198,7 @@ impl Parts {
             raft: self.raft.clone(),
             leadership: wires.leadership.clone(),
             quorum: self.quorum.clone(),
+            lease: self.lease.clone(),
             contact,
             contact_max: contact_max(&wires.config),
             replica: self.replica.clone(),

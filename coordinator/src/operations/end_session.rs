@@ -8,7 +8,7 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
 
-use crate::delivery::outbox::{self, Inbox, Message};
+use crate::delivery::outbox;
 use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
 
@@ -43,7 +43,7 @@ impl EndSession {
             let command = Command::ExpireSession { session, attachment };
             let submission = Submission { identities: who.clone(), ..Submission::of_node(command, reply_to) };
             self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
-            let applied = time::timeout_at(deadline, applied(inbox)).await;
+            let applied = time::timeout_at(deadline, inbox.is_applied()).await;
             if !applied.unwrap_or(false) {
                 return Err(NotExpired::Unknown);
             }
@@ -56,23 +56,5 @@ impl EndSession {
 
     fn attachment(&self, session: SessionId) -> Option<Attachment> {
         self.replica.state.read().session(session).map(|open| open.attachment)
-    }
-}
-
-/// Whether the submission that answers here was applied, rather than lost.
-async fn applied(mut inbox: Inbox) -> bool {
-    let mut messages = std::collections::VecDeque::new();
-    loop {
-        inbox.ready().await;
-        if inbox.take(&mut messages).is_err() {
-            return false;
-        }
-        for message in messages.drain(..) {
-            match message {
-                Message::Applied { .. } => return true,
-                Message::Lost => return false,
-                _ => {}
-            }
-        }
     }
 }

@@ -40,11 +40,11 @@ pub struct Identity {
 pub enum Lane {
     /// Log replication: append requests with entries.
     Raft,
-    /// Heartbeats, votes, pre-votes, leadership transfer: small, and late is as bad as lost.
+    /// Heartbeats and pre-votes, which are answered without a flush: their time is the round trip.
     Heartbeat,
     /// Forwarded proposals; nothing else. After a refusal the listener refuses all that follows.
     Proposals,
-    /// Session touches, read index, status, membership changes.
+    /// Session touches, votes, read index, status, membership changes.
     Control,
     /// Snapshot chunks, one after the other.
     Snapshot,

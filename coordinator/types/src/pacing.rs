@@ -36,9 +36,10 @@ pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 /// How long a follower without clients may not hear what is committed. Beyond: it is told, even if nothing
 /// else is to be said.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
-/// A log to which nothing was written for so long gets the record that says that its last flush is done.
-/// Longer than the time between commits under load, so that it costs them nothing.
-pub const FLUSH_MARK_DELAY: Duration = Duration::from_millis(20);
+/// A log to which nothing was written for this long gets the record that says that its last flush is done.
+/// Longer than the time between locks that are taken now and then and than the steps of an election, so that
+/// none of them waits for the flush of this record.
+pub const FLUSH_MARK_DELAY: Duration = Duration::from_secs(1);
 
 /// A node that comes back is reached soon.
 pub const DIAL_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(250);

@@ -41,6 +41,8 @@ pub enum NotServing {
     NoRoom,
     /// A majority of the voters does not answer.
     NoQuorum,
+    /// A majority of the voters answers, and none of them leads yet.
+    Electing,
     /// It has not applied all that was committed when it regained contact.
     CatchesUp,
 }
@@ -59,6 +61,10 @@ impl NotServing {
                 "the log waits for room on the disk, and the cluster goes on without this node"
             }
             NotServing::NoQuorum => "no contact to a quorum: a majority of the voters does not answer",
+            NotServing::Electing => {
+                "a majority of the voters answers and is electing a leader; slow disks make that slow: \
+                 rowlock check perf"
+            }
             NotServing::CatchesUp => "the node is catching up with the leader",
         }
     }

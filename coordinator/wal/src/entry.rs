@@ -38,6 +38,13 @@ pub struct Vote {
     pub committed: bool,
 }
 
+impl Vote {
+    /// Whether this vote promises nothing that `stored` has not promised: the same candidate was elected.
+    pub fn only_confirms(self, stored: Option<Vote>) -> bool {
+        self.committed && stored.is_some_and(|stored| stored.leader_id == self.leader_id)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub log_id: LogId,

@@ -171,7 +171,8 @@ impl Request {
                 matches!(lane, Lane::Raft | Lane::Heartbeat)
             }
             Request::Raft(RaftRequest::Snapshot(_)) => lane == Lane::Snapshot,
-            Request::Raft(_) => lane == Lane::Heartbeat,
+            Request::Raft(RaftRequest::PreVote(_)) => lane == Lane::Heartbeat,
+            Request::Raft(_) => lane == Lane::Control,
             Request::Forward { .. } => lane == Lane::Proposals,
             Request::Touches { .. }
             | Request::ReadIndex

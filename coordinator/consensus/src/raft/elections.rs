@@ -148,7 +148,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             VoteRequest::new(vote, state.log_ids.last().copied())
         });
         let Ok(request) = stood.await else { return false };
-        let mut granted = BTreeSet::from([me]);
+        let (mut granted, mut answered) = (BTreeSet::from([me]), BTreeSet::from([me]));
         let patience = ASK_PATIENCE.max(Duration::from_millis(2 * self.timers.heartbeat_ms));
         let deadline = time::now() + patience.saturating_mul(1 << refusals.min(3));
         let mut answers: FuturesUnordered<_> = view
@@ -164,14 +164,20 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             .collect();
         while !view.is_majority(&granted) {
             match answers.next().await {
-                Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) if vote.vote_granted => {
-                    granted.insert(node);
+                Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) => {
+                    answered.insert(node);
+                    if vote.vote_granted {
+                        granted.insert(node);
+                    }
                 }
-                Some((node, answer)) => tracing::debug!(node, ?answer, "would not vote for this node"),
-                None => return false,
+                Some((node, answer)) => tracing::debug!(node, ?answer, "does not say how it would vote"),
+                None => break,
+            }
+            if view.is_majority(&answered) {
+                self.lease.majority_answered();
             }
         }
-        true
+        view.is_majority(&granted)
     }
 
     /// Waits until there is a leader of a later term than `before`, or this round's time is over. Returns

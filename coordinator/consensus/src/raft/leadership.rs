@@ -5,6 +5,9 @@
 //! repeated (an empty batch), as often as it takes; only then is it `ready` and clients' commands go into the
 //! log.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use openraft_rt::watch::WatchReceiver as _;
@@ -37,13 +40,14 @@ impl Leadership {
 }
 
 const RETRY: Duration = Duration::from_millis(20);
-const WRITE_DEADLINE: Duration = Duration::from_secs(2);
+const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
-/// Follows Raft's metrics, tells who the followers are, and opens the gate when this node has become leader.
+/// Follows Raft's metrics, reports who the followers are, and opens the gate when this node has become leader.
 /// Ends with Raft.
 pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, hook: Hook) {
     let mut metrics = raft.server_metrics();
+    let mut gate = pin!(None);
     loop {
         let (term, leader) = {
             let now = metrics.borrow_and_update();
@@ -58,6 +62,7 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
             changed
         });
         if changed {
+            gate.set(None);
             hook.tell(|hook| match leader {
                 Some(leader) if leader == me => hook.leads(term),
                 _ => hook.follows(term, leader),
@@ -65,13 +70,18 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
         }
         let view = *leadership.borrow();
         let must_open = view.leader == Some(me) && !view.ready;
+        // Other changes of the metrics leave the gate alone: the batch in it would be committed a second time.
+        if must_open && gate.is_none() {
+            gate.set(Some(open_gate(&raft)));
+        }
         tokio::select! {
             biased;
             changed = metrics.changed() => if changed.is_err() { return },
-            opened = open_gate(&raft), if must_open => if opened {
-                leadership.send_if_modified(|v| {
-                    let same = (v.term, v.leader) == (term, leader);
-                    v.ready |= same;
+            opened = poll_fn(|cx| gate.as_mut().as_pin_mut().map_or(Poll::Pending, |gate| gate.poll(cx))) => {
+                gate.set(None);
+                leadership.send_if_modified(|view| {
+                    let same = opened && (view.term, view.leader) == (term, leader);
+                    view.ready |= same;
                     same
                 });
             },
@@ -79,8 +89,8 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
     }
 }
 
-/// Commits an empty batch, in the first version, which every node reads. Dropped and started again when the
-/// metrics change, which an empty batch survives.
+/// Commits an empty batch, in the first version, which every node reads. Dropped when another node leads, and
+/// tried again after a while, which an empty batch survives.
 async fn open_gate(raft: &Raft) -> bool {
     let write = raft.client_write(Payload(Batch::default().encode()));
     match time::timeout(WRITE_DEADLINE, write).await {

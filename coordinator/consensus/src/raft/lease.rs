@@ -53,6 +53,8 @@ struct State {
     sent: Option<Instant>,
     /// Duration of the latest flush of a vote.
     flush: Duration,
+    /// Time at which a majority of the voters last said how they would vote.
+    answered: Option<Instant>,
 }
 
 impl LeaderLease {
@@ -101,6 +103,16 @@ impl LeaderLease {
     pub(super) fn voting(&self) -> Voting {
         self.state.lock().voting += 1;
         Voting { lease: self.clone(), begun: time::now() }
+    }
+
+    /// Records that a majority of the voters has said how it would vote.
+    pub(super) fn majority_answered(&self) {
+        self.state.lock().answered = Some(time::now());
+    }
+
+    /// Whether a majority of the voters has answered this node within `time`, although none leads.
+    pub fn hears_majority(&self, time: Duration) -> bool {
+        self.state.lock().answered.is_some_and(|at| at.elapsed() <= time)
     }
 
     /// Records the start of this node's candidacy.

@@ -159,7 +159,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
-        match self.ask(RPCTypes::Vote, Lane::Heartbeat, RaftRequest::Vote(request), option.soft_ttl()).await?
+        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), option.soft_ttl()).await?
         {
             RaftResponse::Vote(response) => Ok(response),
             other => Err(unexpected(&other)),
@@ -196,7 +196,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<TransferResponse, RPCError<TypeConfig>> {
         let request = RaftRequest::TransferLeader(request);
-        match self.ask(RPCTypes::TransferLeader, Lane::Heartbeat, request, option.soft_ttl()).await? {
+        match self.ask(RPCTypes::TransferLeader, Lane::Control, request, option.soft_ttl()).await? {
             RaftResponse::TransferLeader(response) => Ok(response),
             other => Err(unexpected(&other)),
         }

@@ -60,7 +60,9 @@ impl Log {
         self.memory.lock().purge_point(keep_bytes)
     }
 
-    /// Replaces the vote. It is on disk when this returns; readers may see it before.
+    /// Replaces the vote. It is on disk when this returns; readers may see it before. That the candidate of the
+    /// stored vote was elected is on disk with the next write: a node that forgets it has broken no promise, and
+    /// an election on slow disks does not wait for it.
     ///
     /// # Errors
     /// The disk has failed or the log is closed: the vote must not be sent.
@@ -68,8 +70,13 @@ impl Log {
     /// # Cancel safety
     /// The vote may reach the disk all the same.
     pub async fn save_vote(&self, vote: Vote) -> io::Result<()> {
-        self.memory.lock().set_vote(vote);
-        if mutant::is(Mutant::VoteBeforeFlush) {
+        let only_confirms = {
+            let mut memory = self.memory.lock();
+            let stored = memory.checkpoint().vote;
+            memory.set_vote(vote);
+            vote.only_confirms(stored)
+        };
+        if only_confirms || mutant::is(Mutant::VoteBeforeFlush) {
             self.write(vec![Record::Vote(vote)], Done::Nobody).await?;
         } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(vec![Record::Vote(vote)]).await?;

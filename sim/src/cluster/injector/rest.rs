@@ -12,9 +12,9 @@ use crate::fault::Down;
 /// How often to check whether anything has been written.
 const LOOK: Duration = Duration::from_millis(50);
 /// How many checks in a row without a write mean rest: by then the record after the last flush is written.
-const STILL: u32 = 6;
+const STILL: u32 = 24;
 /// A log that is not at rest by then is left alone.
-const LOOKS_MAX: u32 = 40;
+const LOOKS_MAX: u32 = 100;
 
 /// A node that is cut off from all others.
 pub(super) struct Rest {
