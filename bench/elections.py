@@ -11,7 +11,7 @@ seconds until another node leads and serves, and by how much the term has grown.
 `busy`: three idle nodes of Rowlock, and of etcd if it is installed, beside busy loops: changes of the leader, and the
 part of the time in which a write is answered within a second.
 """
-import argparse, base64, hashlib, json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+import argparse, base64, datetime, hashlib, json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -91,6 +91,14 @@ class Rowlock:
                     return node, status["raft"]["term"], time.monotonic()
             time.sleep(0.01)
         return None, max((s["raft"]["term"] for s in map(self.status, self.running) if s), default=0), None
+
+    def hands_over(self, node):
+        with open(f"{self.folder}/node-{node}.log") as log:
+            said = [line.split()[0] for line in log if "handing leadership over" in line]
+        if not said:
+            return None
+        at = datetime.datetime.fromisoformat(said[-1].replace("Z", "+00:00")).timestamp()
+        return time.monotonic() - (time.time() - at)
 
     def write(self, timeout):
         """Takes and returns a lock by HTTP at any node."""
@@ -197,6 +205,9 @@ def flushes(options):
                     environment = {**it.environment, "LD_PRELOAD": ""}
                     mover = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
                 new, term, at = it.leader(60, old)
+                if way == "transfer":
+                    # The old leader serves until it hands over, and its log says when that is.
+                    since = it.hands_over(old) or since
                 took, bar = (at or time.monotonic()) - since, 1 + 6 * ms / 1000
                 # A leader that is silent and not dead is noticed by its silence.
                 bar += 2 if way == "stop" else 0
@@ -228,6 +239,8 @@ def kill(options):
             process.kill()
             assert it.write(60), "no grant in a minute"
             took[program].append(time.monotonic() - since)
+            if os.environ.get("KEEP"):
+                print(f"{took[program][-1]:.3f} s until {time.strftime('%H:%M:%S')}, {it.folder}", flush=True)
             process.wait()
             it.start(leader)
             end = time.monotonic() + 30

@@ -33,6 +33,7 @@ mod dependencies;
 mod deploy;
 mod discovery;
 mod drills;
+mod elections;
 mod exactly_counts;
 mod fencing;
 mod files;

@@ -128,6 +128,8 @@ mutants! {
     LeaderRestore = "leader-restore", by ["log-matching", "durable"], when "a leader loses power and comes back at once";
     /// A leader without a quorum goes on sending heartbeats (openraft's default, its issue 2080).
     HeartbeatsWithoutQuorum = "heartbeats-without-quorum", by ["serves-while-a-quorum-is-connected"], when "a leader reaches one node of a connected quorum, which cannot elect without that node";
+    /// A candidacy lasts for a fixed time, however long flushes take and however many rounds have failed.
+    ElectionsDoNotWait = "elections-do-not-wait", by ["serves-while-a-quorum-is-connected"], when "a leader is lost while the disks of all nodes are slow";
     /// Votes for candidates without checking their log.
     VoteForStaleLog = "vote-for-stale-log", by ["leader-completeness", "durable"], when "a leader is cut off or dies while a node lags";
     /// A leader treats a follower's refusal of entries as acceptance.

@@ -79,10 +79,10 @@ pub struct Terms {
 
 /// Needed when a container is killed as a whole, warden included. Longer than a change of the leader with the
 /// default elections, even with split votes: a command must not end because a node does.
-const DEFAULT_GRACE: Duration = Duration::from_secs(3);
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// Even with --nonblock, wait this long for a cluster that changes its leader.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The time limit from the start of the program: for connecting, and for waiting in the queue.
 pub struct Asking {

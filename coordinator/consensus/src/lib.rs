@@ -24,7 +24,7 @@
 //! - A node that may have lost its data neither votes nor acknowledges before the others have said that it
 //!   has forgotten nothing ([`raft::Admission`]).
 //! - When the leader dies, the first follower that may be elected is, as soon as the leader's lease is over
-//!   ([`raft::fast_failover`]).
+//!   ([`raft::lease`]); with slow disks, too ([`raft::elections`]).
 //!
 //! `docs/raft.md` says on one page how Raft is used, and what of openraft is overridden and why.
 //!

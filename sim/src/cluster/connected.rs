@@ -17,6 +17,9 @@ use crate::history::client::ClientId;
 use crate::history::{Connected, Fact};
 use crate::invariants::SERVES_WITHIN as WITHIN;
 
+/// A flush takes at most 0.3 ms this many times, and so a second.
+const SLOWEST_PACE: u32 = 3_300;
+
 /// Pairs of places, the smaller one first; of a client and a node, the client first.
 type Pairs = BTreeSet<(usize, usize)>;
 
@@ -27,6 +30,8 @@ pub(super) struct Ground {
     up: BTreeSet<usize>,
     /// Nodes among them whose disks work and have lost nothing.
     sound: BTreeSet<usize>,
+    /// The same, also with disks of which a flush takes up to a second.
+    electable: BTreeSet<usize>,
     /// Clients whose processes run.
     clients: BTreeSet<usize>,
     /// Nodes that reach each other in both directions, however slowly.
@@ -61,11 +66,11 @@ impl Ground {
         !self.configs.is_empty() && self.configs.iter().all(|voters| is_most(nodes, voters))
     }
 
-    /// Whether some quorum of sound nodes is fully connected.
-    fn has_core(&self) -> bool {
+    /// Whether some quorum of these nodes is fully connected.
+    fn has_core(&self, nodes: &BTreeSet<usize>) -> bool {
         let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
-        let sound: Vec<usize> = voters.intersection(&self.sound).copied().collect();
-        self.extends_to_a_core(&mut BTreeSet::new(), &sound)
+        let nodes: Vec<usize> = voters.intersection(nodes).copied().collect();
+        self.extends_to_a_core(&mut BTreeSet::new(), &nodes)
     }
 
     /// Whether `core`, which is fully connected, becomes a quorum by some of `others`.
@@ -96,7 +101,7 @@ impl Ground {
 
     /// The service that the cluster owes; `None` without a core.
     pub(super) fn connected(&self) -> Option<Connected> {
-        if !self.is_settled || !self.has_core() {
+        if !self.is_settled || !self.has_core(&self.sound) {
             return None;
         }
         let leaders = self.may_lead();
@@ -110,6 +115,21 @@ impl Ground {
         };
         let served = self.clients.iter().copied().filter(|client| is_served(*client)).map(ClientId).collect();
         Some(Connected { may_lead: leaders.into_iter().map(node_id).collect(), serving, served })
+    }
+
+    /// The nodes of which one must lead soon, however slow disks are within a second for each flush. Other
+    /// faults may begin and end meanwhile.
+    fn electable(&self) -> Option<BTreeSet<NodeId>> {
+        let owes = self.is_settled && self.has_core(&self.electable);
+        owes.then(|| self.may_lead().into_iter().map(node_id).collect())
+    }
+
+    /// Whether an election has the same ground here as in `other`.
+    fn elects_as(&self, other: &Ground) -> bool {
+        let of = |it: &Ground| {
+            (it.up.clone(), it.electable.clone(), it.open.clone(), it.clear.clone(), it.configs.clone())
+        };
+        of(self) == of(other) && self.is_settled == other.is_settled
     }
 }
 
@@ -150,25 +170,31 @@ impl Watcher {
         (self.sim.now() > *since + WITHIN).then(|| owed.clone())
     }
 
-    /// Returns a fact if the ground has changed.
-    pub(super) fn look(&mut self, deeds: u64) -> Option<Fact> {
+    /// Returns facts if the ground has changed.
+    pub(super) fn look(&mut self, deeds: u64) -> Vec<Fact> {
         let ground = self.ground(deeds);
         if self.last.as_ref() == Some(&ground) {
-            return None;
+            return Vec::new();
         }
         let (at, now) = (self.sim.now(), ground.connected().filter(|_| !self.is_free).map(Arc::new));
+        let mut facts = Vec::new();
+        if !self.last.as_ref().is_some_and(|last| last.elects_as(&ground)) {
+            let may_lead = ground.electable().filter(|_| !self.is_free).map(Arc::new);
+            facts.push(Fact::Electable { at, may_lead });
+        }
         self.last = Some(ground);
         self.owed = now.clone().map(|now| (at, now));
-        Some(Fact::Connected { at, now })
+        facts.push(Fact::Connected { at, now });
+        facts
     }
 
     fn ground(&self, deeds: u64) -> Ground {
         let runs = |host: HostId| self.sim.is_up(host) && !self.sim.is_paused(host);
         let in_use = self.membership.in_use();
         let up: BTreeSet<usize> = in_use.into_iter().filter(|place| runs(self.nodes[*place])).collect();
-        let is_sound = |place: &usize| {
-            let is_spoilt = self.membership.has_forgotten(*place) || self.membership.is_damaged(*place);
-            !is_spoilt && self.sim.disk(self.nodes[*place]).is_sound()
+        let works = |place: usize, pace: u32| {
+            let is_spoilt = self.membership.has_forgotten(place) || self.membership.is_damaged(place);
+            !is_spoilt && self.sim.disk(self.nodes[place]).is_at_most(pace)
         };
         let network = self.sim.network();
         let pairs = |holds: &dyn Fn(HostId, HostId) -> bool| -> Pairs {
@@ -182,7 +208,8 @@ impl Watcher {
             |(client, node): &(usize, usize)| network.is_sound(self.clients[*client], self.nodes[*node]);
         let configs = self.configs(&up);
         Ground {
-            sound: up.iter().copied().filter(is_sound).collect(),
+            sound: up.iter().copied().filter(|place| works(*place, 1)).collect(),
+            electable: up.iter().copied().filter(|place| works(*place, SLOWEST_PACE)).collect(),
             open: pairs(&|one, other| network.is_open(one, other)),
             clear: pairs(&|one, other| network.is_sound(one, other)),
             reached: reached.filter(reaches).collect(),
@@ -233,6 +260,7 @@ mod tests {
         Ground {
             up: all.clone(),
             sound: all.clone(),
+            electable: all.clone(),
             clients: BTreeSet::from([1]),
             clear: open.clone(),
             open,
@@ -286,6 +314,18 @@ mod tests {
         assert!(joint.connected().is_some());
         joint.is_settled = false;
         assert_eq!(joint.connected(), None);
+    }
+
+    #[test]
+    fn an_election_is_owed_by_slow_disks_and_other_faults_do_not_delay_it() {
+        let mut slow = ground(3, &[]);
+        slow.sound.clear();
+        assert_eq!(slow.connected(), None);
+        assert_eq!(slow.electable(), Some(nodes(&[1, 2, 3])));
+        let deed = Ground { deeds: 9, clients: BTreeSet::new(), ..slow.clone() };
+        assert!(slow.elects_as(&deed));
+        let dead = Ground { electable: BTreeSet::from([1]), ..slow.clone() };
+        assert!(!slow.elects_as(&dead) && dead.electable().is_none());
     }
 
     /// The operator does not know that node 2, which lost its data, votes again (seed 300,033).

@@ -350,7 +350,7 @@ impl Run {
 
     /// Tells which service the world allows, when that may have changed.
     fn look_at_the_world(&mut self) {
-        if let Some(changed) = self.watcher.look(self.injector.deeds()) {
+        for changed in self.watcher.look(self.injector.deeds()) {
             self.record.tell(&changed);
         }
     }

@@ -71,6 +71,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     }
     steps.extend(founding(&mut draw, ground, &kinds));
     steps.extend(cuts_that_last(&mut draw, ground));
+    steps.extend(slow_election(&mut draw, ground));
     Script::new(steps).with_over_budget(mix.over_budget)
 }
 
@@ -236,6 +237,27 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
         CrashPoint::AtOnce => CrashPoint::AtOnce,
     };
     Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
+}
+
+/// All disks are slow for a while in which the leader is lost. Other faults may fall into that time.
+fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
+    let (lasts, latest) = (Duration::from_secs(14), ground.quiet - ground.begin);
+    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(8) {
+        return Vec::new();
+    }
+    if !draw.rng.chance(draw.odds.slow_election) {
+        return Vec::new();
+    }
+    let at = ground.begin + draw.between_ms(0, 4_000);
+    let times = draw.rng.pick(&[200, 700, 2_500]);
+    let lost = at + draw.between_ms(500, 3_000);
+    let away = draw.between_ms(9_000, 11_000);
+    let loss = match draw.rng.below(2) {
+        0 => Fault::Kill { target: Target::Leader, down: Down::For(away) },
+        _ => Fault::Pause { target: Target::Leader, lasts: away },
+    };
+    let slow = Fault::SlowDisk { target: Target::AllNodes, times, lasts };
+    vec![Step { at, fault: slow }, Step { at: lost, fault: loss }]
 }
 
 /// What is too much for a processor depends on the processor.

@@ -33,6 +33,8 @@ pub(super) struct Odds {
     pub(super) clients_with_few: usize,
     /// After the loss of a leader another node loses its power as it votes.
     pub(super) in_election: usize,
+    /// All disks are slow when a leader is lost, for long enough to elect another.
+    pub(super) slow_election: usize,
     /// A way that is cut was slow before, and its connections break with the cut.
     pub(super) breaks: usize,
     /// A node whose disk rots is started again soon.
@@ -64,6 +66,7 @@ impl Odds {
         long_stops: 0,
         clients_with_few: 0,
         in_election: 15,
+        slow_election: 0,
         breaks: 15,
         rot_found: 60,
         wiped_alone: 50,
@@ -97,7 +100,7 @@ impl Mix {
             matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover | Kind::NewChoices)
         };
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
-        let odds = Odds { lasting: 10, ..Odds::USUAL };
+        let odds = Odds { lasting: 10, slow_election: 8, ..Odds::USUAL };
         Mix { kinds, odds, subset: true, ..Mix::only(&[]) }
     }
 
@@ -155,7 +158,7 @@ impl Mix {
     /// Leaders lose their leadership and regain it or hand over, and ways to them are slow, so that what is
     /// forwarded comes late. All clients are heard at once.
     pub fn leaders() -> Self {
-        let odds = Odds { slow_to_leader: 100, ..Odds::USUAL };
+        let odds = Odds { slow_to_leader: 100, slow_election: 30, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }

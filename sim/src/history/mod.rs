@@ -160,6 +160,8 @@ pub enum Fact {
     /// What has been done to the world is different from now on, and so may be what the cluster owes; `None`:
     /// no quorum is connected.
     Connected { at: Nanos, now: Option<Arc<Connected>> },
+    /// One of these nodes must lead soon, on whatever disks that flush within a second; `None`: none must.
+    Electable { at: Nanos, may_lead: Option<Arc<BTreeSet<NodeId>>> },
     /// A client that knows no other node has asked this one for a session, a write and a lock, from `began`
     /// until now.
     Probed { at: Nanos, began: Nanos, node: NodeId, outcome: Result<(), String> },
@@ -198,6 +200,7 @@ impl Fact {
             Fact::Client { at, .. }
             | Fact::Node { at, .. }
             | Fact::Connected { at, .. }
+            | Fact::Electable { at, .. }
             | Fact::Probed { at, .. }
             | Fact::Healed { at }
             | Fact::Passed { at } => Some(*at),

@@ -97,7 +97,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 continue;
             }
             tracing::info!(term = view.term + 1, round = rounds, "stands for election");
-            self.lease.stands();
+            self.lease.stands(view.term + 1);
             if self.raft.trigger().elect(false).await.is_err() {
                 return;
             }

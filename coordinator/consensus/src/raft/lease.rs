@@ -23,6 +23,9 @@ use crate::raft_types::LeaderId;
 /// leader's confirmed vote, and one that was under way.
 const FLUSHES_OF_AN_ELECTION: u32 = 4;
 
+/// A mutant waits for so long.
+const FIXED: Duration = Duration::from_millis(20);
+
 /// One per node; clones share its state.
 #[derive(Clone)]
 pub struct LeaderLease {
@@ -31,6 +34,7 @@ pub struct LeaderLease {
     reconnect: Duration,
     probe: Duration,
     silence: Duration,
+    begun: Instant,
     state: Arc<Mutex<State>>,
     /// Changes when a connection ends or an own vote request leaves, and not with heartbeats.
     changed: Arc<watch::Sender<()>>,
@@ -51,6 +55,8 @@ struct State {
     stood: Option<Instant>,
     /// Departure of that candidacy's vote requests, behind the flush of the own vote.
     sent: Option<Instant>,
+    /// Term of that vote or candidacy, whichever is later. A leader of it decides the election.
+    term: u64,
     /// Duration of the latest flush of a vote.
     flush: Duration,
     /// Time at which a majority of the voters last said how they would vote.
@@ -70,6 +76,7 @@ impl LeaderLease {
             silence: least + Duration::from_millis(raft.election_timeout_max_ms),
             // A leader that lives dials again with its next heartbeat.
             reconnect: heartbeat + heartbeat / 2,
+            begun: time::now(),
             state: Arc::default(),
             changed: Arc::new(watch::channel(()).0),
         }
@@ -85,6 +92,9 @@ impl LeaderLease {
         let mut state = self.state.lock();
         if state.leader <= Some(leader) {
             (state.leader, state.heard, state.disconnected) = (Some(leader), Some(time::now()), None);
+            if leader.term >= state.term {
+                (state.voted, state.stood, state.sent) = (None, None, None);
+            }
         }
     }
 
@@ -99,10 +109,10 @@ impl LeaderLease {
         Some(leader.term)
     }
 
-    /// Records that Raft is asked for a vote.
-    pub(super) fn voting(&self) -> Voting {
+    /// Records that Raft is asked for a vote in `term`.
+    pub(super) fn voting(&self, term: u64) -> Voting {
         self.state.lock().voting += 1;
-        Voting { lease: self.clone(), begun: time::now() }
+        Voting { lease: self.clone(), term, begun: time::now() }
     }
 
     /// Records that a majority of the voters has said how it would vote.
@@ -115,10 +125,10 @@ impl LeaderLease {
         self.state.lock().answered.is_some_and(|at| at.elapsed() <= time)
     }
 
-    /// Records the start of this node's candidacy.
-    pub fn stands(&self) {
+    /// Records the start of this node's candidacy in `term`.
+    pub fn stands(&self, term: u64) {
         let mut state = self.state.lock();
-        (state.stood, state.sent) = (Some(time::now()), None);
+        (state.stood, state.sent, state.term) = (Some(time::now()), None, term.max(state.term));
     }
 
     /// Records the departure of a vote request: this node's own vote is on disk.
@@ -174,7 +184,7 @@ impl LeaderLease {
         let state = *self.state.lock();
         let silence = match (state.heard, state.disconnected) {
             (Some(heard), None) => heard + timeout,
-            _ => self.end(&state).unwrap_or_else(time::now) + jitter,
+            _ => self.end(&state).unwrap_or(self.begun) + jitter,
         };
         let election = state.voted.map(|voted| voted + self.patience(timeout, &state));
         election.map_or(silence, |election| election.max(silence))
@@ -191,6 +201,9 @@ impl LeaderLease {
 
     /// Returns `least`, or longer on a disk on which an election takes longer.
     fn patience(&self, least: Duration, state: &State) -> Duration {
+        if mutant::is(Mutant::ElectionsDoNotWait) {
+            return FIXED;
+        }
         least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION))
     }
 
@@ -204,6 +217,7 @@ impl LeaderLease {
 /// A vote that Raft is asked for. Without a call of `granted` it counts for nothing.
 pub(super) struct Voting {
     lease: LeaderLease,
+    term: u64,
     begun: Instant,
 }
 
@@ -212,6 +226,7 @@ impl Voting {
     pub(super) fn granted(&self) {
         let mut state = self.lease.state.lock();
         (state.voted, state.flush) = (Some(time::now()), self.begun.elapsed());
+        state.term = self.term.max(state.term);
     }
 }
 
@@ -225,3 +240,80 @@ impl Drop for Voting {
 
 /// Votes are not waited for any longer than this, unless the timers of `cluster.toml` are longer.
 pub(super) const ROUND_MAX: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(1_500);
+    const LEADER: LeaderId = LeaderId { term: 4, node_id: 2 };
+
+    fn lease() -> LeaderLease {
+        LeaderLease::new(&RaftConfig::default(), Acks::default())
+    }
+
+    /// How long from now until this node stands for election.
+    fn waits(lease: &LeaderLease) -> Duration {
+        lease.due(TIMEOUT, Duration::ZERO).saturating_since(time::now())
+    }
+
+    #[test]
+    fn a_broken_connection_ends_the_lease_soon_and_a_heartbeat_restores_it() {
+        let lease = lease();
+        assert!(!lease.lasts() && waits(&lease).is_zero(), "a restarted voter knows no leader");
+        assert_eq!(lease.due(TIMEOUT, TIMEOUT), lease.due(TIMEOUT, TIMEOUT), "it does not wait again and again");
+        lease.heard(LEADER);
+        assert!(lease.lasts() && waits(&lease) > lease.least);
+        assert_eq!(lease.disconnected(3), None, "another node");
+        assert!(waits(&lease) > lease.least);
+        assert_eq!(lease.disconnected(2), Some(4));
+        assert!(lease.lasts() && waits(&lease) <= lease.reconnect, "it may dial again");
+        lease.heard(LeaderId { term: 3, node_id: 1 });
+        assert!(waits(&lease) <= lease.reconnect, "an earlier leader");
+        lease.heard(LEADER);
+        assert!(lease.lasts() && waits(&lease) > lease.least);
+    }
+
+    #[test]
+    fn an_election_has_its_time_until_its_leader_is_heard() {
+        let lease = lease();
+        lease.heard(LEADER);
+        lease.disconnected(2);
+        let voting = lease.voting(5);
+        assert!(lease.awaits_votes(), "the vote is being written");
+        drop(voting);
+        assert!(!lease.awaits_votes(), "it was not given");
+        lease.voting(5).granted();
+        assert!(lease.awaits_votes() && waits(&lease) > lease.least);
+        lease.heard(LEADER);
+        assert!(lease.awaits_votes(), "the old leader is no answer");
+        lease.heard(LeaderId { term: 5, node_id: 3 });
+        assert!(!lease.awaits_votes() && lease.lasts());
+        lease.disconnected(3);
+        assert!(waits(&lease) <= lease.reconnect, "no vote delays the next election");
+    }
+
+    #[test]
+    fn votes_are_waited_for_twice_as_long_in_each_round_and_as_long_as_the_disk_needs() {
+        let lease = lease();
+        assert_eq!(lease.round(0), None, "no vote request has left");
+        lease.stands(7);
+        lease.vote_requested();
+        let lasts = |round| lease.round(round).expect("has left").1;
+        assert_eq!([lasts(0), lasts(1), lasts(2)], [lease.least, 2 * lease.least, 4 * lease.least]);
+        assert_eq!([lasts(3), lasts(40)], [ROUND_MAX; 2]);
+        lease.state.lock().flush = Duration::from_millis(700);
+        assert_eq!([lasts(0), lasts(2)], [Duration::from_millis(2_800), 4 * lease.least]);
+        lease.state.lock().flush = Duration::from_secs(60);
+        assert_eq!(lasts(0), ROUND_MAX);
+    }
+
+    #[test]
+    fn a_leader_is_silent_from_a_lease_after_its_last_quorum_on() {
+        let raft = RaftConfig { election_timeout_min_ms: 0, ..RaftConfig::default() };
+        let lease = LeaderLease::new(&raft, Acks::default());
+        assert!(!lease.may_send_heartbeat(LEADER), "without a quorum for no time at all");
+        let lease = self::lease();
+        assert!(lease.may_send_heartbeat(LEADER), "it has only begun");
+    }
+}

@@ -182,7 +182,7 @@ where
                 let term = request.from_leader().leader_id.term;
                 self.metrics.leaderships_total.ends(term, LeaderEnd::HandedOver);
                 if *request.to_node_id() == raft.metrics().borrow_watched().id {
-                    self.lease.stands();
+                    self.lease.stands(term + 1);
                 }
                 async move {
                     rare::taken(Rare::LeaderTransferred);
@@ -331,7 +331,7 @@ async fn vote<SM: RaftStateMachine<TypeConfig>>(
         rare::taken(Rare::VoteRefused);
         return answer(would_vote(&raft, None).await, RaftResponse::Vote);
     }
-    let voting = lease.voting();
+    let voting = lease.voting(request.vote.leader_id.term);
     let response = raft.vote(VoteRequest { leadership_transfer: true, ..believed(request) }).await;
     if response.as_ref().is_ok_and(|response| response.vote_granted) {
         voting.granted();

@@ -6,7 +6,7 @@
 //! The world says what is connected ([`Fact::Connected`]), so a cluster that misjudges its own state is
 //! judged all the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,11 @@ use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::node::NodeFact;
 use crate::history::{Connected, Fact};
 
-/// Within this a connected quorum has a leader that serves, at default timers.
-pub(crate) const WITHIN: Duration = Duration::from_secs(3);
+/// Within this a connected quorum has a leader that serves, at default timers: a bridge that still hears an old
+/// leader hears it for two least timeouts.
+pub(crate) const WITHIN: Duration = Duration::from_secs(5);
+/// Within this a connected quorum whose flushes take up to a second each has a leader.
+const ON_SLOW_DISKS: Duration = Duration::from_secs(10);
 /// A client that has lost its node without a word needs its session's timeout to find another one, and this
 /// for the rest. One whose node has a disk that hangs is sent away after five seconds.
 const CALL: Duration = Duration::from_secs(4);
@@ -41,6 +44,8 @@ pub struct ServesWhileAQuorumIsConnected {
     now: Nanos,
     /// Since when the cluster owes this service.
     owed: Option<(Nanos, Arc<Connected>)>,
+    /// Since when one of these must lead, however slow disks are.
+    electable: Option<(Nanos, Arc<BTreeSet<NodeId>>)>,
     /// Of the highest term.
     leader: Option<(u64, NodeId)>,
     timeouts: BTreeMap<SessionId, Duration>,
@@ -66,6 +71,15 @@ impl ServesWhileAQuorumIsConnected {
             "{who} leads at {}, although {:?} reach a quorum each, and nothing has changed since {since}",
             self.now, owed.may_lead
         ))
+    }
+
+    fn elects(&self) -> Result<(), String> {
+        let Some((since, may_lead)) = &self.electable else { return Ok(()) };
+        let leads = self.leader.is_some_and(|(_, leader)| may_lead.contains(&leader));
+        if self.is_settled || leads || self.now <= *since + ON_SLOW_DISKS {
+            return Ok(());
+        }
+        Err(format!("none of {may_lead:?} leads at {}, on slow disks, since {since}", self.now))
     }
 
     fn answers(&self) -> Result<(), String> {
@@ -143,6 +157,9 @@ impl Invariant for ServesWhileAQuorumIsConnected {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Connected { at, now } => self.owed = now.clone().map(|now| (*at, now)),
+            Fact::Electable { at, may_lead } => {
+                self.electable = may_lead.clone().map(|may_lead| (*at, may_lead));
+            }
             Fact::Probed { began, node, outcome, .. } => return self.probed(*began, *node, outcome),
             Fact::Node { node, what: NodeFact::Leads { term }, .. } => {
                 self.leader = self.leader.max(Some((*term, *node)));
@@ -153,6 +170,7 @@ impl Invariant for ServesWhileAQuorumIsConnected {
             Fact::Client { client, what, .. } => return self.client(*client, what),
             Fact::Passed { .. } => {
                 self.leads()?;
+                self.elects()?;
                 return self.answers();
             }
             Fact::Settled => self.is_settled = true,
@@ -199,16 +217,29 @@ mod tests {
     }
 
     #[test]
+    fn a_quorum_on_slow_disks_without_a_leader_is_caught() {
+        let electable = |ms| Fact::Electable {
+            at: Nanos::from_millis(ms),
+            may_lead: Some(Arc::new([1, 2].map(NodeId).into())),
+        };
+        assert_eq!(opinion(&[electable(1_000), passed(11_000)]), Ok(()), "it still has time");
+        assert!(opinion(&[electable(1_000), passed(11_001)]).unwrap_err().contains("on slow disks"));
+        assert!(opinion(&[leads(500, 3, 1), electable(1_000), passed(11_001)]).is_err());
+        assert_eq!(opinion(&[leads(500, 2, 1), electable(1_000), passed(11_001)]), Ok(()));
+        assert_eq!(opinion(&[electable(1_000), electable(9_000), passed(11_001)]), Ok(()), "it has changed");
+    }
+
+    #[test]
     fn a_connected_quorum_without_a_leader_is_caught() {
-        assert_eq!(opinion(&[connected(1_000), passed(4_000)]), Ok(()), "it still has time");
-        assert!(opinion(&[connected(1_000), passed(4_001)]).unwrap_err().contains("no node leads"));
-        let outside = [leads(500, 4, 1), connected(1_000), passed(4_001)];
+        assert_eq!(opinion(&[connected(1_000), passed(6_000)]), Ok(()), "it still has time");
+        assert!(opinion(&[connected(1_000), passed(6_001)]).unwrap_err().contains("no node leads"));
+        let outside = [leads(500, 4, 1), connected(1_000), passed(6_001)];
         assert!(opinion(&outside).unwrap_err().contains("node 4 leads"));
         let ended = [leads(500, 2, 1), node_at(600, 2, NodeFact::Ended { how: Down::Killed })];
-        assert!(opinion(&[&ended[..], &[connected(1_000), passed(4_001)]].concat()).is_err());
+        assert!(opinion(&[&ended[..], &[connected(1_000), passed(6_001)]].concat()).is_err());
         let late = [leads(500, 4, 1), connected(1_000), leads(3_900, 2, 2), passed(9_000)];
         assert_eq!(opinion(&late), Ok(()));
-        assert_eq!(opinion(&[connected(1_000), connected(2_000), passed(4_500)]), Ok(()), "it has changed");
+        assert_eq!(opinion(&[connected(1_000), connected(2_000), passed(6_500)]), Ok(()), "it has changed");
         assert_eq!(opinion(&[connected(1_000), changed(2_000), passed(9_000)]), Ok(()), "no quorum");
         assert_eq!(opinion(&[connected(1_000), Fact::Settled, passed(9_000)]), Ok(()), "nodes are stopped");
     }
@@ -225,12 +256,12 @@ mod tests {
             client_at(2_000, who, ClientFact::Invoked { call, session: SessionId(9), op })
         };
         let of = |who| [&leader[..], &[session(who), asks(who)]].concat();
-        assert_eq!(opinion(&[&of(1)[..], &[passed(11_000)]].concat()), Ok(()));
-        assert!(opinion(&[&of(1)[..], &[passed(11_001)]].concat()).unwrap_err().contains("no answer"));
-        assert_eq!(opinion(&[&of(2)[..], &[passed(11_001)]].concat()), Ok(()), "it reaches no node");
+        assert_eq!(opinion(&[&of(1)[..], &[passed(13_000)]].concat()), Ok(()));
+        assert!(opinion(&[&of(1)[..], &[passed(13_001)]].concat()).unwrap_err().contains("no answer"));
+        assert_eq!(opinion(&[&of(2)[..], &[passed(13_001)]].concat()), Ok(()), "it reaches no node");
         let result: Result<Answer, Failure> = Err(Failure::Unknown);
-        let answered = client_at(7_000, 1, ClientFact::Returned { call: CallId(1), result });
-        assert_eq!(opinion(&[&of(1)[..], &[answered, passed(11_001)]].concat()), Ok(()));
+        let answered = client_at(9_000, 1, ClientFact::Returned { call: CallId(1), result });
+        assert_eq!(opinion(&[&of(1)[..], &[answered, passed(13_001)]].concat()), Ok(()));
     }
 
     #[test]
@@ -238,13 +269,13 @@ mod tests {
         let session = ClientFact::Session { session: SessionId(9), timeout_ms: 2_000, grace_ms: None };
         let alive = |ms, for_ms| client_at(ms, 1, ClientFact::Alive { session: SessionId(9), for_ms });
         let begin = [leads(500, 2, 1), connected(1_000), client_at(0, 1, session)];
-        assert_eq!(opinion(&[&begin[..], &[alive(10_000, 100)]].concat()), Ok(()), "it may have been away");
-        assert!(opinion(&[&begin[..], &[alive(10_001, 199)]].concat()).unwrap_err().contains("left"));
+        assert_eq!(opinion(&[&begin[..], &[alive(12_000, 100)]].concat()), Ok(()), "it may have been away");
+        assert!(opinion(&[&begin[..], &[alive(12_001, 199)]].concat()).unwrap_err().contains("left"));
         let lease = client_at(0, 1, ClientFact::Lease { session: SessionId(9) });
-        assert_eq!(opinion(&[&begin[..], &[lease, alive(10_001, 199)]].concat()), Ok(()));
-        assert_eq!(opinion(&[&begin[..], &[alive(10_001, 200)]].concat()), Ok(()));
+        assert_eq!(opinion(&[&begin[..], &[lease, alive(12_001, 199)]].concat()), Ok(()));
+        assert_eq!(opinion(&[&begin[..], &[alive(12_001, 200)]].concat()), Ok(()));
         let ended = |end| Fact::SessionEnded { session: SessionId(9), end, at: Millis(0) };
-        let after = |end| opinion(&[&begin[..], &[ended(end), alive(10_001, 199)]].concat());
+        let after = |end| opinion(&[&begin[..], &[ended(end), alive(12_001, 199)]].concat());
         assert_eq!(after(SessionEnd::Ended), Ok(()));
         assert!(after(SessionEnd::Expired).is_err());
     }
@@ -258,10 +289,10 @@ mod tests {
             outcome: outcome.map_err(str::to_owned),
         };
         let begin = connected(1_000);
-        assert!(opinion(&[begin.clone(), probed(4_000, 1, Err("has no lock"))]).is_err());
-        assert_eq!(opinion(&[begin.clone(), probed(4_000, 1, Ok(()))]), Ok(()));
-        assert_eq!(opinion(&[begin.clone(), probed(3_999, 1, Err("has no lock"))]), Ok(()), "too early");
-        assert_eq!(opinion(&[begin.clone(), probed(4_000, 4, Err("has no lock"))]), Ok(()), "not of it");
-        assert_eq!(opinion(&[begin, changed(5_000), probed(4_000, 1, Err("has no lock"))]), Ok(()));
+        assert!(opinion(&[begin.clone(), probed(6_000, 1, Err("has no lock"))]).is_err());
+        assert_eq!(opinion(&[begin.clone(), probed(6_000, 1, Ok(()))]), Ok(()));
+        assert_eq!(opinion(&[begin.clone(), probed(5_999, 1, Err("has no lock"))]), Ok(()), "too early");
+        assert_eq!(opinion(&[begin.clone(), probed(6_000, 4, Err("has no lock"))]), Ok(()), "not of it");
+        assert_eq!(opinion(&[begin, changed(7_000), probed(6_000, 1, Err("has no lock"))]), Ok(()));
     }
 }

@@ -29,9 +29,9 @@ const LEFT_PERCENT: u32 = 95;
 const BELIEVES_PERCENT: u32 = 90;
 /// A leader that stalled for this long notices, also by a slow clock.
 const STOOD_STILL: Duration = Duration::from_millis(1_060);
-/// A leader with older contact to a quorum expires no session: a second, by a slow clock
+/// A leader with older contact to a quorum expires no session: two seconds, by a slow clock
 /// (`coordinator/src/node/wiring.rs`).
-const CONTACT_MAX: Duration = Duration::from_millis(1_050);
+const CONTACT_MAX: Duration = Duration::from_millis(2_100);
 
 pub struct SessionExpiry {
     judge: Judge,

@@ -166,10 +166,15 @@ impl HostDisk {
 
     /// Whether the disk has no fault, its usual speed, and more space than a run fills.
     pub fn is_sound(&self) -> bool {
+        self.is_at_most(1)
+    }
+
+    /// Whether it works, and each flush takes at most this many times the usual time.
+    pub fn is_at_most(&self, pace: u32) -> bool {
         let state = self.state.lock();
         let faults = &state.faults;
         let space = faults.capacity.saturating_sub(state.tree.used_bytes());
-        faults.pace == 1 && faults.syncs_to_fail == 0 && !faults.changes_fail && space > SPACE_BYTES
+        faults.pace <= pace && faults.syncs_to_fail == 0 && !faults.changes_fail && space > SPACE_BYTES
     }
 
     /// Ends all faults: nothing fails any more, there is space, it is as fast as ever, no cut of power is
