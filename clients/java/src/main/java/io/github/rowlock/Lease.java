@@ -26,6 +26,7 @@ final class Lease {
     /** Gets the field {@code asked} of each answer; gives the time until a lock is taken away. */
     private volatile ToLongFunction<List<?>> hears = said -> Transport.FOREVER;
     private volatile boolean isSilent;
+    private CompletableFuture<Void> ending;
     /** Looks at the clock, and is over. */
     private volatile boolean isOver;
 
@@ -147,8 +148,15 @@ final class Lease {
         }
     }
 
-    /** Gives back everything of it. Completes when a node has answered, and after a second at the latest. */
-    CompletableFuture<Void> end() {
+    /** Gives back everything of it, once. Completes when a node has answered, and after a second at the latest. */
+    synchronized CompletableFuture<Void> end() {
+        if (ending == null) {
+            ending = giveBack();
+        }
+        return ending;
+    }
+
+    private CompletableFuture<Void> giveBack() {
         isSilent = true;
         long until = deadline;
         lose();
