@@ -13,7 +13,7 @@ from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import HEADER
 from .lease import Lease
 from .question import Heard, Question, ask
-from .transport import ANSWER_MAX, Json, Transport, is_text, now
+from .transport import ANSWER_MAX, Json, Transport, is_text, is_token, now
 
 # Seconds that one request waits at most; the node itself answers after half of the lease's time.
 WAIT_MAX = 30.0
@@ -26,6 +26,8 @@ LOOK_EVERY = 60.0
 # Seconds after which a coroutine looks for a question: they come with keep-alive, a few seconds apart.
 ASKED_EVERY = 0.1
 INFINITE = float("inf")
+# Seconds of a lease: a century. The cluster has bounds of its own.
+TTL_MAX = 36_500 * 86_400.0
 # Before the name of a lock in an address.
 LOCKS = "/v1/locks/"
 
@@ -34,7 +36,8 @@ OnAsked = Callable[[Question], None]
 
 
 class Rowlock:
-    """A cluster. `urls` are those of the nodes' `api` listeners; every lock has a lease of its own.
+    """A cluster. `urls` are those of the nodes' `api` listeners; every lock has a lease of its own. A path in a URL,
+    such as that of a gateway, stands before that of each request.
 
     `token` goes into `Authorization: Bearer`; `tls` is for `https://`; `ttl` is the time of leases in
     seconds, after which the locks of a program that has died are free.
@@ -48,6 +51,8 @@ class Rowlock:
         tls: Optional[ssl.SSLContext] = None,
         ttl: float = 10.0,
     ) -> None:
+        if not 0.001 <= ttl <= TTL_MAX:
+            raise ValueError(f"not the time of a lease in seconds: {ttl}")
         self._transport = Transport(urls, token, tls)
         self._ttl = ttl
 
@@ -242,7 +247,7 @@ class Attempt:
 def _is_standing(status: int, answer: Json) -> bool:
     state = answer.get("state")
     if state == "held":
-        return status == 200 and is_text(answer.get("token")) and answer["token"].isdecimal()
+        return status == 200 and is_token(answer.get("token"))
     if state == "waiting":
         return status == 202 and isinstance(answer.get("position"), int)
     return status == 404 or (status == 200 and state in ("busy", "gone"))
