@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::conformance::scenarios;
+use crate::gateway::gateway;
 use crate::mixed_queue::kazoo;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish_within};
@@ -88,6 +89,7 @@ pub async fn conforms(mut command: Command, runner: &[&str]) {
     let mut urls = vec![strange_node().await];
     urls.extend(ids.iter().map(|id| format!("http://{}", it.api(*id))));
     command.args(runner).arg(urls.join(","));
+    command.env("ROWLOCK_GATEWAY", gateway(it.api(ids[0]).to_owned()).await);
     let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     let all = format!("{} scenarios\n", scenarios().len());

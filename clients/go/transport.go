@@ -203,6 +203,9 @@ func (t *transport) call(
 	for tried := 1; ; tried++ {
 		left := until - now()
 		if err := ctx.Err(); err != nil {
+			if tried > 1 {
+				err = fmt.Errorf("%w; the last node: %v", err, failed)
+			}
 			return nil, err
 		}
 		if left <= 0 {

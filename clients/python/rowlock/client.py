@@ -23,6 +23,8 @@ AT_ONCE = 15.0
 WAIT_MIN = 0.05
 # Seconds after which a thread that waits looks at the clock, which also runs while the machine sleeps.
 LOOK_EVERY = 60.0
+# Seconds past the timeout for which the error of a request is waited for.
+SAY_MAX = 0.2
 # Seconds after which a coroutine looks for a question: they come with keep-alive, a few seconds apart.
 ASKED_EVERY = 0.1
 INFINITE = float("inf")
@@ -187,8 +189,13 @@ class Attempt:
             try:
                 return self._news.get(timeout=max(0.0, min(left, LOOK_EVERY)))
             except Empty:
-                if left <= 0:
-                    return TimedOut("the lock was not granted in time")
+                if left > 0:
+                    continue
+            try:
+                # The thread's own error says what the last node has answered.
+                return self._news.get(timeout=SAY_MAX)
+            except Empty:
+                return TimedOut("the lock was not granted in time")
 
     def _give_up(self) -> None:
         with self._lock:
