@@ -31,6 +31,7 @@ async function node(t, script) {
 const worksFor = (ttl) => (path) => {
   if (path === "/v1/leases") return [201, JSON.stringify({ lease: "0x1", secret: "s", ttl_ms: ttl })];
   if (path.endsWith("/acquire")) return [200, JSON.stringify({ state: "held", token: "7", valid_for_ms: ttl })];
+  if (path === "/v1/leases/0x1") return [204, ""];
   if (path.endsWith("/keepalive")) return [200, JSON.stringify({ valid_for_ms: ttl })];
   return [200, JSON.stringify({ released: true })];
 };

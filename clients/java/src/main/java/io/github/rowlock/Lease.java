@@ -161,7 +161,8 @@ final class Lease {
         long until = deadline;
         lose();
         var request = new Transport.Request("DELETE", path, Map.of("secret", secret));
-        var answered = transport.call(request, new Transport.Bounds(until, ttl / 3, answer -> true));
+        var answered = transport.call(request, new Transport.Bounds(until, ttl / 3,
+            answer -> answer.status() == 204 || answer.status() == 404));
         var done = new CompletableFuture<Void>();
         transport.after(END_MAX, () -> done.completeAsync(() -> null, transport.workers));
         answered.whenComplete((answer, error) -> done.complete(null));

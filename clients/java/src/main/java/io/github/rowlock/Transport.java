@@ -209,8 +209,8 @@ final class Transport {
                 }
                 failed = answer.status() + " " + answer.said();
             }
-            // At the end of the caller's time the node is not to blame.
-            if (Clock.now() < bounds.until) {
+            // At the end of the caller's time, or of a canceled call, the node is not to blame.
+            if (Clock.now() < bounds.until && !result.isDone()) {
                 skip(asked);
             }
             var why = failed;

@@ -111,6 +111,8 @@ public final class ClientTest {
                 return new Said(201, "{\"lease\":\"0x1\",\"secret\":\"s\",\"ttl_ms\":" + ttlMs + "}");
             } else if (path.endsWith("/acquire")) {
                 return new Said(200, held(ttlMs));
+            } else if (path.equals("/v1/leases/0x1")) {
+                return new Said(204, "");
             } else if (path.endsWith("/keepalive")) {
                 return new Said(200, "{\"valid_for_ms\":" + ttlMs + "}");
             }
