@@ -1,5 +1,5 @@
-//! What stands between a client and the nodes, and does as a gateway does that is set up wrongly, or worse. The
-//! first level of a request's path says how it behaves, the rest goes to a node: `/html-401/v1/leases`,
+//! A gateway between a client and the nodes that is set up wrongly, or worse. The first level of a request's
+//! path says how it behaves, the rest goes to a node: `/html-401/v1/leases`,
 //! `/deep.keepalive/v1/leases/0x1/keepalive` (all but keepalive is passed on).
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const SHAPES: [&str; 12] = [
     "\u{feff}{}",
 ];
 
-/// The URL of a gateway to this node. It lives as long as the runtime.
+/// Starts a gateway to this node, which lives as long as the runtime, and returns its URL.
 pub async fn gateway(node: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -64,7 +64,7 @@ async fn serve(mut stream: TcpStream, node: &str, turn: usize) -> Option<()> {
     stream.shutdown().await.ok()
 }
 
-/// Head and body.
+/// Reads a request to its end; gives its head and its body.
 async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut text = Vec::new();
     loop {
@@ -82,7 +82,7 @@ async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
     }
 }
 
-/// The answer of the node, without what it says of its leader: the client stays here.
+/// Returns the answer of the node, without what it says of its leader: the client stays here.
 async fn forward(node: &str, head: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(node).await.ok()?;
     let kept = |text: &str, but: &[&str]| -> String {
@@ -105,7 +105,7 @@ fn ok(document: &str) -> String {
     format!("{head}: {}\r\n\r\n{document}", document.len())
 }
 
-/// More levels than any reader's stack has room for, or than its bound, whole or broken off.
+/// Returns more levels than any reader's stack has room for, or than its bound, whole or broken off.
 fn deep(turn: usize) -> String {
     let lists = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     match turn % 4 {
@@ -116,7 +116,7 @@ fn deep(turn: usize) -> String {
     }
 }
 
-/// As nginx writes its pages.
+/// Returns an error page, written as nginx does.
 fn page(status: &str) -> String {
     let reason = match status {
         "401" => "Authorization Required",

@@ -31,7 +31,7 @@ impl Reconfig {
     }
 
     /// Takes a server in, or gives a member another role:
-    /// `server.4=HOST:PEER:ELECTION:participant;CLIENTHOST:CLIENT`, with `observer` for one that does not vote.
+    /// `server.4=HOST:PEER:ELECTION:participant;HOST:CLIENT`, with `observer` for one that does not vote.
     pub fn join(mut self, server: impl Into<String>) -> Self {
         self.joining.push(server.into());
         self

@@ -203,8 +203,9 @@ func (t *transport) call(
 	for tried := 1; ; tried++ {
 		left := until - now()
 		if err := ctx.Err(); err != nil {
-			if tried > 1 {
-				err = fmt.Errorf("%w; the last node: %v", err, failed)
+			// What a gateway says is worth more than that no node has answered.
+			if strangeSince < forever {
+				err = fmt.Errorf("%w; the last answer: %v", err, failed)
 			}
 			return nil, err
 		}
