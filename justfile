@@ -230,6 +230,8 @@ compat suites hosts="127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183":
         echo "== $part"
         {{suites}}/$part.sh {{hosts}} || failed="$failed $part"
     done
+    echo "== jvm (Curator's EnsembleTracker, Flink)"
+    .ci/jvm/run {{hosts}} || failed="$failed jvm"
     echo "== diff (beside Apache ZooKeeper, 200 sequences)"
     zookeeper=127.0.0.1:21811,127.0.0.1:21812,127.0.0.1:21813
     {{suites}}/zkctl.sh start

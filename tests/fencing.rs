@@ -39,3 +39,12 @@ async fn late_write_of_a_stopped_holder_is_refused_by_the_fence_and_does_damage_
         assert!(tried, "{built_in} needs nothing but Python: {}", said.out);
     }
 }
+
+#[test]
+fn command_lines_of_the_page_end_with_an_error_at_a_late_token() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fencing.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("redis-cli ")).collect();
+    assert!(lines.len() >= 2 && lines.iter().all(|line| line.starts_with("redis-cli -e ")), "{lines:?}");
+    assert!(page.contains("`psql -v ON_ERROR_STOP=1`"));
+}

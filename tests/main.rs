@@ -38,6 +38,7 @@ mod exactly_counts;
 mod fencing;
 mod files;
 mod full_disks;
+mod gateway;
 mod hazards_crashes;
 mod hazards_partitions;
 mod hazards_requests;

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::conformance::scenarios;
+use crate::gateway::gateway;
 use crate::mixed_queue::kazoo;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish_within};
@@ -88,6 +89,7 @@ pub async fn conforms(mut command: Command, runner: &[&str]) {
     let mut urls = vec![strange_node().await];
     urls.extend(ids.iter().map(|id| format!("http://{}", it.api(*id))));
     command.args(runner).arg(urls.join(","));
+    command.env("ROWLOCK_GATEWAY", gateway(it.api(ids[0]).to_owned()).await);
     let said = run(command).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     let all = format!("{} scenarios\n", scenarios().len());
@@ -118,7 +120,7 @@ async fn the_client_for_typescript_does_what_all_clients_must_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_for_typescript_passes_its_own_tests() {
     let Some(mut node) = node() else { return };
-    node.args(["--test", "tests/client.test.js"]);
+    node.args(["--test", "tests/client.test.js", "tests/abuse.test.js"]);
     let said = run(node).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.contains("# fail 0"), "{}", said.out);

@@ -31,7 +31,7 @@ impl Reconfig {
     }
 
     /// Takes a server in, or gives a member another role:
-    /// `server.4=HOST:PEER:PEER:participant;CLIENTHOST:CLIENT`, with `observer` for one that does not vote.
+    /// `server.4=HOST:PEER:ELECTION:participant;HOST:CLIENT`, with `observer` for one that does not vote.
     pub fn join(mut self, server: impl Into<String>) -> Self {
         self.joining.push(server.into());
         self
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn a_change_is_written_as_zookeeper_reads_it() {
         let change = Reconfig::new()
-            .join("server.4=h:1:1:observer;h:2")
-            .join("server.5=i:1:1;i:2")
+            .join("server.4=h:1:2:observer;h:2")
+            .join("server.5=i:1:2;i:2")
             .leave(NodeId(2))
             .leave(NodeId(3))
             .if_version(0x1f);
         let want = Request::Reconfig {
-            joining: Some("server.4=h:1:1:observer;h:2,server.5=i:1:1;i:2".to_owned()),
+            joining: Some("server.4=h:1:2:observer;h:2,server.5=i:1:2;i:2".to_owned()),
             leaving: Some("2,3".to_owned()),
             new_members: None,
             config_id: 0x1f,

@@ -17,6 +17,8 @@ const (
 	FenceHeader = "Rowlock-Fence"
 	// How long a holder waits for requests of earlier holders to end.
 	enterMax = 30 * time.Second
+	// Of a token.
+	digitsMax = 19
 )
 
 // Fence is the largest token that a resource has seen: one for each resource. The zero value has seen none.
@@ -134,14 +136,16 @@ type FenceStore interface {
 }
 
 // Fenced puts a fence before a handler: requests that change something need the header Rowlock-Fence with one
-// of these locks. A late holder gets 412; 428 is for no header, 400 for another lock, and 503 while requests of
-// an earlier holder do not end. store may be nil: then it is a service of one process.
+// of these locks. A late holder gets 412; 428 is for no header, 400 for another lock or a malformed header, and 503
+// while requests of another holder do not end. The token of a request counts unless the handler answers with a 4xx: put
+// authentication in front all the same. store may be nil: then it is a service of one process. It remembers a token
+// before the handler is called, so it must stand behind authentication.
 func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
-	fences := map[string]*Fence{}
+	turns := map[string]*turns{}
 	names := map[string]string{}
 	for _, lock := range locks {
 		text := headerName(lock)
-		fences[text], names[text] = &Fence{}, lock
+		turns[text], names[text] = newTurns(), lock
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {
@@ -149,16 +153,16 @@ func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		value := r.Header.Get(FenceHeader)
-		if value == "" {
+		values := r.Header.Values(FenceHeader)
+		if len(values) == 0 {
 			http.Error(w, "send the header "+FenceHeader+": LOCK;TOKEN", http.StatusPreconditionRequired)
 			return
 		}
-		name, digits, _ := strings.Cut(value, ";")
-		token, err := strconv.ParseUint(digits, 10, 64)
-		fence := fences[name]
-		if err != nil || fence == nil {
-			http.Error(w, FenceHeader+" is not LOCK;TOKEN of a lock that guards this service", http.StatusBadRequest)
+		name, digits, _ := strings.Cut(values[0], ";")
+		token, err := strconv.ParseUint(digits, 10, 63)
+		its := turns[name]
+		if err != nil || its == nil || len(values) > 1 || len(digits) > digitsMax {
+			http.Error(w, FenceHeader+" is not one LOCK;TOKEN of a lock that guards this service", http.StatusBadRequest)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), enterMax)
@@ -174,18 +178,135 @@ func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
 				return
 			}
 		}
-		leave, err := fence.Enter(ctx, token)
+		end, err := its.begin(ctx, token)
 		if stale, ok := err.(*Stale); ok {
 			http.Error(w, stale.Error(), http.StatusPreconditionFailed)
 			return
 		}
 		if err != nil {
-			http.Error(w, "requests of an earlier holder have not ended", http.StatusServiceUnavailable)
+			http.Error(w, "requests of another holder have not ended", http.StatusServiceUnavailable)
 			return
 		}
-		defer leave()
-		next.ServeHTTP(w, r)
+		said := &statusWriter{ResponseWriter: w}
+		// Also when the handler panics.
+		defer func() { end(said.status) }()
+		next.ServeHTTP(said, r)
 	})
+}
+
+// turns are the requests of one lock in their order: those of one token run together, and those of another token
+// wait. Invariant: a token counts from the end of a request that the service has not refused. Until then nothing says
+// that its sender may write at all, so smaller tokens behind it wait for that answer.
+type turns struct {
+	mutex sync.Mutex
+	seen  uint64
+	all   []*turn
+	// Is closed at the next end of a request.
+	changed chan struct{}
+}
+
+type turn struct {
+	token uint64
+}
+
+func newTurns() *turns {
+	return &turns{changed: make(chan struct{})}
+}
+
+// begin waits for the requests before this one. Call end with the status of the answer, 0 for none. The error is a
+// *Stale, or that of ctx.
+func (t *turns) begin(ctx context.Context, token uint64) (end func(status int), err error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if token < t.seen {
+		return nil, &Stale{token, t.seen}
+	}
+	mine := &turn{token}
+	t.all = append(t.all, mine)
+	for err == nil && !t.isFirst(mine) {
+		changed := t.changed
+		t.mutex.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		t.mutex.Lock()
+	}
+	if err == nil && token < t.seen {
+		err = &Stale{token, t.seen}
+	}
+	if err != nil {
+		t.remove(mine)
+		return nil, err
+	}
+	return func(status int) {
+		t.mutex.Lock()
+		defer t.mutex.Unlock()
+		// A 4xx is a refusal, which has written nothing; any other end, also a panic, may have written.
+		if (status < 400 || status > 499) && token > t.seen {
+			t.seen = token
+		}
+		t.remove(mine)
+	}, nil
+}
+
+// isFirst is whether all requests before it have its token.
+func (t *turns) isFirst(mine *turn) bool {
+	for _, other := range t.all {
+		if other == mine {
+			return true
+		}
+		if other.token != mine.token {
+			return false
+		}
+	}
+	return false
+}
+
+func (t *turns) remove(mine *turn) {
+	var others []*turn
+	for _, other := range t.all {
+		if other != mine {
+			others = append(others, other)
+		}
+	}
+	t.all = others
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// statusWriter remembers the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	// Those below 200 are followed by another.
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(data []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(data)
+}
+
+// Flush is for streams.
+func (w *statusWriter) Flush() {
+	if flusher, ok := w.ResponseWriter.(http.Flusher); ok {
+		flusher.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter {
+	return w.ResponseWriter
 }
 
 // FenceValue is the value of FenceHeader for a lock, by its name or path.

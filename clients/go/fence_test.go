@@ -86,6 +86,8 @@ func TestAServiceRefusesLateHolders(t *testing.T) {
 		status        int
 	}{
 		{"GET", "", 200}, {"PUT", "", 428}, {"PUT", "other;9", 400}, {"PUT", "a%20b", 400}, {"PUT", "a%20b;-1", 400},
+		{"PUT", "a%20b;" + strings.Repeat("9", 40), 400}, {"PUT", "a%20b;" + strings.Repeat("0", 20), 400},
+		{"PUT", "a%20b;9223372036854775808", 400}, {"PUT", "a%20b;1,a%20b;2", 400}, {"PUT", "a%20b;", 400},
 		{"PUT", FenceValue("a b", 5), 200}, {"PUT", FenceValue("a b", 4), 412}, {"PUT", FenceValue("a b", 5), 200},
 		{"DELETE", FenceValue("a b", 1<<53+1), 200}, {"PUT", FenceValue("a b", 1<<53), 412},
 	} {
@@ -95,6 +97,73 @@ func TestAServiceRefusesLateHolders(t *testing.T) {
 	}
 	stored := Fenced(done, below9{}, "a b")
 	if one, other := ask(stored, "PUT", "a%20b;8"), ask(stored, "PUT", "a%20b;9"); one != 412 || other != 200 {
+		t.Error(one, other)
+	}
+}
+
+func TestTheTokenOfARequestThatTheServiceRefusesDoesNotCount(t *testing.T) {
+	status := 0
+	fenced := Fenced(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(status)
+	}), nil, "a")
+	ask := func(token uint64, more ...string) (code int) {
+		defer func() { _ = recover() }()
+		request := httptest.NewRequest("PUT", "/", nil)
+		request.Header[FenceHeader] = append([]string{FenceValue("a", token)}, more...)
+		answer := httptest.NewRecorder()
+		fenced.ServeHTTP(answer, request)
+		return answer.Code
+	}
+	for _, step := range []struct {
+		status int
+		token  uint64
+		code   int
+	}{
+		{401, 1<<63 - 1, 401}, {200, 5, 200}, {403, 1 << 62, 403}, {200, 5, 200}, {500, 7, 500}, {200, 6, 412},
+		{0, 8, 0}, {200, 7, 412}, {200, 8, 200},
+	} {
+		status = step.status
+		if code := ask(step.token); code != step.code {
+			t.Errorf("%+v: %d", step, code)
+		}
+	}
+	if code := ask(9, "a;10"); code != 400 {
+		t.Error("two headers", code)
+	}
+}
+
+func TestARequestOfAnotherTokenWaitsForTheAnswerToTheOneBefore(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan int)
+	fenced := Fenced(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(FenceHeader) == "a;9" {
+			close(entered)
+			w.WriteHeader(<-leave)
+		}
+	}), nil, "a")
+	ask := func(token uint64) <-chan int {
+		done := make(chan int, 1)
+		request := httptest.NewRequest("PUT", "/", nil)
+		request.Header.Set(FenceHeader, FenceValue("a", token))
+		go func() {
+			answer := httptest.NewRecorder()
+			fenced.ServeHTTP(answer, request)
+			done <- answer.Code
+		}()
+		return done
+	}
+	large := ask(9)
+	<-entered
+	small := ask(5)
+	select {
+	case code := <-small:
+		t.Error("it has not waited", code)
+	case <-time.After(50 * time.Millisecond):
+	}
+	leave <- 401
+	if one, other := <-large, <-small; one != 401 || other != 200 {
 		t.Error(one, other)
 	}
 }

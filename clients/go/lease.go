@@ -84,7 +84,7 @@ func (l *lease) giveBack() {
 		defer close(done)
 		body := map[string]any{"secret": l.secret}
 		// Nobody can do anything about an error.
-		_, _ = l.transport.call(context.Background(), http.MethodDelete, l.path, body, until, l.ttl/3, isAnything)
+		_, _ = l.transport.call(context.Background(), http.MethodDelete, l.path, body, until, l.ttl/3, isEnded)
 	}()
 	select {
 	case <-done:
@@ -158,8 +158,8 @@ func isKept(found *answer) bool {
 	return found.Status == http.StatusNotFound || found.Status == http.StatusOK && found.ValidForMs > 0
 }
 
-func isAnything(*answer) bool {
-	return true
+func isEnded(found *answer) bool {
+	return found.Status == http.StatusNoContent || found.Status == http.StatusNotFound
 }
 
 // lockContext is cancelled when the lease ends. Its Err looks at the clock.

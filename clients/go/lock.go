@@ -265,7 +265,7 @@ func (l *Lock) isStanding(found *answer) bool {
 
 func areNumbers(tokens []string) bool {
 	for _, text := range tokens {
-		if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+		if _, err := strconv.ParseUint(text, 10, 63); err != nil {
 			return false
 		}
 	}

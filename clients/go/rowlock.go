@@ -11,11 +11,13 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Config says where a cluster is.
 type Config struct {
-	// URLs of the nodes' api listeners. Name all of them, so that the next one is asked when one fails.
+	// URLs of the nodes' api listeners. Name all of them, so that the next one is asked when one fails. A path, such
+	// as that of a gateway, stands before that of each request.
 	URLs []string
 	// Token goes into Authorization: Bearer, if it is not empty.
 	Token string
@@ -41,6 +43,9 @@ func New(config Config) (*Cluster, error) {
 	ttl := config.TTL
 	if ttl == 0 {
 		ttl = 10 * time.Second
+	}
+	if ttl < time.Millisecond {
+		return nil, fmt.Errorf("rowlock: not the time of a lease: %v", ttl)
 	}
 	return &Cluster{transport: transport, ttl: ttl}, nil
 }
@@ -113,11 +118,17 @@ type Refused struct {
 }
 
 func (refused *Refused) Error() string {
+	if refused.Detail == "" {
+		return fmt.Sprintf("rowlock: %d %s", refused.Status, refused.Title)
+	}
 	return fmt.Sprintf("rowlock: %d %s: %s", refused.Status, refused.Title, refused.Detail)
 }
 
 // address is a name, or a path, as a part of an address; its slashes stay.
 func address(name string) (string, error) {
+	if !utf8.ValidString(name) {
+		return "", fmt.Errorf("rowlock: not a name: %q is not UTF-8", name)
+	}
 	parts := strings.Split(name, "/")
 	for at, part := range parts {
 		isPath := at == 0 && len(parts) > 1

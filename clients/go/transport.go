@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,9 +24,13 @@ const (
 	roundPause = 200 * time.Millisecond
 	// Between two moves to a leader: it may be out of reach from here.
 	stay = time.Minute
+	// Answers at all URLs may be something else's than a node's for so long before a request fails.
+	strangeMax = 15 * time.Second
 	// Of an answer.
 	bodyMax = 1 << 20
-	forever = time.Duration(1<<63 - 1)
+	// Of a strange answer: bytes that are looked at, and those in a message.
+	lookedAt, lineMax = 4096, 200
+	forever           = time.Duration(1<<63 - 1)
 )
 
 // errTimedOut is for what has a bound beside its context.
@@ -33,7 +38,9 @@ var errTimedOut = errors.New("rowlock: no node has answered in time")
 
 // answer has the fields of all answers.
 type answer struct {
-	Status     int     `json:"-"`
+	Status int `json:"-"`
+	// Strange is the first line of a body that is no document of the API.
+	Strange    string  `json:"-"`
 	Lease      string  `json:"lease"`
 	Secret     string  `json:"secret"`
 	TTLMs      int64   `json:"ttl_ms"`
@@ -137,7 +144,11 @@ func newTransport(config Config) (*transport, error) {
 		if err != nil || (node.Scheme != "http" && node.Scheme != "https") || node.Host == "" {
 			return nil, fmt.Errorf("rowlock: not the URL of a node: %q", text)
 		}
-		t.nodes = append(t.nodes, node.Scheme+"://"+node.Host)
+		if node.User != nil || node.RawQuery != "" || node.Fragment != "" {
+			return nil, fmt.Errorf("rowlock: the URL of a node has a user, a query or a fragment: %q", text)
+		}
+		// The path of a URL, such as that of a gateway, stands before that of each request.
+		t.nodes = append(t.nodes, node.Scheme+"://"+node.Host+strings.TrimRight(node.EscapedPath(), "/"))
 		port := node.Port()
 		if port == "" {
 			port = map[string]string{"http": "80", "https": "443"}[node.Scheme]
@@ -183,14 +194,19 @@ func (t *transport) follow(leader string) {
 
 // call makes a request that may be repeated. Nothing is sent after until, a moment of now; each bounds one
 // node's answer. What wants does not take is no answer: a proxy may have made it. The error is that of ctx, a
-// *Refused for all refusals but 404, or errTimedOut.
+// *Refused for all refusals but 404 and where something that is no node answers in their place for strangeMax, or
+// errTimedOut.
 func (t *transport) call(
 	ctx context.Context, method, path string, body any, until, each time.Duration, wants func(*answer) bool,
 ) (*answer, error) {
-	failed := errors.New("no node was asked")
+	failed, strangeSince := errors.New("no node was asked"), forever
 	for tried := 1; ; tried++ {
 		left := until - now()
 		if err := ctx.Err(); err != nil {
+			// What a gateway says is worth more than that no node has answered.
+			if strangeSince < forever {
+				err = fmt.Errorf("%w; the last answer: %v", err, failed)
+			}
 			return nil, err
 		}
 		if left <= 0 {
@@ -198,13 +214,20 @@ func (t *transport) call(
 		}
 		at := t.at.Load()
 		found, err := t.once(ctx, at, method, path, body, shortest(left, each))
+		if err != nil || found.Strange == "" {
+			strangeSince = forever
+		} else {
+			strangeSince = shortest(strangeSince, now())
+		}
 		switch {
 		case err != nil:
 			failed = err
+		case found.isRefusal() || now()-strangeMax > strangeSince:
+			return nil, refusal(found)
+		case found.Strange != "":
+			failed = fmt.Errorf("%d %s", found.Status, found.Strange)
 		case found.Status >= 500 || found.Status >= 300 && found.Status < 400:
 			failed = fmt.Errorf("%d %s", found.Status, found.Detail)
-		case found.Status >= 400 && found.Status != http.StatusNotFound:
-			return nil, refusal(found)
 		case !wants(found):
 			failed = fmt.Errorf("%d: not an answer of this API", found.Status)
 		default:
@@ -277,18 +300,53 @@ func read(response *http.Response) (*answer, error) {
 		return nil, errors.New("the answer is too large")
 	}
 	found := &answer{}
-	if len(text) > 0 {
-		if err := json.Unmarshal(text, found); err != nil {
-			return nil, fmt.Errorf("not an answer of this API: %w", err)
-		}
+	// Errors of the API have documents. null is none, but a document to package json.
+	isDocument := len(text) == 0 && response.StatusCode < 400 || bytes.HasPrefix(bytes.TrimSpace(text), []byte("{"))
+	if !isDocument || len(text) > 0 && json.Unmarshal(text, found) != nil {
+		found = &answer{Strange: firstLine(text)}
 	}
 	found.Status = response.StatusCode
 	return found, nil
 }
 
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+// firstLine is the first with text, without the tags of HTML.
+func firstLine(text []byte) string {
+	if len(text) > lookedAt {
+		text = text[:lookedAt]
+	}
+	for _, line := range strings.Split(tag.ReplaceAllString(string(text), " "), "\n") {
+		line = strings.TrimSpace(strings.Map(func(r rune) rune {
+			if r < ' ' || r > '~' {
+				return ' '
+			}
+			return r
+		}, line))
+		if len(line) > lineMax {
+			line = line[:lineMax]
+		}
+		if line != "" {
+			return line
+		}
+	}
+	return "an empty answer"
+}
+
+// isRefusal is whether another try makes no sense. A 404 is for the caller to understand; a strange 408 or 429 is a
+// gateway's, which will let later requests through.
+func (found *answer) isRefusal() bool {
+	isLater := found.Status == http.StatusRequestTimeout || found.Status == http.StatusTooManyRequests
+	isFinal := found.Status >= 400 && found.Status < 500 && found.Status != http.StatusNotFound
+	return isFinal && !(isLater && found.Strange != "")
+}
+
 func refusal(found *answer) error {
 	if found.Status == http.StatusPreconditionFailed && found.Stale {
 		return ErrStale
+	}
+	if found.Strange != "" {
+		return &Refused{Status: found.Status, Title: found.Strange}
 	}
 	return &Refused{found.Status, found.Title, found.Detail}
 }

@@ -100,8 +100,8 @@ func (w *watcher) stream(ctx context.Context, at uint32) (bool, error) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		found, err := read(response)
-		if err == nil && found.Status >= 400 && found.Status < 500 {
-			return false, &Refused{found.Status, found.Title, found.Detail}
+		if err == nil && (found.isRefusal() || found.Status == http.StatusNotFound && found.Strange == "") {
+			return false, refusal(found)
 		}
 		return false, fmt.Errorf("%d: %v", response.StatusCode, err)
 	}

@@ -29,6 +29,8 @@ def run(command, text=None, refusal=None):
     said = subprocess.run(command, input=text, capture_output=True, text=True, timeout=STARTING)
     error = said.stderr + said.stdout
     if refusal is not None and refusal in error:
+        if said.returncode == 0:
+            raise RuntimeError(f"{command}: a script would go on after {error}")
         raise Refusal(next(line for line in error.splitlines() if refusal in line))
     if said.returncode != 0:
         raise RuntimeError(f"{command}: {said.returncode}: {error}")
@@ -106,7 +108,8 @@ class Postgres(Resource):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         one = cls(str(folder))
         until_answers(lambda: one.sql("SELECT 1"))
-        one.sql((HERE / "postgres.sql").read_text())
+        for script in ("postgres.sql", "postgres-demo.sql"):
+            one.sql((HERE / script).read_text())
         if mode == "plain":
             one.sql("DROP TRIGGER fenced ON guarded")
         return str(folder), [server]
@@ -155,7 +158,8 @@ class Mysql(Resource):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         one = cls(str(folder))
         until_answers(lambda: one.sql("CREATE DATABASE IF NOT EXISTS drill", database="mysql"))
-        one.sql((HERE / "mysql.sql").read_text())
+        for script in ("mysql.sql", "mysql-demo.sql"):
+            one.sql((HERE / script).read_text())
         if mode == "plain":
             one.sql("DROP TRIGGER fenced_update")
         return str(folder), [server]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rowlock_types::member::Member;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where the other nodes find it.
@@ -64,8 +66,10 @@ impl Server {
     /// The line of the member `id`, as reconfig reads it.
     pub fn line(&self, id: u64) -> Option<String> {
         let (_, port) = self.peer.rsplit_once(':')?;
+        port.parse::<u16>().ok()?;
+        let member = Member { peer_addr: self.peer.clone(), client_addr: self.client.clone() };
         let role = if self.votes { "participant" } else { "observer" };
-        Some(format!("server.{id}={}:{port}:{role};{}", self.peer, self.client))
+        Some(format!("server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr))
     }
 }
 
@@ -75,15 +79,15 @@ mod tests {
 
     #[test]
     fn the_text_of_the_cluster_is_read_and_written_again() {
-        let text = "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
-                    server.2=[::1]:2282:2282:observer;[::1]:2182\nversion=1f";
+        let text = "server.1=10.0.0.1:2281:2282:participant;10.0.0.1:2181\n\
+                    server.2=[::1]:2282:2283:observer;[::1]:2182\nversion=1f";
         let members = MemberList::parse(text).unwrap();
         assert_eq!((members.version, members.voters()), (0x1f, 1));
         let lines: Vec<String> = members.servers.iter().map(|(id, one)| one.line(*id).unwrap()).collect();
         assert_eq!(lines, text.lines().take(2).collect::<Vec<_>>());
         assert_eq!(members.servers[&2].client, "[::1]:2182");
         for odd in
-            ["server.1=a:1:1:participant;a:2", "server.x=a:1:1:participant;2\nversion=0", "version=z", "what"]
+            ["server.1=a:1:2:participant;a:2", "server.x=a:1:2:participant;2\nversion=0", "version=z", "what"]
         {
             assert_eq!(MemberList::parse(odd), None, "{odd}");
         }
@@ -93,7 +97,7 @@ mod tests {
     fn a_quorum_of_those_that_vote_is_needed() {
         let text = |count: u64| {
             let lines: String =
-                (1..=count).map(|id| format!("server.{id}=h:1:1:participant;h:2\n")).collect();
+                (1..=count).map(|id| format!("server.{id}=h:1:2:participant;h:2\n")).collect();
             MemberList::parse(&format!("{lines}version=0")).unwrap()
         };
         assert_eq!(

@@ -13,7 +13,7 @@ from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import HEADER
 from .lease import Lease
 from .question import Heard, Question, ask
-from .transport import ANSWER_MAX, Json, Transport, is_text, now
+from .transport import ANSWER_MAX, Json, Transport, is_text, is_token, now
 
 # Seconds that one request waits at most; the node itself answers after half of the lease's time.
 WAIT_MAX = 30.0
@@ -23,9 +23,13 @@ AT_ONCE = 15.0
 WAIT_MIN = 0.05
 # Seconds after which a thread that waits looks at the clock, which also runs while the machine sleeps.
 LOOK_EVERY = 60.0
+# Seconds past the timeout for which the error of a request is waited for.
+SAY_MAX = 0.2
 # Seconds after which a coroutine looks for a question: they come with keep-alive, a few seconds apart.
 ASKED_EVERY = 0.1
 INFINITE = float("inf")
+# Seconds of a lease: a century. The cluster has bounds of its own.
+TTL_MAX = 36_500 * 86_400.0
 # Before the name of a lock in an address.
 LOCKS = "/v1/locks/"
 
@@ -34,7 +38,8 @@ OnAsked = Callable[[Question], None]
 
 
 class Rowlock:
-    """A cluster. `urls` are those of the nodes' `api` listeners; every lock has a lease of its own.
+    """A cluster. `urls` are those of the nodes' `api` listeners; every lock has a lease of its own. A path in a URL,
+    such as that of a gateway, stands before that of each request.
 
     `token` goes into `Authorization: Bearer`; `tls` is for `https://`; `ttl` is the time of leases in
     seconds, after which the locks of a program that has died are free.
@@ -48,6 +53,8 @@ class Rowlock:
         tls: Optional[ssl.SSLContext] = None,
         ttl: float = 10.0,
     ) -> None:
+        if not 0.001 <= ttl <= TTL_MAX:
+            raise ValueError(f"not the time of a lease in seconds: {ttl}")
         self._transport = Transport(urls, token, tls)
         self._ttl = ttl
 
@@ -182,8 +189,13 @@ class Attempt:
             try:
                 return self._news.get(timeout=max(0.0, min(left, LOOK_EVERY)))
             except Empty:
-                if left <= 0:
-                    return TimedOut("the lock was not granted in time")
+                if left > 0:
+                    continue
+            try:
+                # The thread's own error says what the last node has answered.
+                return self._news.get(timeout=SAY_MAX)
+            except Empty:
+                return TimedOut("the lock was not granted in time")
 
     def _give_up(self) -> None:
         with self._lock:
@@ -242,7 +254,7 @@ class Attempt:
 def _is_standing(status: int, answer: Json) -> bool:
     state = answer.get("state")
     if state == "held":
-        return status == 200 and is_text(answer.get("token")) and answer["token"].isdecimal()
+        return status == 200 and is_token(answer.get("token"))
     if state == "waiting":
         return status == 202 and isinstance(answer.get("position"), int)
     return status == 404 or (status == 200 and state in ("busy", "gone"))

@@ -1,10 +1,11 @@
 """Refuses late holders: `Fence` in a program, `FenceWSGI` and `FenceASGI` in front of a web service."""
 
 import asyncio
+import re
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from .errors import Stale
@@ -13,6 +14,8 @@ from .errors import Stale
 HEADER = "Rowlock-Fence"
 # Seconds for which a holder waits at most until writes with smaller tokens have ended.
 ENTER_MAX = 30.0
+# Tokens are positive 63-bit integers.
+TOKEN_MAX = 2**63 - 1
 # Methods that change nothing pass without a token.
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 
@@ -93,40 +96,94 @@ def header(lock: str, token: int) -> str:
     return f"{quote(lock)};{token}"
 
 
+class _Turn:
+    """A request that is under way, or waits until it may be."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+
+class _Turns:
+    """The requests of one lock in their order: those of one token run together, and those of another token wait.
+
+    Invariant: a token counts from the end of a request that the service has not refused. Until then nothing says that
+    its sender may write at all, so smaller tokens behind it wait for that answer.
+    """
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._changed = threading.Condition()
+        self._turns: List[_Turn] = []
+
+    def begin(self, token: int) -> _Turn:
+        with self._changed:
+            turn = _Turn(token)
+            self.still(turn)
+            self._turns.append(turn)
+            return turn
+
+    def is_first(self, turn: _Turn) -> bool:
+        """Whether all requests before it have its token."""
+        before = self._turns[:self._turns.index(turn)]
+        return all(other.token == turn.token for other in before)
+
+    def still(self, turn: _Turn) -> None:
+        if turn.token < self.seen:
+            raise Stale(turn.token, self.seen)
+
+    def wait(self, turn: _Turn) -> None:
+        """Waits for the requests before it. Raises `Stale`, or `TimeoutError` after `ENTER_MAX`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.is_first(turn), ENTER_MAX):
+                raise TimeoutError("requests of another holder have not ended")
+            self.still(turn)
+
+    def end(self, turn: _Turn, status: Optional[int]) -> None:
+        """A 4xx is a refusal, which has written nothing; any other end, also an exception, may have written."""
+        with self._changed:
+            self._turns.remove(turn)
+            if status is None or not 400 <= status < 500:
+                self.seen = max(self.seen, turn.token)
+            self._changed.notify_all()
+
+
 class _Gate:
-    """What both kinds of middleware share: the fences of a service, and its refusals."""
+    """What both kinds of middleware share: the tokens of a service, and its refusals."""
 
     def __init__(self, locks: Sequence[str], store: Optional[Store]) -> None:
         # Only locks that guard this service: another lock's token says nothing about it.
-        self._fences = {quote(lock): (lock, Fence()) for lock in ([locks] if isinstance(locks, str) else locks)}
+        self._locks = {quote(lock): (lock, _Turns()) for lock in ([locks] if isinstance(locks, str) else locks)}
         self._store = store
 
-    def fence(self, value: Optional[str]) -> Tuple[Optional[Fence], int, str, str]:
-        """The fence, the token, and the status and text of a refusal."""
-        if value is None:
+    def admit(self, values: Sequence[str]) -> Tuple[Optional[_Turns], int, str, str]:
+        """The turns of the lock, the token, and the status and text of a refusal, for all headers of a request."""
+        if not values:
             return None, 0, "428 Precondition Required", f"send the header {HEADER}: LOCK;TOKEN\n"
-        name, _, digits = value.partition(";")
-        lock, fence = self._fences.get(name, ("", None))
-        if fence is None or not (digits.isascii() and digits.isdigit()):
-            return None, 0, "400 Bad Request", f"{HEADER} is not LOCK;TOKEN of a lock that guards this service\n"
+        name, _, digits = values[0].partition(";")
+        lock, turns = self._locks.get(name, ("", None))
+        is_token = len(values) == 1 and re.fullmatch("[0-9]{1,19}", digits) is not None
+        if turns is None or not is_token or int(digits) > TOKEN_MAX:
+            return None, 0, "400 Bad Request", f"{HEADER} is not one LOCK;TOKEN of a lock that guards this service\n"
         token = int(digits)
         if self._store is not None and not self._store(lock, token):
             return None, token, "412 Precondition Failed", _late(token)
-        return fence, token, "", ""
+        return turns, token, "", ""
 
 
 def _late(token: int) -> str:
     return f"stale token {token}: a later holder has been here, so the lock is lost\n"
 
 
-BUSY = "503 Service Unavailable", "requests of an earlier holder have not ended\n"
+BUSY = "503 Service Unavailable", "requests of another holder have not ended\n"
 
 
 class FenceWSGI:
     """WSGI middleware: requests that change something need the header Rowlock-Fence. 412 for a late holder, 428
-    without the header, 400 for another lock, 503 while requests of an earlier holder do not end.
+    without the header, 400 for another lock or a malformed header, 503 while requests of another holder do not end.
 
-    A request counts as under way until its response is closed. `store` is for services of several processes.
+    A request counts as under way until its response is closed. Its token counts unless the status is a 4xx: put
+    authentication in front all the same. `store` is for services of several processes. It remembers a token before
+    the service is called, so it must stand behind authentication.
     """
 
     def __init__(self, app: Callable[..., Any], locks: Sequence[str], store: Optional[Store] = None) -> None:
@@ -136,31 +193,55 @@ class FenceWSGI:
     def __call__(self, environ: Dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in SAFE:
             return self._app(environ, start_response)  # type: ignore[no-any-return]
-        fence, token, status, text = self._gate.fence(environ.get("HTTP_ROWLOCK_FENCE"))
-        if fence is not None:
-            entered = fence.enter(token)
+        # Servers join headers of one name by commas, which no token has.
+        value = environ.get("HTTP_ROWLOCK_FENCE")
+        turns, token, status, text = self._gate.admit([] if value is None else [value])
+        if turns is not None:
             try:
-                entered.__enter__()
-            except Stale:
+                return self._run(turns, token, environ, start_response)
+            except _Late:
                 status, text = "412 Precondition Failed", _late(token)
-            except TimeoutError:
+            except _Busy:
                 status, text = BUSY
-            else:
-                try:
-                    return _Closing(self._app(environ, start_response), entered)
-                except BaseException:
-                    entered.__exit__(None, None, None)
-                    raise
         body = text.encode()
         start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
         return [body]
+
+    def _run(
+        self, turns: _Turns, token: int, environ: Dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        try:
+            turn = turns.begin(token)
+        except Stale:
+            raise _Late from None
+        try:
+            turns.wait(turn)
+        except BaseException as error:
+            # It has not come to its turn, and so has refused itself.
+            turns.end(turn, 412)
+            if isinstance(error, Stale):
+                raise _Late from None
+            if isinstance(error, TimeoutError):
+                raise _Busy from None
+            raise
+        said: List[Optional[int]] = [None]
+
+        def starts(status: str, *more: Any, **named: Any) -> Any:
+            said[0] = int(status[:3])
+            return start_response(status, *more, **named)
+
+        try:
+            return _Closing(self._app(environ, starts), lambda: turns.end(turn, said[0]))
+        except BaseException:
+            turns.end(turn, None)
+            raise
 
 
 class _Closing:
     """A response whose request is over when the server closes it."""
 
-    def __init__(self, body: Iterable[bytes], entered: Any) -> None:
-        self._body, self._entered = body, entered
+    def __init__(self, body: Iterable[bytes], end: Callable[[], None]) -> None:
+        self._body, self._end = body, end
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._body)
@@ -172,9 +253,8 @@ class _Closing:
             if close is not None:
                 close()
         finally:
-            entered, self._entered = self._entered, None
-            if entered is not None:
-                entered.__exit__(None, None, None)
+            end, self._end = self._end, lambda: None
+            end()
 
 
 class FenceASGI:
@@ -188,14 +268,14 @@ class FenceASGI:
         if scope["type"] != "http" or scope["method"] in SAFE:
             await self._app(scope, receive, send)
             return
-        value = dict(scope["headers"]).get(HEADER.lower().encode())
-        text = None if value is None else value.decode("latin-1")
-        fence, token, status, said = await asyncio.to_thread(self._gate.fence, text)
-        if fence is not None:
+        name = HEADER.lower().encode()
+        values = [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+        turns, token, status, said = await asyncio.to_thread(self._gate.admit, values)
+        if turns is not None:
             try:
-                await self._run(fence, token, (scope, receive, send))
+                await self._run(turns, token, (scope, receive, send))
                 return
-            except Stale:
+            except _Late:
                 status, said = "412 Precondition Failed", _late(token)
             except _Busy:
                 status, said = BUSY
@@ -204,23 +284,40 @@ class FenceASGI:
         await send({"type": "http.response.start", "status": int(status[:3]), "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _run(self, fence: Fence, token: int, call: Tuple[Any, Any, Any]) -> None:
+    async def _run(self, turns: _Turns, token: int, call: Tuple[Any, Any, Any]) -> None:
         until = time.monotonic() + ENTER_MAX
-        fence._begin(token)
+        scope, receive, send = call
+        # Until it has its turn, it has refused itself.
+        status: Optional[int] = 412
+        try:
+            turn = turns.begin(token)
+        except Stale:
+            raise _Late from None
         try:
             # No thread is kept for the wait: the loop's few threads may be what the earlier requests need.
-            while not fence._is_first(token):
+            while not turns.is_first(turn):
                 if time.monotonic() >= until:
                     raise _Busy
                 await asyncio.sleep(0.01)
-            fence._still(token)
             try:
-                await self._app(*call)
-            except Stale as error:
-                # The service's own affair: part of its response may have been sent.
-                raise RuntimeError("the service has let an error of its own fence pass") from error
+                turns.still(turn)
+            except Stale:
+                raise _Late from None
+            status = None
+
+            async def sends(message: Any) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            await self._app(scope, receive, sends)
         finally:
-            fence._leave(token)
+            turns.end(turn, status)
+
+
+class _Late(Exception):
+    pass
 
 
 class _Busy(Exception):

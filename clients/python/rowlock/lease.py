@@ -101,7 +101,8 @@ class Lease:
     def _give_back(self) -> None:
         try:
             until = self._deadline
-            self._transport.call("DELETE", self._path, {"secret": self.secret}, until, each=self.ttl / 3)
+            body, each = {"secret": self.secret}, self.ttl / 3
+            self._transport.call("DELETE", self._path, body, until, each=each, wants=_is_ended)
         except RowlockError:
             pass
 
@@ -142,6 +143,10 @@ class Lease:
 def _is_lease(status: int, answer: Json) -> bool:
     is_whole = is_text(answer.get("secret")) and is_text(answer.get("lease"))
     return status == 201 and is_whole and (milliseconds(answer.get("ttl_ms")) or 0) > 0
+
+
+def _is_ended(status: int, _answer: Json) -> bool:
+    return status in (204, 404)
 
 
 def _is_kept(status: int, answer: Json) -> bool:

@@ -1,13 +1,16 @@
 """Requests to one node after another until one answers. It knows no locks."""
 
 import http.client
+import io
 import json
 import os
+import re
+import socket
 import ssl
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from .errors import Refused, TimedOut
 
@@ -31,6 +34,12 @@ CLOSED = (ConnectionError, http.client.RemoteDisconnected)
 STAY = 60.0
 # Bytes of an answer that are read at most.
 BODY_MAX = 1 << 20
+# Levels of a document: those of the API have four.
+DEPTH_MAX = 32
+# Seconds for which answers at all URLs may be something else's than a node's before a request fails.
+STRANGE_MAX = 15.0
+# Characters of a strange answer in a message.
+LINE_MAX = 200
 
 
 def now() -> float:
@@ -56,6 +65,49 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def is_token(value: Any) -> bool:
+    """Whether it is a fencing token as the API writes it."""
+    return isinstance(value, str) and re.fullmatch("[0-9]{1,19}", value) is not None
+
+
+def document(text: bytes) -> Json:
+    """The object in an answer. Raises `ValueError` for what no node sends."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("too many levels") from None
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    level: List[Any] = [found]
+    for _ in range(DEPTH_MAX):
+        level = [each for one in level for each in (one.values() if isinstance(one, dict) else one)
+                 if isinstance(each, (dict, list))]
+    if level:
+        raise ValueError("too many levels")
+    return found
+
+
+class Strange(Exception):
+    """An answer that is no document of the API: `line` is the first of its text, without the tags of HTML."""
+
+    def __init__(self, status: int, text: bytes) -> None:
+        plain = re.sub(r"<[^>]*>", " ", text[:4096].decode("utf-8", "replace"))
+        lines = [re.sub("[^ -~]", " ", line).strip() for line in plain.splitlines()]
+        self.status = status
+        self.line = next((line[:LINE_MAX] for line in lines if line), "an empty answer")
+        super().__init__(f"{status} {self.line}")
+
+    @property
+    def refused(self) -> Refused:
+        """The refusal that it is if no other try can help."""
+        return Refused(self.status, {"detail": self.line})
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another try makes no sense: for 404, 408 and 429 another node or moment may."""
+        return 400 <= self.status < 500 and self.status not in (404, 408, 429)
+
+
 class Transport:
     """The nodes of a cluster. Safe for threads."""
 
@@ -64,9 +116,13 @@ class Transport:
         for node in self._nodes:
             if node.scheme not in ("http", "https") or not node.hostname:
                 raise ValueError(f"not the URL of a node: {node.geturl()}")
+            if node.query or node.fragment or node.username is not None:
+                raise ValueError(f"the URL of a node has a user, a query or a fragment: {node.geturl()}")
         if not self._nodes:
             raise ValueError("no URL of a node")
         self._addresses = [address(node) for node in self._nodes]
+        # The path of a URL, such as that of a gateway, stands before that of each request.
+        self._prefixes = [quote(node.path.rstrip("/"), safe="/%:@!$&'()*+,;=~") for node in self._nodes]
         self._token = token
         self._tls = tls
         self._at = 0
@@ -120,10 +176,12 @@ class Transport:
 
         `until` is a moment of `now`: nothing is sent after it, nor when `over` is set. `each` bounds one node's
         answer, in seconds. What `wants` does not take is no answer: a proxy may have made it. Raises `TimedOut` after
-        `until` or when it is over, and `Refused` for all refusals but 404.
+        `until` or when it is over, and `Refused` for all refusals but 404, and where something that is no node
+        answers in their place for `STRANGE_MAX`.
         """
         failed = "no node was asked"
         tried = 0
+        strange_since = float("inf")
         if each is None:
             each = min(ANSWER_MAX, self.share(until - now()))
         over = over or threading.Event()
@@ -139,8 +197,15 @@ class Transport:
                 if status < 500 and wants(status, answer):
                     return status, answer
                 failed = f"{status} {answer.get('detail', 'not an answer of this API')}"
+                strange_since = float("inf")
+            except Strange as strange:
+                failed = str(strange)
+                strange_since = min(strange_since, now())
+                if strange.is_final or now() - STRANGE_MAX > strange_since:
+                    raise strange.refused from None
             except (OSError, http.client.HTTPException, ValueError) as error:
                 failed = repr(error)
+                strange_since = float("inf")
             # At the end of the caller's time the node is not to blame. Another thread may have gone on already.
             if now() < until and self._at % len(self._nodes) == at:
                 self._at = at + 1
@@ -155,11 +220,12 @@ class Transport:
         while True:
             connection, is_kept = self._idle.take(at) or (self._connect(at), False)
             try:
-                # A socket's timeout is that of one step; the whole answer comes in one or two.
+                connection.until = deadline
+                # Connecting and sending take this time at most, and each step of reading what is left of it.
                 connection.timeout = max(0.001, deadline - now())
                 if connection.sock is not None:
                     connection.sock.settimeout(connection.timeout)
-                answer = self._ask(connection, method, path, body, headers)
+                answer = self._ask(connection, method, self._prefixes[at] + path, body, headers)
             except BaseException as error:
                 connection.close()
                 # The node has closed a connection that rested. The request may be repeated.
@@ -169,16 +235,16 @@ class Transport:
             self._idle.give(at, connection)
             return answer
 
-    def _connect(self, at: int) -> http.client.HTTPConnection:
+    def _connect(self, at: int) -> "Connection":
         node = self._nodes[at]
         host = node.hostname or ""
         if node.scheme == "https":
-            return http.client.HTTPSConnection(host, node.port, context=self._tls)
-        return http.client.HTTPConnection(host, node.port)
+            return SecureConnection(host, node.port, context=self._tls)
+        return Connection(host, node.port)
 
     def _ask(
         self,
-        connection: http.client.HTTPConnection,
+        connection: "Connection",
         method: str,
         path: str,
         body: Union[Json, bytes],
@@ -197,10 +263,11 @@ class Transport:
         if not response.isclosed():
             # Invariant: no connection is kept whose answer was not read to its end.
             connection.close()
-        answer = json.loads(text) if text else {}
-        if not isinstance(answer, dict):
-            raise ValueError("the answer is no JSON object")
-        return response.status, answer
+        try:
+            # Errors of the API have documents.
+            return response.status, document(text) if text or response.status >= 400 else {}
+        except ValueError:
+            raise Strange(response.status, text) from None
 
     def _follow(self, leader: Optional[str]) -> None:
         """Goes to the leader that a node names, if it is one of these nodes."""
@@ -219,6 +286,51 @@ class Transport:
             self._idle.close()
 
 
+class Connection(http.client.HTTPConnection):
+    """One whose answers are read until a moment of `now`, however slowly their bytes come."""
+
+    until = float("inf")
+
+    def response_class(self, sock: socket.socket, *args: Any, **named: Any) -> http.client.HTTPResponse:  # type: ignore[override]
+        return http.client.HTTPResponse(_Bounded(sock, self.until), *args, **named)  # type: ignore[arg-type]
+
+
+class SecureConnection(Connection, http.client.HTTPSConnection):
+    """The same by TLS."""
+
+
+class _Bounded:
+    """A socket as a response uses it."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._until = sock, until
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Steps(self._sock, self._until))
+
+
+class _Steps(io.RawIOBase):
+    """Reads what has come. Invariant: a socket's timeout is that of one step, so each gets what is left."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        # It keeps the socket open when the connection lets go of it.
+        self._sock, self._file, self._until = sock, sock.makefile("rb", buffering=0), until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        left = self._until - now()
+        if left <= 0:
+            raise TimeoutError("the answer has not ended in time")
+        self._sock.settimeout(left)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class Idle:
     """Connections that carry no request at the moment. Safe for threads and for programs that fork."""
 
@@ -226,9 +338,9 @@ class Idle:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         # Each with the node and the moment of its last answer, the newest last.
-        self._kept: List[Tuple[int, float, http.client.HTTPConnection]] = []
+        self._kept: List[Tuple[int, float, Connection]] = []
 
-    def take(self, at: int) -> Optional[Tuple[http.client.HTTPConnection, bool]]:
+    def take(self, at: int) -> Optional[Tuple[Connection, bool]]:
         """A connection to this node, and that it was kept; None: there is none."""
         self._check()
         with self._lock:
@@ -241,7 +353,7 @@ class Idle:
             connection.close()
         return None if found is None else (found[2], True)
 
-    def give(self, at: int, connection: http.client.HTTPConnection) -> None:
+    def give(self, at: int, connection: Connection) -> None:
         """Keeps a connection that is not closed."""
         if connection.sock is None:
             return

@@ -125,6 +125,8 @@ def works(path, _body, ttl=TTL):
         return held(ttl)
     if path.endswith("/keepalive"):
         return kept(ttl)
+    if path == "/v1/leases/0x1":
+        return 204, b""
     return 200, {"released": True}
 
 

@@ -15,6 +15,8 @@ from rowlock.fence import HEADER, header  # noqa: E402
 
 CASES = [
     ("GET", None, 200), ("PUT", None, 428), ("PUT", "other;9", 400), ("PUT", "a%20b", 400), ("PUT", "a%20b;-1", 400),
+    ("PUT", "a%20b;" + "9" * 40, 400), ("PUT", "a%20b;" + "9" * 5000, 400), ("PUT", f"a%20b;{2**63}", 400),
+    ("PUT", "a%20b;\u0663", 400), ("PUT", "a%20b;1,a%20b;2", 400), ("PUT", "a%20b;", 400), ("PUT", ";1", 400),
     ("PUT", header("a b", 5), 200), ("PUT", header("a b", 4), 412), ("PUT", header("a b", 5), 200),
     ("DELETE", header("a b", 2**53 + 1), 200), ("PUT", header("a b", 2**53), 412), ("GET", header("a b", 1), 200),
 ]
@@ -34,7 +36,8 @@ def ask_wsgi(app, method, value):
 
 
 async def ask_asgi(app, method, value):
-    headers = [] if value is None else [(HEADER.lower().encode(), value.encode())]
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    headers = [(HEADER.lower().encode(), each.encode("latin-1", "replace")) for each in values]
     sent = []
 
     async def send(message):
@@ -104,6 +107,41 @@ class Tests(unittest.TestCase):
         thread.join(10)
         self.assertEqual(answers, [200])
 
+    def test_the_token_of_a_request_that_the_service_refuses_does_not_count(self):
+        statuses = []
+
+        def wsgi(environ, start_response):
+            start_response(f"{statuses[-1]} X", [])
+            return [b""]
+
+        async def asgi(scope, receive, send):
+            if statuses[-1] is None:
+                raise ArithmeticError
+            await send({"type": "http.response.start", "status": statuses[-1], "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        def both(method, value):
+            return ask_wsgi(one, method, value)[0], asyncio.run(ask_asgi(other, method, value))[0]
+
+        one, other = FenceWSGI(wsgi, ["a"]), FenceASGI(asgi, ["a"])
+        for refusal in (401, 403, 400, 499):
+            statuses.append(refusal)
+            self.assertEqual(both("PUT", header("a", 2**63 - 1)), (refusal, refusal))
+            statuses.append(200)
+            self.assertEqual(both("PUT", header("a", 5)), (200, 200), refusal)
+        # It may have written.
+        statuses.append(500)
+        self.assertEqual(both("PUT", header("a", 7)), (500, 500))
+        statuses.append(200)
+        self.assertEqual(both("PUT", header("a", 6)), (412, 412))
+        statuses.append(None)
+        with self.assertRaises(ArithmeticError):
+            asyncio.run(ask_asgi(other, "PUT", header("a", 8)))
+        statuses.append(200)
+        self.assertEqual(asyncio.run(ask_asgi(other, "PUT", header("a", 7)))[0], 412)
+        self.assertEqual(asyncio.run(ask_asgi(other, "PUT", ["a;9", "a;10"]))[0], 400)
+        self.assertEqual(other._gate._locks["a"][1]._turns, [])
+
     def test_asgi_refuses_late_holders_and_waits_for_requests_under_way(self):
         async def story():
             leave, order = asyncio.Event(), []
@@ -124,12 +162,15 @@ class Tests(unittest.TestCase):
             while not order:
                 await asyncio.sleep(0.001)
             later = asyncio.create_task(ask_asgi(fenced, "PUT", "slow;2"))
-            while fenced._gate._fences["slow"][1].seen < 2:
+            while len(fenced._gate._locks["slow"][1]._turns) < 2:
                 await asyncio.sleep(0.001)
-            self.assertEqual((await ask_asgi(fenced, "PUT", "slow;1"))[0], 412, "while the larger one waits")
+            # It stands behind the larger one.
+            late = asyncio.create_task(ask_asgi(fenced, "PUT", "slow;1"))
+            while len(fenced._gate._locks["slow"][1]._turns) < 3:
+                await asyncio.sleep(0.001)
             self.assertEqual(order, ["in"])
             leave.set()
-            self.assertEqual([(await task)[0] for task in (slow, later)], [200, 200])
+            self.assertEqual([(await task)[0] for task in (slow, later, late)], [200, 200, 412])
             self.assertEqual(order, ["in", "out", "in", "out"])
 
         asyncio.run(story())

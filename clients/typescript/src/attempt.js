@@ -85,7 +85,7 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
 
 /** @param {import("./transport.js").Answer} said */
 function isStanding({ status, answer: { state, token, position } }) {
-  if (state === "held") return status === 200 && isText(token) && /^\d+$/.test(token);
+  if (state === "held") return status === 200 && isText(token) && /^[0-9]{1,19}$/.test(token);
   if (state === "waiting") return status === 202 && Number.isInteger(position);
   return status === 404 || (status === 200 && (state === "busy" || state === "gone"));
 }

@@ -12,11 +12,15 @@ import { watch } from "./watch.js";
 export { Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut } from "./errors.js";
 export { FENCE_HEADER, Fence, fenceHeader } from "./fence.js";
 
+/** Milliseconds of a lease: a century. The cluster has bounds of its own. */
+const TTL_MAX = 36_500 * 86_400_000;
+
 export class Rowlock {
   #transport; #ttlMs;
 
   /** @param {string | readonly string[]} urls @param {import("./index.js").RowlockOptions} [options] */
   constructor(urls, { token, ttlMs = 10_000, fetch } = {}) {
+    if (!(ttlMs >= 1 && ttlMs <= TTL_MAX)) throw new RangeError(`not the time of a lease in milliseconds: ${ttlMs}`);
     this.#transport = new Transport(urls, token, fetch);
     this.#ttlMs = ttlMs;
   }

@@ -64,7 +64,7 @@ export class Lease {
     this.lose("the lease was given back");
     const answered = new AbortController();
     const done = this.transport
-      .call("DELETE", this.path, { secret: this.secret }, until, { each: this.ttlMs / 3 })
+      .call("DELETE", this.path, { secret: this.secret }, until, { each: this.ttlMs / 3, wants: isEnded })
       .catch(() => {})
       .finally(() => answered.abort());
     await Promise.race([done, pause(END_MAX, answered.signal)]);
@@ -116,6 +116,11 @@ export class Lease {
 /** @param {import("./transport.js").Answer} said */
 function isLease({ status, answer: { secret, lease, ttl_ms: ttlMs } }) {
   return status === 201 && isText(secret) && isText(lease) && isTime(ttlMs) && ttlMs > 0;
+}
+
+/** @param {import("./transport.js").Answer} said */
+function isEnded({ status }) {
+  return status === 204 || status === 404;
 }
 
 /** @param {import("./transport.js").Answer} said */

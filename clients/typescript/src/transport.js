@@ -12,7 +12,17 @@ const STAY = 60_000;
 /** Characters of an answer that are read at most. */
 export const BODY_MAX = 1 << 20;
 
-/** @typedef {{ status: number, answer: Record<string, any> }} Answer */
+/** Milliseconds for which answers at all URLs may be something else's than a node's before a request fails. */
+export const STRANGE_MAX = 15_000;
+/** Characters of a strange answer that are looked at, and of it in a message. */
+const [LOOKED_AT, LINE_MAX] = [4096, 200];
+/** Levels of a document: those of the API have four. */
+const DEPTH_MAX = 32;
+
+/**
+ * @typedef {{ status: number, answer: Record<string, any>, strange?: string }} Answer
+ *   `strange` is the first line of a body that is no document of the API.
+ */
 
 /** A span of time in an answer: a finite number. @param {unknown} value @returns {value is number} */
 export const isTime = (value) => Number.isFinite(value) && /** @type {number} */ (value) >= 0;
@@ -25,9 +35,13 @@ export class Transport {
   /** @param {string | readonly string[]} urls @param {string} [token] @param {typeof fetch} [fetcher] */
   constructor(urls, token, fetcher) {
     this.nodes = (typeof urls === "string" ? [urls] : [...urls]).map((url) => {
-      const { protocol, origin } = new URL(url);
+      const { protocol, origin, pathname, search, hash, username, password } = new URL(url);
       if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`not the URL of a node: ${url}`);
-      return origin;
+      if (search || hash || username || password) {
+        throw new TypeError(`the URL of a node has a user, a query or a fragment: ${url}`);
+      }
+      // The path of a URL, such as that of a gateway, stands before that of each request.
+      return origin + pathname.replace(/\/+$/, "");
     });
     if (this.nodes.length === 0) throw new TypeError("no URL of a node");
     this.token = token;
@@ -75,7 +89,8 @@ export class Transport {
    * Asks one node after another until one answers. The request must be one that may be repeated.
    *
    * What `wants` does not take is no answer: a proxy may have made it.
-   * Rejects with `TimedOut` after `until`, with `Refused` for all refusals but 404, and with the reason of `signal`.
+   * Rejects with `TimedOut` after `until`, with `Refused` for all refusals but 404 and where something that is no node
+   * answers in their place for `STRANGE_MAX`, and with the reason of `signal`.
    * @param {string} method @param {string} path @param {object | string | undefined} body A string or bytes: as they are.
    * @param {number} until A moment of `now`: nothing is sent after it.
    * @param {{ each?: number, signal?: AbortSignal, wants?: (said: Answer) => boolean, headers?: Record<string, string> }}
@@ -85,19 +100,23 @@ export class Transport {
   async call(method, path, body, until, { each, signal, wants = () => true, headers } = {}) {
     const most = each ?? Math.min(ANSWER_MAX, this.share(until - now()));
     let failed = "no node was asked";
+    let strangeSince = Infinity;
     for (let tried = 1; ; tried++) {
       signal?.throwIfAborted();
       const left = until - now();
       if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed}`);
       const at = this.at;
       try {
-        const { status, answer } = await this.once(method, path, body, Math.min(left, most), signal, headers);
-        if (status >= 400 && status < 500 && status !== 404) throw new Refused(status, answer);
-        if (status < 500 && wants({ status, answer })) return { status, answer };
-        failed = `${status} ${answer.detail ?? "not an answer of this API"}`;
+        const found = await this.once(method, path, body, Math.min(left, most), signal, headers);
+        const { status, answer, strange } = found;
+        strangeSince = strange === undefined ? Infinity : Math.min(strangeSince, now());
+        if (isRefusal(found) || now() - STRANGE_MAX > strangeSince) throw refusal(found);
+        if (status < 500 && strange === undefined && wants(found)) return { status, answer };
+        failed = `${status} ${strange ?? answer.detail ?? "not an answer of this API"}`;
       } catch (error) {
         if (error instanceof Refused) throw error;
         signal?.throwIfAborted();
+        strangeSince = Infinity;
         failed = said(error);
         // At the end of the caller's time the node is not to blame.
         if (error instanceof TimedOut && left <= most) continue;
@@ -152,12 +171,7 @@ export class Transport {
     try {
       const response = await this.send(method, path, body, bound.signal, headers);
       this.follow(response.headers.get("rowlock-leader"));
-      const text = await read(response, bound);
-      const answer = text === "" ? {} : JSON.parse(text);
-      if (answer === null || typeof answer !== "object" || Array.isArray(answer)) {
-        throw new SyntaxError("the answer is no JSON object");
-      }
-      return { status: response.status, answer };
+      return document(response.status, await read(response, bound));
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", stop);
@@ -179,6 +193,46 @@ export async function read(response, bound) {
       throw new SyntaxError("the answer is too large");
     }
   }
+}
+
+/**
+ * Reads a body. Errors of the API have documents, so an empty one with such a status is strange.
+ * @param {number} status @param {string} text @returns {Answer}
+ */
+export function document(status, text) {
+  try {
+    const answer = text === "" && status < 400 ? {} : JSON.parse(text);
+    const isObject = answer !== null && typeof answer === "object" && !Array.isArray(answer);
+    if (isObject && !isDeep(answer)) return { status, answer };
+  } catch {
+    // It is strange.
+  }
+  const lines = text.slice(0, LOOKED_AT).replace(/<[^>]*>/g, " ").split(/\r?\n/);
+  const line = lines.map((one) => one.replace(/[^ -~]/g, " ").trim()).find((one) => one !== "");
+  return { status, answer: {}, strange: (line ?? "an empty answer").slice(0, LINE_MAX) };
+}
+
+/** @param {object} answer */
+function isDeep(answer) {
+  let level = [answer];
+  for (let depth = 0; depth < DEPTH_MAX && level.length > 0; depth++) {
+    level = level.flatMap((one) => Object.values(one).filter((each) => each !== null && typeof each === "object"));
+  }
+  return level.length > 0;
+}
+
+/**
+ * Whether another try makes no sense. A 404 is for the caller to understand; a strange 408 or 429 is a gateway's, which
+ * will let later requests through. @param {Answer} found
+ */
+export function isRefusal({ status, strange }) {
+  const isLater = strange !== undefined && (status === 408 || status === 429);
+  return status >= 400 && status < 500 && status !== 404 && !isLater;
+}
+
+/** @param {Answer} found */
+export function refusal({ status, answer, strange }) {
+  return new Refused(status, strange === undefined ? answer : { detail: strange });
 }
 
 /** Host and port of a node. @param {string} origin */

@@ -2,7 +2,7 @@
 
 import { pause } from "./clock.js";
 import { Refused, RowlockError } from "./errors.js";
-import { BODY_MAX, PAUSE, read } from "./transport.js";
+import { BODY_MAX, PAUSE, document, isRefusal, read, refusal } from "./transport.js";
 
 /** Milliseconds after which a stream that says nothing counts as dead: nodes say something every 15 s. */
 const SILENCE = 40_000;
@@ -73,9 +73,9 @@ class Stream {
     if (after !== undefined) headers["Last-Event-ID"] = after;
     const response = await transport.send("GET", path, undefined, this.#bound.signal, headers);
     if (response.status !== 200 || !response.body) {
-      const text = await read(response, this.#bound);
-      if (response.status < 500) throw new Refused(response.status, problem(text));
-      throw new RowlockError(`${response.status}`);
+      const found = document(response.status, await read(response, this.#bound));
+      if (isRefusal(found) || (found.status === 404 && found.strange === undefined)) throw refusal(found);
+      throw new RowlockError(`${found.status} ${found.strange}`);
     }
     const [reader, decoder, parser] = [response.body.getReader(), new TextDecoder(), new Parser()];
     for (;;) {
@@ -84,15 +84,6 @@ class Stream {
       this.#heard();
       yield* parser.take(decoder.decode(value, { stream: true }));
     }
-  }
-}
-
-/** @param {string} text @returns {Record<string, any>} */
-function problem(text) {
-  try {
-    return JSON.parse(text) ?? {};
-  } catch {
-    return {};
   }
 }
 

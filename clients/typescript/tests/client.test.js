@@ -60,6 +60,7 @@ const hangs = () => new Promise(() => {});
 const worksFor = (ttl) => (path) => {
   if (path === "/v1/leases") return lease(ttl);
   if (path.endsWith("/acquire") || path.endsWith("/campaign")) return held(ttl);
+  if (path === "/v1/leases/0x1") return [204, ""];
   if (path.endsWith("/keepalive")) return [200, { valid_for_ms: ttl }];
   return [200, { released: true }];
 };

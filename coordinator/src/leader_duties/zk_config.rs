@@ -21,7 +21,7 @@ fn text(members: &Members, version: u64) -> String {
     let mut out = String::new();
     for (id, member) in &members.nodes {
         let role = if members.voters.contains(id) { "participant" } else { "observer" };
-        // Clients read only what follows the `;`.
+        // Curator parses the line as ZooKeeper's server does, and uses what follows the `;`.
         let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
     }
     let _ = write!(out, "version={version:x}");
@@ -60,8 +60,8 @@ mod tests {
         let text = text(&Members { nodes, voters: BTreeSet::from([NodeId(1)]) }, 0);
         assert_eq!(
             text,
-            "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
-             server.2=10.0.0.2:2281:2281:observer;10.0.0.2:2181\n\
+            "server.1=10.0.0.1:2281:2282:participant;10.0.0.1:2181\n\
+             server.2=10.0.0.2:2281:2282:observer;10.0.0.2:2181\n\
              version=0"
         );
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have
-    /// a second port behind it (`host:port:election`), which we never dial and only repeat in
-    /// /zookeeper/config.
+    /// a second port behind it (`host:port:election`), if that is not the one that
+    /// [`zookeeper_addr`](Member::zookeeper_addr) gives it. We never dial it.
     pub peer_addr: String,
     pub client_addr: String,
 }
@@ -24,10 +24,14 @@ impl Member {
         self.parts().0
     }
 
-    /// `host:quorum:election`, as ZooKeeper writes it: our one port stands for both of its ports.
+    /// `host:quorum:election`, as ZooKeeper writes it. No node listens at the election port, but ZooKeeper's
+    /// parser, which its clients share, refuses a line whose two ports are the same.
     pub fn zookeeper_addr(&self) -> String {
         let (host, port, election) = self.parts();
-        format!("{host}:{port}:{}", election.unwrap_or(port))
+        match (election, port.parse()) {
+            (None, Ok(port)) => format!("{host}:{port}:{}", election_port(port)),
+            _ => format!("{host}:{port}:{}", election.unwrap_or(port)),
+        }
     }
 
     fn parts(&self) -> (&str, &str, Option<&str>) {
@@ -46,8 +50,33 @@ impl Member {
     }
 }
 
+/// The neighbor of a peer port, which exists for 65535 too.
+pub(crate) fn election_port(peer: u16) -> u16 {
+    peer.checked_add(1).unwrap_or(u16::MAX - 1)
+}
+
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "peer {} client {}", self.peer_addr, self.client_addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quorum_and_election_ports_always_differ() {
+        for (peer_addr, shown) in [
+            ("h1:2281", "h1:2281:2282"),
+            ("[::1]:2281", "[::1]:2281:2282"),
+            ("h1:65535", "h1:65535:65534"),
+            ("h1:2281:9", "h1:2281:9"),
+            ("[fe80::1]:65535:7", "[fe80::1]:65535:7"),
+        ] {
+            let member = Member { peer_addr: peer_addr.to_owned(), client_addr: String::new() };
+            assert_eq!(member.zookeeper_addr(), shown);
+            assert_eq!(shown.rsplit_once(':').map(|(dialed, _)| dialed), Some(member.dial_addr().as_str()));
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rowlock_proto::{ErrorCode, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::member::Member;
+use crate::member::{Member, election_port};
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_IDS: std::ops::RangeInclusive<u64> = 1..=254;
@@ -98,7 +98,7 @@ impl Change {
             if duplicate || !NODE_IDS.contains(&id.0) {
                 return Err(ErrorCode::BadArguments);
             }
-            // The same port for both of ZooKeeper's purposes is how we write our own members: nothing new.
+            // The address that /zookeeper/config shows of a member is no news.
             let known = target.nodes.remove(&id).filter(|known| same_place(known, &member));
             target.nodes.insert(id, known.unwrap_or(member));
             if votes {
@@ -139,7 +139,7 @@ impl Server {
             Some("observer") => false,
             Some(_) => return None,
         };
-        if host.is_empty() || parts.next().is_some() {
+        if host.is_empty() || parts.next().is_some() || peer == election {
             return None;
         }
         let client = client.trim();
@@ -147,7 +147,7 @@ impl Server {
             Some((host, client)) if !host.is_empty() => format!("{host}:{}", port(client)?),
             _ => format!("0.0.0.0:{}", port(client)?),
         };
-        let election = if election == peer { String::new() } else { format!(":{election}") };
+        let election = if election == election_port(peer) { String::new() } else { format!(":{election}") };
         let member = Member { peer_addr: format!("{host}:{peer}{election}"), client_addr };
         Some(Server { id, member, votes })
     }
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn servers_join_as_voters_unless_they_are_called_observers() {
-        let members = applied(&joining("server.4=h4:1:2;2181, server.5=[::1]:1:1:observer;[::1]:9")).unwrap();
+        let members = applied(&joining("server.4=h4:1:3;2181, server.5=[::1]:1:2:observer;[::1]:9")).unwrap();
         assert_eq!(members.voters, ids(1..=4));
         let four = &members.nodes[&NodeId(4)];
         assert_eq!((four.dial_addr().as_str(), four.client_addr.as_str()), ("h4:1", "0.0.0.0:2181"));
-        assert_eq!(four.zookeeper_addr(), "h4:1:2");
+        assert_eq!(four.zookeeper_addr(), "h4:1:3");
         let five = &members.nodes[&NodeId(5)];
         assert_eq!((five.peer_addr.as_str(), five.client_addr.as_str()), ("[::1]:1", "[::1]:9"));
     }
 
     #[test]
     fn a_voter_becomes_an_observer_and_others_leave() {
-        let mut wanted = joining("server.3=h3:2281:2281:observer;h3:2181");
+        let mut wanted = joining("server.3=h3:2281:2282:observer;h3:2181");
         wanted.leaving = Some("2,7".to_owned());
         let members = applied(&wanted).unwrap();
         assert_eq!(members.voters, ids([1]));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_full_list_replaces_everything() {
-        let list = "server.1=h1:2281:2281:participant;h1:2181\nserver.9=h9:1:2;3\nversion=100";
+        let list = "server.1=h1:2281:2282:participant;h1:2181\nserver.9=h9:1:2;3\nversion=100";
         let wanted = Wanted { new_members: Some(list.to_owned()), ..Wanted::default() };
         assert_eq!(applied(&wanted).unwrap().voters, ids([1, 9]));
     }
@@ -222,6 +222,8 @@ mod tests {
             "server.4=h4;2",
             "server.4=h4:1:2:king;3",
             "server.4=h4:1:2;0",
+            "server.4=h4:1:1;2",
+            "server.4=[::1]:1:1:observer;2",
             "server.4=h1:2281:9;3",
             "server.4=h4:1:2;h1:2181",
             "server.255=h4:1:2;3",

@@ -315,7 +315,8 @@ impl Operator {
 fn line(place: usize, port: u16, part: Part) -> String {
     let (node, ip) = (node_id(place), address(place));
     let role = if part == Part::Voter { "participant" } else { "observer" };
-    format!("server.{node}={ip}:{port}:{port}:{role};{ip}:2181")
+    let election = port + 1;
+    format!("server.{node}={ip}:{port}:{election}:{role};{ip}:2181")
 }
 
 struct Members {
@@ -363,8 +364,8 @@ mod tests {
 
     #[test]
     fn the_configuration_that_nodes_write_is_understood() {
-        let text = "server.1=10.0.0.1:2281:2281:participant;10.0.0.1:2181\n\
-                    server.4=10.0.0.4:2281:2281:observer;10.0.0.4:2181\nversion=1f";
+        let text = "server.1=10.0.0.1:2281:2282:participant;10.0.0.1:2181\n\
+                    server.4=10.0.0.4:2281:2282:observer;10.0.0.4:2181\nversion=1f";
         let Ok(members) = Members::read(text) else { panic!("not understood") };
         assert_eq!((members.version, members.voters()), (0x1f, 1));
         let parts = [1, 4, 2].map(|node| members.part(NodeId(node)));

@@ -3,8 +3,56 @@ package io.github.rowlock;
 import java.util.List;
 import java.util.Map;
 
-/** What a node has answered. */
-record Answer(int status, Map<?, ?> document) {
+/**
+ * What a node, or a gateway in front of it, has answered.
+ *
+ * @param strange the first line of a body that is no document of the API; null: it is one
+ */
+record Answer(int status, Map<?, ?> document, String strange) {
+    /** Characters of a strange answer that are looked at, and of it in a message. */
+    private static final int STRANGE_MAX = 4096;
+    private static final int LINE_MAX = 200;
+
+    Answer(int status, Map<?, ?> document) {
+        this(status, document, null);
+    }
+
+    /** Reads a body. Errors of the API have documents, so an empty one with such a status is strange. */
+    static Answer read(int status, String body) {
+        try {
+            var document = body.isEmpty() && status < 400 ? Map.of() : Json.parse(body);
+            if (document instanceof Map<?, ?> map) {
+                return new Answer(status, map);
+            }
+        } catch (IllegalArgumentException wrong) {
+            // It is strange.
+        }
+        return new Answer(status, Map.of(), firstLine(body));
+    }
+
+    /** The first line with text, without the tags of HTML. */
+    private static String firstLine(String body) {
+        var start = body.substring(0, Math.min(body.length(), STRANGE_MAX));
+        return start.replaceAll("<[^>]*>", " ").lines().map(line -> line.replaceAll("[^ -~]", " ").strip())
+            .filter(line -> !line.isEmpty()).findFirst()
+            .map(line -> line.substring(0, Math.min(line.length(), LINE_MAX))).orElse("an empty answer");
+    }
+
+    /**
+     * Whether another try makes no sense. A 404 is for the caller to understand; a strange 408 or 429 is a gateway's,
+     * which will let later requests through.
+     */
+    boolean isRefusal() {
+        boolean isLater = strange != null && (status == 408 || status == 429);
+        return status >= 400 && status < 500 && status != 404 && !isLater;
+    }
+
+    /** The problem, for people. */
+    String said() {
+        var detail = text("detail") == null ? text("title") : text("detail");
+        return strange != null ? strange : detail == null ? "not an answer of this API" : detail;
+    }
+
     /** Its field, if it has one of this kind, or null. */
     <T> T get(String name, Class<T> kind) {
         var value = document.get(name);
@@ -35,7 +83,7 @@ record Answer(int status, Map<?, ?> document) {
     /** A token as the API writes it, or null. */
     static Long token(Object value) {
         try {
-            return value instanceof String text && !text.startsWith("-") ? Long.valueOf(text) : null;
+            return value instanceof String text && text.matches("[0-9]{1,19}") ? Long.valueOf(text) : null;
         } catch (NumberFormatException e) {
             return null;
         }

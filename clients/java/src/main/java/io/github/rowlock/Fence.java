@@ -1,6 +1,5 @@
 package io.github.rowlock;
 
-import java.nio.charset.StandardCharsets;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
@@ -149,7 +148,7 @@ public final class Fence {
     /** Percent-encoded, its slashes as they are. */
     static String encoded(String text) {
         var out = new StringBuilder();
-        for (byte b : text.getBytes(StandardCharsets.UTF_8)) {
+        for (byte b : Json.bytes(text)) {
             char c = (char) (b & 0xff);
             if (c < 128 && (Character.isLetterOrDigit(c) || "-._~/".indexOf(c) >= 0)) {
                 out.append(c);

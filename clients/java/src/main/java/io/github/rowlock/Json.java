@@ -1,6 +1,10 @@
 package io.github.rowlock;
 
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -30,6 +34,16 @@ final class Json {
         var out = new StringBuilder();
         write(value, out);
         return out.toString();
+    }
+
+    /** UTF-8. A surrogate without its other half would become another text: it is refused. */
+    static byte[] bytes(String text) {
+        try {
+            var bytes = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
+            return Arrays.copyOf(bytes.array(), bytes.limit());
+        } catch (CharacterCodingException unpaired) {
+            throw new IllegalArgumentException("not text: it has half a surrogate pair", unpaired);
+        }
     }
 
     private static void write(Object value, StringBuilder out) {

@@ -26,6 +26,7 @@ final class Lease {
     /** Gets the field {@code asked} of each answer; gives the time until a lock is taken away. */
     private volatile ToLongFunction<List<?>> hears = said -> Transport.FOREVER;
     private volatile boolean isSilent;
+    private CompletableFuture<Void> ending;
     /** Looks at the clock, and is over. */
     private volatile boolean isOver;
 
@@ -147,13 +148,21 @@ final class Lease {
         }
     }
 
-    /** Gives back everything of it. Completes when a node has answered, and after a second at the latest. */
-    CompletableFuture<Void> end() {
+    /** Gives back everything of it, once. Completes when a node has answered, and after a second at the latest. */
+    synchronized CompletableFuture<Void> end() {
+        if (ending == null) {
+            ending = giveBack();
+        }
+        return ending;
+    }
+
+    private CompletableFuture<Void> giveBack() {
         isSilent = true;
         long until = deadline;
         lose();
         var request = new Transport.Request("DELETE", path, Map.of("secret", secret));
-        var answered = transport.call(request, new Transport.Bounds(until, ttl / 3, answer -> true));
+        var answered = transport.call(request, new Transport.Bounds(until, ttl / 3,
+            answer -> answer.status() == 204 || answer.status() == 404));
         var done = new CompletableFuture<Void>();
         transport.after(END_MAX, () -> done.completeAsync(() -> null, transport.workers));
         answered.whenComplete((answer, error) -> done.complete(null));

@@ -112,7 +112,7 @@ public final class LockRequest {
     /**
      * Is called with the position in the queue each time the cluster tells it.
      *
-     * @param onWaiting must not block
+     * @param onWaiting must not block; what it throws ends the attempt
      * @return the request
      */
     public LockRequest onWaiting(IntConsumer onWaiting) {
@@ -131,7 +131,14 @@ public final class LockRequest {
      * @throws RefusedException the cluster does not allow it
      */
     public Guard acquire() throws InterruptedException {
-        return waited(acquireAsync());
+        var attempt = acquireAsync();
+        try {
+            return waited(attempt);
+        } catch (InterruptedException interrupt) {
+            // The grant may have come between the interrupt and the cancel.
+            attempt.thenAccept(Guard::releaseAsync);
+            throw interrupt;
+        }
     }
 
     /**
@@ -149,7 +156,9 @@ public final class LockRequest {
     }
 
     /**
-     * As {@link #acquire}, without a thread that waits. Cancelling the future gives the place in the queue back.
+     * As {@link #acquire}, without a thread that waits. Completing the future in any way ({@code cancel},
+     * {@code orTimeout}, {@code completeOnTimeout}, {@code obtrudeValue} ..) gives back the place in the queue, or the
+     * lock. Futures that depend on it have no such effect.
      *
      * @return completes with what is held, or with an error of {@link #acquire}
      */
@@ -190,7 +199,9 @@ public final class LockRequest {
         private final boolean isWaiting = timeout == null || !timeout.isZero();
         private final long until = timeout == null ? Transport.FOREVER
             : Clock.now() + (timeout.isZero() ? AT_ONCE : Math.max(1, nanos(timeout)));
-        private final CompletableFuture<Guard> result = new CompletableFuture<>();
+        private final Result result = new Result();
+        /** The guard or the error with which this attempt completes its result. Any other is a program's. */
+        private volatile Object outcome;
         private volatile CompletableFuture<?> current;
         private volatile Lease lease;
         private String requestId = requestId();
@@ -205,17 +216,38 @@ public final class LockRequest {
 
         CompletableFuture<Guard> begin() {
             result.whenComplete((guard, error) -> {
-                if (result.isCancelled()) {
-                    if (current != null) {
-                        current.cancel(true);
-                    }
-                    if (lease != null) {
-                        lease.end();
-                    }
+                if (outcome == null || guard != outcome && error != outcome) {
+                    giveUp();
                 }
             });
             transport.behind(target.release, until).thenRun(this::open);
             return result;
+        }
+
+        private void giveUp() {
+            if (current != null) {
+                current.cancel(true);
+            }
+            if (lease != null) {
+                lease.end();
+            }
+        }
+
+        /** Takes the guard back when its value is replaced, also after a grant. */
+        private final class Result extends CompletableFuture<Guard> {
+            @Override
+            public void obtrudeValue(Guard value) {
+                outcome = null;
+                super.obtrudeValue(value);
+                giveUp();
+            }
+
+            @Override
+            public void obtrudeException(Throwable error) {
+                outcome = null;
+                super.obtrudeException(error);
+                giveUp();
+            }
         }
 
         private void open() {
@@ -241,6 +273,7 @@ public final class LockRequest {
 
         private void fail(Throwable error) {
             var known = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
+            outcome = known;
             if (lease == null) {
                 transport.workers.execute(() -> result.completeExceptionally(known));
             } else {
@@ -290,8 +323,9 @@ public final class LockRequest {
                     } else if (!(error instanceof CancellationException)) {
                         fail(error);
                     }
-                } catch (RuntimeException bug) {
-                    fail(bug);
+                } catch (Throwable thrown) {
+                    // Also an error or a checked exception of the program's onWaiting.
+                    fail(thrown);
                 }
             });
         }
@@ -322,9 +356,10 @@ public final class LockRequest {
                 return;
             }
             var guard = new Guard(lease, target, tokens(answer), answer);
+            outcome = guard;
             transport.workers.execute(() -> {
                 if (!result.complete(guard)) {
-                    // Cancelled meanwhile.
+                    // The program has completed it meanwhile.
                     lease.end();
                 }
             });

@@ -19,12 +19,7 @@ public final class Rowlock {
     private Rowlock(Builder builder) {
         var nodes = new ArrayList<URI>();
         for (var url : builder.urls) {
-            var node = URI.create(url.strip());
-            boolean isHttp = "http".equals(node.getScheme()) || "https".equals(node.getScheme());
-            if (!isHttp || node.getHost() == null) {
-                throw new IllegalArgumentException("not the URL of a node: " + url);
-            }
-            nodes.add(URI.create(node.getScheme() + "://" + node.getRawAuthority()));
+            nodes.add(Transport.node(url));
         }
         if (nodes.isEmpty()) {
             throw new IllegalArgumentException("no URL of a node");
@@ -37,8 +32,9 @@ public final class Rowlock {
      * A client with nothing but defaults.
      *
      * @param urls of the nodes' {@code api} listeners, separated by commas. Name all of them, so that the next one is
-     *     asked when one fails
+     *     asked when one fails. A path, such as that of a gateway, stands before that of each request
      * @return the client; nothing is sent yet
+     * @throws IllegalArgumentException one is no URL of a node
      */
     public static Rowlock connect(String urls) {
         return builder(urls).build();
@@ -81,8 +77,12 @@ public final class Rowlock {
          *
          * @param ttl the cluster has bounds
          * @return this
+         * @throws IllegalArgumentException it is less than a millisecond, or more than a century
          */
         public Builder ttl(Duration ttl) {
+            if (ttl.compareTo(Duration.ofMillis(1)) < 0 || ttl.compareTo(Duration.ofDays(36_500)) > 0) {
+                throw new IllegalArgumentException("not the time of a lease: " + ttl);
+            }
             this.ttl = ttl;
             return this;
         }

@@ -3,6 +3,7 @@ package io.github.rowlock;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
+import java.net.URISyntaxException;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
@@ -39,6 +40,8 @@ final class Transport {
     static final long FOREVER = Long.MAX_VALUE;
     /** Between two moves to a leader: it may be out of reach from here. */
     private static final long STAY = 60 * SECOND;
+    /** How long answers at all URLs may be something else's than a node's before a request fails. */
+    static final long STRANGE_MAX = 15 * SECOND;
     /** Bytes of an answer. */
     private static final int BODY_MAX = 1 << 20;
 
@@ -119,7 +122,8 @@ final class Transport {
     }
 
     /**
-     * Fails with {@link TimedOutException} after the bounds, and with {@link RefusedException} for all refusals but 404.
+     * Fails with {@link TimedOutException} after the bounds, and with {@link RefusedException} for all refusals but 404,
+     * and where something that is no node answers in their place for some time.
      * Cancelling it ends the request that is under way.
      */
     CompletableFuture<Answer> call(Request request, Bounds bounds) {
@@ -140,6 +144,8 @@ final class Transport {
         final CompletableFuture<Answer> result = new CompletableFuture<>();
         final AtomicReference<CompletableFuture<?>> current = new AtomicReference<>();
         private int tried;
+        /** Since when all answers were strange. */
+        private long strangeSince = FOREVER;
 
         Call(Request request, Bounds bounds) {
             this.request = request;
@@ -174,36 +180,37 @@ final class Transport {
                 bound.cancel(false);
                 try {
                     judge(asked, response, error);
-                } catch (RuntimeException bug) {
-                    result.completeExceptionally(bug);
+                } catch (Throwable thrown) {
+                    result.completeExceptionally(thrown);
                 }
             });
         }
 
+        private boolean isStrangeForLong(Answer answer) {
+            strangeSince = answer.strange() == null ? FOREVER : Math.min(strangeSince, Clock.now());
+            return Clock.now() - STRANGE_MAX > strangeSince;
+        }
+
         private void judge(int asked, HttpResponse<byte[]> response, Throwable error) {
             String failed;
-            try {
-                if (error != null) {
-                    failed = said(error);
-                } else {
-                    response.headers().firstValue("Rowlock-Leader").ifPresent(Transport.this::follow);
-                    var answer = read(response);
-                    int status = answer.status();
-                    if (status >= 400 && status < 500 && status != 404) {
-                        result.completeExceptionally(refusal(answer));
-                        return;
-                    }
-                    if (status < 500 && bounds.wants.test(answer)) {
-                        result.complete(answer);
-                        return;
-                    }
-                    failed = status + " " + (answer.text("detail") == null ? "not an answer" : answer.text("detail"));
+            if (error != null) {
+                failed = said(error);
+                strangeSince = FOREVER;
+            } else {
+                response.headers().firstValue("Rowlock-Leader").ifPresent(Transport.this::follow);
+                var answer = Answer.read(response.statusCode(), new String(response.body(), StandardCharsets.UTF_8));
+                if (answer.isRefusal() || isStrangeForLong(answer)) {
+                    result.completeExceptionally(refusal(answer));
+                    return;
                 }
-            } catch (IllegalArgumentException wrong) {
-                failed = "not an answer of this API: " + wrong.getMessage();
+                if (answer.status() < 500 && answer.strange() == null && bounds.wants.test(answer)) {
+                    result.complete(answer);
+                    return;
+                }
+                failed = answer.status() + " " + answer.said();
             }
-            // At the end of the caller's time the node is not to blame.
-            if (Clock.now() < bounds.until) {
+            // At the end of the caller's time, or of a canceled call, the node is not to blame.
+            if (Clock.now() < bounds.until && !result.isDone()) {
                 skip(asked);
             }
             var why = failed;
@@ -216,11 +223,10 @@ final class Transport {
     }
 
     static RowlockException refusal(Answer answer) {
-        var detail = answer.text("detail") == null ? answer.text("title") : answer.text("detail");
         if (answer.status() == 412 && Boolean.TRUE.equals(answer.document().get("stale"))) {
-            return new StaleTokenException(detail);
+            return new StaleTokenException(answer.said());
         }
-        return new RefusedException(answer.status(), detail == null ? "refused" : detail);
+        return new RefusedException(answer.status(), answer.said());
     }
 
     /** Goes on to the next node, unless another request has done so. */
@@ -246,6 +252,29 @@ final class Transport {
         return node.getHost().toLowerCase(Locale.ROOT) + ":" + port;
     }
 
+    /** The URL of a node, whose path, if it has one, stands before that of each request. */
+    static URI node(String url) {
+        URI node;
+        try {
+            node = new URI(url.strip());
+        } catch (URISyntaxException wrong) {
+            throw new IllegalArgumentException("not the URL of a node: " + url, wrong);
+        }
+        boolean isHttp = "http".equalsIgnoreCase(node.getScheme()) || "https".equalsIgnoreCase(node.getScheme());
+        if (isHttp && node.getHost() == null && node.getRawAuthority() != null && node.getRawAuthority().contains("_")) {
+            throw new IllegalArgumentException("not the URL of a node: " + url + ": the JDK's HTTP client takes no host "
+                + "name with \"_\"; give the node another name, or use its address");
+        }
+        if (!isHttp || node.getHost() == null) {
+            throw new IllegalArgumentException("not the URL of a node: " + url);
+        }
+        if (node.getRawUserInfo() != null || node.getRawQuery() != null || node.getRawFragment() != null) {
+            throw new IllegalArgumentException("the URL of a node has a user, a query or a fragment: " + url);
+        }
+        var path = node.getRawPath().replaceAll("/+$", "");
+        return URI.create(node.getScheme().toLowerCase(Locale.ROOT) + "://" + node.getRawAuthority() + path);
+    }
+
     private HttpRequest build(int node, Request request) {
         var builder = HttpRequest.newBuilder(URI.create(nodes.get(node) + request.path));
         request.headers.forEach(builder::header);
@@ -261,17 +290,8 @@ final class Transport {
         boolean isData = request.body instanceof byte[];
         builder.header("Content-Type", isData ? "application/octet-stream" : "application/json");
         byte[] bytes =
-            isData ? (byte[]) request.body : Json.write(request.body).getBytes(StandardCharsets.UTF_8);
+            isData ? (byte[]) request.body : Json.bytes(Json.write(request.body));
         return builder.method(request.method, HttpRequest.BodyPublishers.ofByteArray(bytes)).build();
-    }
-
-    private static Answer read(HttpResponse<byte[]> response) {
-        var text = new String(response.body(), StandardCharsets.UTF_8);
-        var document = text.isEmpty() ? Map.of() : Json.parse(text);
-        if (!(document instanceof Map<?, ?> map)) {
-            throw new IllegalArgumentException("no JSON object");
-        }
-        return new Answer(response.statusCode(), map);
     }
 
     private static String said(Throwable error) {
@@ -291,13 +311,12 @@ final class Transport {
             try (var input = response.body()) {
                 body = input.readNBytes(BODY_MAX);
             }
-            int status = response.statusCode();
-            if (status >= 400 && status < 500) {
-                Object document = Json.parse(new String(body, StandardCharsets.UTF_8));
-                throw refusal(new Answer(status, document instanceof Map<?, ?> map ? map : Map.of()));
+            var answer = Answer.read(response.statusCode(), new String(body, StandardCharsets.UTF_8));
+            if (answer.isRefusal() || answer.status() == 404 && answer.strange() == null) {
+                throw refusal(answer);
             }
-            throw new IOException("status " + status);
-        } catch (IOException | IllegalArgumentException error) {
+            throw new IOException(answer.status() + " " + answer.said());
+        } catch (IOException error) {
             skip(asked);
             throw new IOException(error);
         }

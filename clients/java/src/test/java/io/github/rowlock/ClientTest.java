@@ -37,20 +37,20 @@ public final class ClientTest {
     private ClientTest() {
     }
 
-    private record Said(int status, String text) {
+    record Said(int status, String text) {
     }
 
-    private interface Script {
+    interface Script {
         Said answer(String path, Map<?, ?> body, int count) throws Exception;
     }
 
-    private record Seen(String method, String path, Map<?, ?> body, Map<String, List<String>> headers, String text) {
+    record Seen(String method, String path, Map<?, ?> body, Map<String, List<String>> headers, String text) {
         Object field(String name) {
             return body.get(name);
         }
     }
 
-    private static final class Node implements AutoCloseable {
+    static final class Node implements AutoCloseable {
         final HttpServer server;
         final List<Seen> seen = Collections.synchronizedList(new ArrayList<>());
         /** What it names as the leader's address. */
@@ -111,6 +111,8 @@ public final class ClientTest {
                 return new Said(201, "{\"lease\":\"0x1\",\"secret\":\"s\",\"ttl_ms\":" + ttlMs + "}");
             } else if (path.endsWith("/acquire")) {
                 return new Said(200, held(ttlMs));
+            } else if (path.equals("/v1/leases/0x1")) {
+                return new Said(204, "");
             } else if (path.endsWith("/keepalive")) {
                 return new Said(200, "{\"valid_for_ms\":" + ttlMs + "}");
             }
@@ -118,11 +120,11 @@ public final class ClientTest {
         };
     }
 
-    private static Said works(String path, Map<?, ?> body, int count) throws Exception {
+    static Said works(String path, Map<?, ?> body, int count) throws Exception {
         return works(TTL_MS).answer(path, body, count);
     }
 
-    private static Script but(String end, Script other) {
+    static Script but(String end, Script other) {
         return but(TTL_MS, end, other);
     }
 
@@ -132,11 +134,11 @@ public final class ClientTest {
     }
 
     /** What must happen, on a machine of any speed. */
-    private static <T> T get(Future<T> future) throws Exception {
+    static <T> T get(Future<T> future) throws Exception {
         return future.get(60, TimeUnit.SECONDS);
     }
 
-    private static void waitFor(BooleanSupplier what, Object seen) throws InterruptedException {
+    static void waitFor(BooleanSupplier what, Object seen) throws InterruptedException {
         long until = Clock.now() + 60 * Transport.SECOND;
         while (!what.getAsBoolean()) {
             check(Clock.now() < until, seen);
@@ -144,7 +146,7 @@ public final class ClientTest {
         }
     }
 
-    private static Rowlock client(Node... nodes) {
+    static Rowlock client(Node... nodes) {
         var urls = String.join(",", List.of(nodes).stream().map(Node::url).toList());
         return Rowlock.builder(urls).ttl(Duration.ofMillis(TTL_MS)).build();
     }
@@ -320,7 +322,7 @@ public final class ClientTest {
         }
     }
 
-    private static Said waits(String path, Map<?, ?> body, int count) throws Exception {
+    static Said waits(String path, Map<?, ?> body, int count) throws Exception {
         Thread.sleep(50);
         return new Said(202, "{\"state\":\"waiting\",\"position\":2}");
     }
@@ -348,7 +350,7 @@ public final class ClientTest {
         }
     }
 
-    private static long deletes(Node node) {
+    static long deletes(Node node) {
         return List.copyOf(node.seen).stream().filter(seen -> seen.method.equals("DELETE")).count();
     }
 
@@ -498,9 +500,11 @@ public final class ClientTest {
         attemptKeepsItsRequestIdAtTheNextNode();
         var threads = Executors.newCachedThreadPool();
         var runs = new TreeMap<String, Future<?>>();
-        for (var method : ClientTest.class.getDeclaredMethods()) {
-            if (isTest(method)) {
-                runs.put(method.getName(), threads.submit(() -> method.invoke(null)));
+        for (var tests : List.of(ClientTest.class, AbuseTest.class)) {
+            for (var method : tests.getDeclaredMethods()) {
+                if (isTest(method)) {
+                    runs.put(method.getName(), threads.submit(() -> method.invoke(null)));
+                }
             }
         }
         boolean isGood = runs.size() >= 8;
