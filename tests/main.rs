@@ -16,6 +16,7 @@ mod cli_doctor;
 mod cli_elect;
 mod cli_encrypted;
 mod cli_explain;
+mod cli_found;
 mod cli_lock;
 mod cli_once;
 mod cli_pipes;
