@@ -17,7 +17,7 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, path as paths};
 
 use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
-use crate::locks::{ASKED_MAX, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
+use crate::locks::{ASKED_MAX, ASKERS_MAX, Asker, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
 use crate::tree::split;
 
@@ -58,7 +58,7 @@ const ZNODE_BYTES: u64 = 320;
 /// To take a znode away, to leave its queue, or to be granted a lock.
 pub(crate) const LEAVE: u64 = LOOK + CHANGE;
 /// Those of a question besides its texts.
-const QUESTION_BYTES: u64 = 160;
+const QUESTION_BYTES: u64 = 192 + (ASKERS_MAX * size_of::<Asker>()) as u64;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
 /// Bytes of an entry of an ACL, beside its texts.
