@@ -132,6 +132,10 @@ impl<'a> Bill<'a> {
                     self.is_within()?;
                 }
             }
+            Command::Fenced { claim, change } => {
+                self.touch(&claim.path);
+                self.op(change)?;
+            }
             Command::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
             Command::SetAcl(set) => {
                 self.change(&set.path);
