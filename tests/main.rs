@@ -44,6 +44,7 @@ mod hazards_requests;
 mod hazards_table;
 mod http_access;
 mod import;
+mod import_hostile;
 mod java_client;
 mod largest_frames;
 mod leader_kill_rounds;
