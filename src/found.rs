@@ -1,7 +1,7 @@
 //! Files and folders that a command finds in the current folder although no option names them.
 //!
 //! Invariant: a command uses one only if no user but ours and root can have put it there or can replace it.
-//! Otherwise whoever shares the folder chooses the address that gets our credential, as with `.git` and
+//! Otherwise another user of the folder chooses the address that gets our credential, as with `.git` and
 //! `.ssh`. A path that an option or a variable names is the user's own word, and is not checked.
 
 use std::path::{Path, PathBuf};

@@ -188,8 +188,8 @@ async fn cycles(api: &str, lease: &Value, round: usize, limit: Duration) -> u64 
     count
 }
 
-/// `ROWLOCK_REST_STREAMS=0,250,990` says how many streams there are in turn, `ROWLOCK_REST_STREAM_SECONDS` for
-/// how long.
+/// `ROWLOCK_REST_STREAMS=0,250,990` says how many streams there are in turn,
+/// `ROWLOCK_REST_STREAM_SECONDS` for how long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_lock_events_leave_the_node_to_its_writers() {
     let turns = std::env::var("ROWLOCK_REST_STREAMS").unwrap_or("0,100".to_owned());

@@ -29,7 +29,7 @@ pub fn max_open_files() -> Option<u64> {
 /// Times of a thread since it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// On a processor.
+    /// How long it was on a processor.
     pub ran: Duration,
     /// Ready to run while all processors ran others.
     pub waited: Duration,

@@ -65,18 +65,21 @@ pub fn refuse_discovery(config: &ClusterConfig, file: &Path) -> Result<(), Failu
 }
 
 impl Restore {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    /// The file of the new cluster, and its path.
+    fn cluster(&self) -> Result<(ClusterConfig, &Path), Failure> {
+        let file = found::cluster_path(self.config.as_deref());
         let config = found::cluster_file(self.config.as_deref())?;
-        refuse_discovery(&config, found::cluster_path(self.config.as_deref()))?;
+        refuse_discovery(&config, file)?;
+        Ok((config, file))
+    }
+
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let (config, file) = self.cluster()?;
         let voters: Vec<&NodeEntry> = config.nodes.iter().filter(|node| !node.learner).collect();
         let chosen: Vec<&NodeEntry> =
             voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();
         if chosen.is_empty() {
-            let what = format!(
-                "{} has no voter {}",
-                found::cluster_path(self.config.as_deref()).display(),
-                self.node.unwrap_or_default()
-            );
+            let what = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
             return Err(Failure::new(USAGE, what));
         }
         let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;

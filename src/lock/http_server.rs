@@ -83,27 +83,27 @@ pub async fn serve<F>(
 /// The open connections, in the order in which they came.
 #[derive(Default)]
 struct Connections {
-    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+    open: Mutex<BTreeMap<u64, Arc<OpenConnection>>>,
     /// One has ended, or waits for its client again.
     changed: Notify,
 }
 
-struct Connection {
-    /// A [`Stage`].
+struct OpenConnection {
+    /// One of [`ClientStage`], as a number.
     stage: AtomicU8,
     gives_way: Notify,
 }
 
-impl Connection {
-    fn new() -> Connection {
-        Connection { stage: AtomicU8::new(Stage::Head as u8), gives_way: Notify::new() }
+impl OpenConnection {
+    fn new() -> OpenConnection {
+        OpenConnection { stage: AtomicU8::new(ClientStage::Head as u8), gives_way: Notify::new() }
     }
 }
 
 /// What a connection waits for. Those of a smaller stage give way first.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-enum Stage {
+enum ClientStage {
     /// The head of the request.
     Head = 0,
     /// Its client closes it; the answer is sent.
@@ -118,7 +118,7 @@ enum Stage {
 struct ConnectionSlot {
     all: Arc<Connections>,
     id: u64,
-    connection: Arc<Connection>,
+    connection: Arc<OpenConnection>,
 }
 
 impl ConnectionSlot {
@@ -132,9 +132,9 @@ impl ConnectionSlot {
         }
     }
 
-    fn waits_for(&self, stage: Stage) {
+    fn waits_for(&self, stage: ClientStage) {
         self.connection.stage.store(stage as u8, Relaxed);
-        if !matches!(stage, Stage::Answer) {
+        if !matches!(stage, ClientStage::Answer) {
             self.all.changed.notify_one();
         }
     }
@@ -142,19 +142,19 @@ impl ConnectionSlot {
 
 impl Connections {
     /// A place for a new connection, if there is one or another connection gives way.
-    fn make_room(&self) -> Option<(u64, Arc<Connection>)> {
+    fn make_room(&self) -> Option<(u64, Arc<OpenConnection>)> {
         let mut open = self.open.lock();
         if open.len() >= CONNECTIONS_MAX {
-            let stage = |connection: &Connection| connection.stage.load(Relaxed);
+            let stage = |connection: &OpenConnection| connection.stage.load(Relaxed);
             let (id, _) = open
                 .iter()
-                .filter(|(_, it)| stage(it) < Stage::Answer as u8)
+                .filter(|(_, it)| stage(it) < ClientStage::Answer as u8)
                 .min_by_key(|(id, it)| (stage(it), **id))?;
             let id = *id;
             open.remove(&id).expect("it was found").gives_way.notify_one();
         }
         let id = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let connection = Arc::new(Connection::new());
+        let connection = Arc::new(OpenConnection::new());
         open.insert(id, connection.clone());
         Some((id, connection))
     }
@@ -178,13 +178,13 @@ async fn exchange<F: Future<Output = Outgoing>>(
     (answer, slot): (&impl Fn(Incoming) -> F, &ConnectionSlot),
 ) -> io::Result<()> {
     let asked = read(&mut stream, body_max_bytes, slot).await?;
-    slot.waits_for(Stage::Answer);
+    slot.waits_for(ClientStage::Answer);
     let is_head = asked.as_ref().is_ok_and(|asked| asked.method == "HEAD");
     let said = match asked {
         Ok(asked) => answer(asked).await,
         Err(refusal) => refusal,
     };
-    slot.waits_for(Stage::Transfer);
+    slot.waits_for(ClientStage::Transfer);
     let reason = if said.code < 300 { "OK" } else { "-" };
     let allow = said.allow.map_or(String::new(), |methods| format!("Allow: {methods}\r\n"));
     let head = format!(
@@ -198,7 +198,7 @@ async fn exchange<F: Future<Output = Outgoing>>(
         stream.write_all(&said.body).await?;
     }
     stream.shutdown().await?;
-    slot.waits_for(Stage::End);
+    slot.waits_for(ClientStage::End);
     // A close with something unread would take the answer away from the client.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
@@ -216,7 +216,7 @@ async fn read(
     let Some(end) = end.map_err(|_| io::ErrorKind::TimedOut)?? else {
         return Ok(Err(Outgoing::text(431, "the head of the request is too long")));
     };
-    slot.waits_for(Stage::Transfer);
+    slot.waits_for(ClientStage::Transfer);
     let head = String::from_utf8_lossy(&bytes.split_to(end + 4)).into_owned();
     let (method, path, length) = match head_of(&head, body_max_bytes) {
         Ok(known) => known,

@@ -163,7 +163,7 @@ pub enum Command {
     },
     /// ask: a question to the holders of a lock. Needs no session.
     Ask(Ask),
-    /// A change of a znode that takes effect only while the claim holds its lock, whoever's it is. Its
+    /// A change of a znode that takes effect only while the claim holds its lock, also another session's. Its
     /// outcome is that of a multi of a check and the change.
     Fenced {
         claim: Claim,

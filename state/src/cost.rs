@@ -127,10 +127,7 @@ impl<'a> Bill<'a> {
         match command {
             Command::Create { create, .. } => self.create(create)?,
             Command::Multi(ops) => {
-                for op in ops {
-                    self.op(op)?;
-                    self.is_within()?;
-                }
+                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
             }
             Command::Fenced { claim, change } => {
                 self.touch(&claim.path);

@@ -12,6 +12,7 @@ use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
 use crate::outcome::{EventSink, Outcome};
+use crate::steps;
 
 impl Machine {
     /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before
@@ -56,6 +57,8 @@ impl Machine {
             let refused = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
             return Ok(Outcome::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
         }
+        let token = steps::uncounted(|| self.tree.get(&claim.path).map(|place| place.meta.czxid.0));
+        assert_eq!(token, Some(claim.token.0), "a token is the czxid of its place");
         let [result] = <[OpResult; 1]>::try_from(self.multi(by, std::slice::from_ref(change), sink))
             .expect("one operation has one result");
         let check =

@@ -344,7 +344,7 @@ impl Api {
     }
 }
 
-/// The place by which the token holds the lock, if it is one of the reader's session or the reader may see it.
+/// The place by which the token holds the lock, if it is the reader's or the reader may see it.
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`]: the reader may not see the lock, or not all who hold it. The right token is

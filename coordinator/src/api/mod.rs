@@ -56,7 +56,7 @@ pub struct Api {
     watches: Places,
     /// Bytes of znodes that are on their way from and to clients.
     bytes: Arc<Semaphore>,
-    /// Of those streams.
+    /// Pauses of the streams of lock events.
     pace: Arc<pace::Pace>,
 }
 

@@ -145,8 +145,7 @@ impl Watch {
         }
     }
 
-    /// A piece of so many bytes is sent. The next one follows when all streams together may take so much
-    /// again.
+    /// Begins the pause behind a piece with this number of bytes.
     pub fn sends(&mut self, bytes: usize) {
         let work = busy::spent() + API_WATCH_PIECE + Work::SentByte.cost(bytes as u64);
         let streams = self.context.registry.feed.readers();

@@ -28,8 +28,8 @@ use crate::tree::split;
 pub const ASKED_MAX: usize = PLACES_MAX;
 
 /// From one question of an asker about a lock to its next one there are as many milliseconds of the log's
-/// clock. One that comes earlier is refused with `ThrottledOp`, since each is pushed to all holders. The pause
-/// is the asker's: it keeps no other from asking. A question with a deadline needs no pause.
+/// clock. One that comes earlier is refused with `ThrottledOp`, since each is pushed to all holders. The
+/// pause is the asker's: it keeps no other from asking. A question with a deadline needs no pause.
 pub const ASK_PAUSE_MS: i64 = 1_000;
 
 /// The last askers that a question remembers. Beyond, the oldest one is forgotten and may ask again early: a
@@ -59,19 +59,19 @@ pub struct Question {
 }
 
 /// Time of a question that is allowed, and the askers from then on.
-struct Turn {
+struct NextQuestion {
     asked_ms: i64,
     askers: Arc<[Asker]>,
 }
 
-impl Turn {
+impl NextQuestion {
     /// Judges whether `who` may ask the holders, which have these questions, and `needs_pause` without a
     /// deadline.
     fn next<'a>(
         before: impl Iterator<Item = &'a Question>,
         (who, needs_pause): (u64, bool),
         now_ms: i64,
-    ) -> Result<Turn, ErrorCode> {
+    ) -> Result<NextQuestion, ErrorCode> {
         let (mut last_ms, mut askers) = (i64::MIN, BTreeMap::new());
         let mut seen: Option<&Arc<[Asker]>> = None;
         for question in before {
@@ -91,9 +91,15 @@ impl Turn {
         }
         askers.insert(who, now_ms);
         let mut askers: Vec<Asker> = askers.into_iter().map(|(who, at_ms)| Asker { who, at_ms }).collect();
-        askers.sort_by_key(|it| (it.at_ms, it.who));
+        askers.sort_by_key(|it| (it.at_ms, it.who == who, it.who));
         askers.drain(..askers.len().saturating_sub(ASKERS_MAX));
-        Ok(Turn { asked_ms: now_ms.max(last_ms.saturating_add(1)), askers: askers.into() })
+        assert!(askers.iter().any(|asker| asker.who == who), "the newest asker is remembered");
+        let asked_ms = now_ms.max(last_ms.saturating_add(1));
+        assert!(
+            (now_ms..=now_ms.saturating_add(ASK_PAUSE_MS)).contains(&asked_ms),
+            "a question is ahead of its bound"
+        );
+        Ok(NextQuestion { asked_ms, askers: askers.into() })
     }
 }
 
@@ -126,7 +132,7 @@ impl Deadline {
 }
 
 impl Question {
-    fn of(ask: &Ask, before: Option<&Question>, turn: &Turn, now_ms: i64) -> Question {
+    fn of(ask: &Ask, before: Option<&Question>, turn: &NextQuestion, now_ms: i64) -> Question {
         let new = (ask.within_ms != 0).then_some(Deadline { since_ms: now_ms, within_ms: ask.within_ms });
         let old = before.and_then(|before| before.deadline);
         let deadline = old.into_iter().chain(new).min_by_key(|deadline| deadline.at_ms());
@@ -138,7 +144,10 @@ impl Question {
 
     /// As its holder is told at this moment.
     pub fn told_at(&self, now_ms: i64) -> lock::QuestionNotice {
-        debug_assert!(self.asked_ms <= now_ms + ASK_PAUSE_MS, "a question is told before it was asked");
+        debug_assert!(
+            self.asked_ms <= now_ms.saturating_add(ASK_PAUSE_MS),
+            "a question is told before it was asked"
+        );
         let left_ms = |deadline: Deadline| deadline.at_ms().saturating_sub(now_ms).max(0);
         lock::QuestionNotice {
             reason: self.reason.clone(),
@@ -195,7 +204,7 @@ impl Machine {
         }
         let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
         let before = lock.holders().take(ASKED_MAX).filter_map(|(_, it)| it.asked.as_deref());
-        let turn = Turn::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;
+        let turn = NextQuestion::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;
         let queue_len = lock.len();
         let keys: Vec<Key> = lock.holders().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
         let asked = match keys.len() {
