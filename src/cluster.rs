@@ -12,6 +12,7 @@ use rowlock_env::time;
 pub use tls::{Secure, TlsOptions};
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
+use crate::found::{self, load};
 use crate::{patience, status, superuser};
 
 /// The client addresses of the cluster.toml that the repository ships.
@@ -143,8 +144,22 @@ impl Cluster {
         Ok(config)
     }
 
+    /// Any user of this machine can listen on the default ports: a password goes there only if the user names
+    /// them, or if TLS shows which server listens.
+    fn keep_credential_from_default_ports(&self) -> Result<(), Failure> {
+        let is_found = matches!(self.place(), ClusterSource::Default) && default_file()?.is_none();
+        let has_credential = self.tls.var(AUTH).is_some_and(|auth| !auth.is_empty());
+        if !is_found || !has_credential || self.tls.is_asked_for() {
+            return Ok(());
+        }
+        let what = format!("{AUTH} is set, and nothing says which cluster it is for");
+        let remedy = format!("name the cluster, for example with --endpoints {DEFAULT_ENDPOINTS}");
+        Err(Failure::new(CONFIG, format!("{what}; {remedy}")))
+    }
+
     /// What the environment says, and the flags that have a variable.
     pub fn defaults(&self) -> Result<ClientBuilder, Failure> {
+        self.keep_credential_from_default_ports()?;
         let var = |name: &str| match self.tls.var(name) {
             Some(empty) if name == AUTH && empty.is_empty() => None,
             None if name == AUTH => self.superuser(),
@@ -165,7 +180,8 @@ impl Cluster {
                 let named = self.endpoints().ok()?;
                 let is_same = |path: &&Path| load(path).is_ok_and(|config| config.endpoints() == named);
                 let all = USUAL_FILES.map(Path::new).into_iter();
-                all.filter(|path| path.exists()).filter(is_same).find_map(of)
+                let is_ours = |path: &&Path| found::check(path, "--config").is_ok();
+                all.filter(|path| path.exists()).filter(is_ours).filter(is_same).find_map(of)
             }
         }
     }
@@ -207,13 +223,11 @@ fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
     Ok(all.join(","))
 }
 
-/// A file that was asked for must exist.
-fn load(path: &Path) -> Result<ClusterConfig, Failure> {
-    ClusterConfig::load(path).map_err(|e| Failure::new(CONFIG, e))
-}
-
+/// The file of a cluster that no option names, if no other user can have put it there.
 fn default_file() -> Result<Option<ClusterConfig>, Failure> {
-    USUAL_FILES.iter().map(Path::new).find(|path| path.exists()).map(load).transpose()
+    let Some(path) = USUAL_FILES.iter().map(Path::new).find(|path| path.exists()) else { return Ok(None) };
+    found::check(path, "--config")?;
+    load(path).map(Some)
 }
 
 enum ClusterSource {

@@ -1,20 +1,29 @@
 //! `rowlock fence`: files that a late holder cannot overwrite. docs/fencing.md, "Files".
 //!
 //! `FILE.fence` has the largest token that came, as 20 digits and a line end, written in one piece. Its lock
-//! (flock) is held while a token is compared, and until the command that writes FILE has ended.
+//! (flock) is held while a token is compared, and until the command that writes FILE has ended. Processes
+//! that the command leaves behind do not hold it.
+//!
+//! With a command there are two processes: this one, and a guard that compares, holds the lock and waits for
+//! the command. So the command stays guarded though this process is killed.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::Errno;
+use rustix::process::getpgrp;
 
-use crate::exit::{DATA_FOLDER, Failure, IO, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
+use crate::exit::{DATA_FOLDER, Failure, IO, NOT_EXECUTABLE, NOT_FOUND, REFUSED, SOFTWARE};
+use crate::lock::OURSELVES;
+
+/// The largest token that there can be: a position in the log.
+const TOKEN_MAX: u64 = i64::MAX as u64;
 
 /// Keep late holders of a lock from writing a file
 #[derive(clap::Args)]
@@ -37,8 +46,11 @@ struct CheckToken {
     /// File that the lock guards; it need not exist
     file: PathBuf,
     /// Fencing token of the lock
-    #[arg(long, value_name = "N", env = "ROWLOCK_LOCK_TOKEN")]
+    #[arg(long, value_name = "N", env = "ROWLOCK_LOCK_TOKEN", value_parser = clap::value_parser!(u64).range(..=TOKEN_MAX))]
     token: u64,
+    /// This is the guard, and its command belongs to this process group
+    #[arg(long, value_name = "PGID", hide = true)]
+    guard: Option<i32>,
     /// Command that writes the file, with its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -54,12 +66,18 @@ impl Fence {
 
 impl CheckToken {
     fn run(self) -> Result<ExitCode, Failure> {
+        if self.guard.is_none() && !self.command.is_empty() {
+            return self.start_guard();
+        }
         let mut path = self.file.into_os_string();
         path.push(".fence");
         let path = PathBuf::from(path);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = open(&path, flags, Mode::from_raw_mode(0o666));
-        let file = File::from(file.map_err(|e| failed(DATA_FOLDER, "open", &path, &e.into()))?);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = open(&path, flags, Mode::from_raw_mode(0o666)).map_err(|e| not_opened(&path, e))?;
+        let file = File::from(file);
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(not_opened(&path, Errno::LOOP));
+        }
         flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(IO, "lock", &path, &e.into()))?;
         let seen = seen(&file, &path)?;
         if self.token < seen {
@@ -73,13 +91,29 @@ impl CheckToken {
         }
         match self.command.split_first() {
             None => Ok(ExitCode::SUCCESS),
-            Some((program, arguments)) => {
-                // The command keeps the flock, so that it is guarded even if this process is killed.
-                fcntl_setfd(&file, FdFlags::empty()).map_err(|e| failed(IO, "pass on", &path, &e.into()))?;
-                execute(program, arguments)
-            }
+            Some((program, arguments)) => execute(program, arguments, self.guard),
         }
     }
+
+    /// Compares and runs the command in a process of its own group, which no signal to ours ends.
+    fn start_guard(self) -> Result<ExitCode, Failure> {
+        let mut guard = Command::new(OURSELVES);
+        guard.arg0("rowlock").args(["fence", "check"]).arg(self.file);
+        guard.args(["--token", &self.token.to_string()]);
+        guard.args(["--guard", &getpgrp().as_raw_nonzero().to_string(), "--"]).args(self.command);
+        let status = guard.process_group(0).status();
+        let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {OURSELVES}: {e}")))?;
+        Ok(code_of(status))
+    }
+}
+
+/// FILE.fence cannot be used.
+fn not_opened(path: &Path, e: Errno) -> Failure {
+    if e != Errno::LOOP {
+        return failed(DATA_FOLDER, "open", path, &e.into());
+    }
+    let what = format!("{} is a link, or no regular file", path.display());
+    Failure::new(DATA_FOLDER, format!("{what}, so that a write could end elsewhere; remove it"))
 }
 
 /// The largest token so far; 0 in a file that is new.
@@ -91,19 +125,28 @@ fn seen(file: &File, path: &Path) -> Result<u64, Failure> {
         return Ok(0);
     }
     let digits = text.strip_suffix('\n').and_then(|digits| digits.parse().ok());
+    let digits = digits.filter(|token| *token <= TOKEN_MAX);
     digits.ok_or_else(|| {
         let what = format!("{} has no token; remove it if no holder of the lock is alive", path.display());
         Failure::new(DATA_FOLDER, what)
     })
 }
 
-fn execute(program: &OsString, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+fn code_of(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// Runs the command in the process group `group`, and waits for its end.
+fn execute(program: &OsString, arguments: &[OsString], group: Option<i32>) -> Result<ExitCode, Failure> {
     let shown = program.to_string_lossy();
-    match Command::new(program).args(arguments).status() {
-        Ok(status) => {
-            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-            Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
-        }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(group) = group {
+        command.process_group(group);
+    }
+    match command.status() {
+        Ok(status) => Ok(code_of(status)),
         Err(e) if e.kind() == ErrorKind::NotFound => {
             Err(Failure::new(NOT_FOUND, format!("{shown}: no such command")))
         }

@@ -15,6 +15,7 @@ mod debug;
 mod doctor;
 mod explain;
 mod fence;
+mod found;
 mod health;
 mod help;
 mod http_get;

@@ -15,7 +15,8 @@ use serde_json::json;
 
 use crate::backup::restore::refuse_discovery;
 use crate::backup::restore::{member, new_id, not_made, told_of_grace};
-use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::found;
 use crate::print::print;
 use crate::znode::{Output, print_json};
 
@@ -29,9 +30,9 @@ use crate::znode::{Output, print_json};
 /// The file must have this node as its only voter; others join later with empty folders as learners.
 #[derive(clap::Args)]
 pub struct Recover {
-    /// cluster.toml of the new cluster
-    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
-    config: PathBuf,
+    /// cluster.toml of the new cluster [default: cluster.toml]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
     /// Id of the node that is left
     #[arg(long, value_name = "ID")]
     node: u64,
@@ -49,8 +50,8 @@ pub struct Recover {
 impl Recover {
     /// Makes the new folder beside the old one, and changes their names when it is whole.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
-        refuse_discovery(&config, &self.config)?;
+        let config = found::cluster_file(self.config.as_deref())?;
+        refuse_discovery(&config, found::cluster_path(self.config.as_deref()))?;
         let node = self.only_voter(&config)?;
         if !self.others_are_gone {
             let what = "the other nodes may know of writes that this one has not: say --others-are-gone if they and their \
@@ -117,7 +118,11 @@ impl Recover {
                 let what = "the new cluster begins with one voter: leave the others out, or give them `learner = true`";
                 Err(Failure::new(
                     USAGE,
-                    format!("{}: node {} must be the only voter; {what}", self.config.display(), self.node),
+                    format!(
+                        "{}: node {} must be the only voter; {what}",
+                        found::cluster_path(self.config.as_deref()).display(),
+                        self.node
+                    ),
                 ))
             }
         }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rowlock_coordinator::config::{ClusterConfig, NodeConfig};
+use rowlock_coordinator::config::NodeConfig;
 use rowlock_coordinator::node::{Node, NodeError, StartError};
 use rowlock_proto::NodeId;
 use rowlock_wal::StorageError;
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::SignalKind;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
+use crate::found;
 use crate::log_sink::LogSink;
 use crate::logging::{self, LogFormat, Switch};
 use crate::open_files;
@@ -22,9 +23,9 @@ use crate::which_node::WhichNode;
 /// Run one node of a cluster
 #[derive(clap::Args)]
 pub struct Serve {
-    /// Path of cluster.toml, the same on every node
-    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
-    config: PathBuf,
+    /// Path of cluster.toml, the same on every node [default: cluster.toml]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
     /// Node id in cluster.toml, or from-hostname: N + 1 on a host whose name ends in -N
     #[arg(long, value_name = "ID", env = "ROWLOCK_NODE")]
     node: WhichNode,
@@ -79,11 +80,14 @@ impl Serve {
         let started = logging::start(self.log.as_deref().unwrap_or(&level), self.log_format, writer);
         let log = started.map_err(|e| match self.log {
             Some(_) => e,
-            None => Failure::new(CONFIG, format!("{}: {e}", self.config.display())),
+            None => Failure::new(
+                CONFIG,
+                format!("{}: {e}", found::cluster_path(self.config.as_deref()).display()),
+            ),
         })?;
         say_what_starts(&config);
         for warning in warnings {
-            tracing::warn!("{}: {warning}", self.config.display());
+            tracing::warn!("{}: {warning}", found::cluster_path(self.config.as_deref()).display());
         }
         leave_files_for_the_node(&mut config);
         // What libraries make for us, too: the history's files.
@@ -131,19 +135,19 @@ impl Serve {
         );
         // What was said at the start goes before the file.
         if self.log.is_none() {
-            let file = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e));
+            let file = found::cluster_file(self.config.as_deref());
             if let Err(error) = file.and_then(|file| log.set_usual(&file.log.level)) {
-                tracing::warn!(%error, file = %self.config.display(), "the filter of the log stays as it was");
+                tracing::warn!(%error, file = %found::cluster_path(self.config.as_deref()).display(), "the filter of the log stays as it was");
             }
         }
     }
 
     fn node_config(&self) -> Result<(NodeConfig, Vec<String>, String), Failure> {
-        let cluster = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
+        let cluster = found::cluster_file(self.config.as_deref())?;
         let id = self.node.id()?;
         let Some(mut node) = cluster.node(NodeId(id)) else {
             let known: Vec<String> = cluster.nodes.iter().map(|n| n.id.to_string()).collect();
-            let (file, known) = (self.config.display(), known.join(", "));
+            let (file, known) = (found::cluster_path(self.config.as_deref()).display(), known.join(", "));
             return Err(Failure::new(
                 USAGE,
                 format!("{file} has no node {id}; use --node with one of {known}"),

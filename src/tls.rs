@@ -20,13 +20,16 @@ use rowlock_env::time;
 use rowlock_tls::Certificate;
 use serde_json::{Value, json};
 
-use crate::exit::{CONFIG, Failure};
+use crate::exit::Failure;
+use crate::found;
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: i64 = DAY_S * 1_000;
 /// How long certificates count, and authorities.
 const DAYS: i64 = 365;
 const CA_DAYS: i64 = 3_650;
+/// Folder of certificates unless `--dir` names another.
+const DIR: &str = "tls";
 
 /// Create and inspect certificates of nodes and clients
 #[derive(clap::Args)]
@@ -57,15 +60,16 @@ struct FolderOptions {
 
 impl FolderOptions {
     fn dir(&self) -> &Path {
-        self.dir.as_deref().unwrap_or(Path::new("tls"))
+        self.dir.as_deref().unwrap_or(Path::new(DIR))
     }
-}
 
-/// The cluster's file: the one that was named, or `cluster.toml` here if there is one.
-fn cluster_file(named: Option<&Path>) -> Result<Option<ClusterConfig>, Failure> {
-    let here = Path::new("cluster.toml");
-    let path = named.or(here.exists().then_some(here));
-    path.map(ClusterConfig::load).transpose().map_err(|e| Failure::new(CONFIG, e))
+    /// The same, refused if other users can have put keys into a folder that no option names.
+    fn trusted_dir(&self) -> Result<&Path, Failure> {
+        if self.dir.is_none() {
+            found::check(Path::new(DIR), "--dir")?;
+        }
+        Ok(self.dir())
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_coordinator::config::ClusterConfig;
 use rowlock_coordinator::tokens::{Role, Token, Tokens};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::found;
 use crate::moment::{duration, rfc3339};
 use crate::print::{errln, out, outln};
 use crate::table::table;
@@ -195,10 +195,12 @@ impl FileOptions {
         if let Some(file) = &self.file {
             return Ok(file.clone());
         }
-        let here = Path::new("cluster.toml");
-        let config = self.config.as_deref().or(here.exists().then_some(here));
-        let config = config.map(ClusterConfig::load).transpose().map_err(|e| Failure::new(CONFIG, e))?;
-        Ok(config.and_then(|config| config.http.token_file).unwrap_or_else(|| DEFAULT_FILE.into()))
+        let config = found::cluster_file_if_any(self.config.as_deref())?;
+        if let Some(named) = config.and_then(|config| config.http.token_file) {
+            return Ok(named);
+        }
+        found::check(Path::new(DEFAULT_FILE), "--file")?;
+        Ok(DEFAULT_FILE.into())
     }
 }
 

@@ -21,6 +21,7 @@ use rowlock_env::time;
 
 use crate::cluster::{TlsOptions, UP_FOLDER};
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
+use crate::found;
 use crate::http_get::{self, TokenOption};
 use crate::log_filter;
 use crate::paint::Paint;
@@ -126,14 +127,15 @@ impl Up {
     }
 
     async fn prepare(&self) -> Result<(ClusterConfig, Folder), Failure> {
-        let here = Path::new("cluster.toml");
-        let file = match &self.config {
-            Some(path) => ClusterConfig::load(path),
-            None if here.exists() => ClusterConfig::load(here),
-            None => ClusterConfig::parse(BUILT_IN, here),
+        let here = Path::new(found::CLUSTER_FILE);
+        let file = match found::cluster_file_if_any(self.config.as_deref())? {
+            Some(file) => file,
+            None => ClusterConfig::parse(BUILT_IN, here).map_err(|e| Failure::new(CONFIG, e))?,
         };
-        let file = file.map_err(|e| Failure::new(CONFIG, e))?;
         let root = self.root()?;
+        if self.data.is_none() && !self.is_temporary() {
+            found::check(Path::new(UP_FOLDER), "--data")?;
+        }
         let wishes = Wishes { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
         let mut config = plan(file, &wishes)?;
         if self.check && self.config.is_none() && self.base_port.is_none() && !here.exists() {

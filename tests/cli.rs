@@ -396,3 +396,33 @@ fn a_fence_lets_in_no_smaller_token_and_holds_later_ones_back_until_the_write_ha
     fs::write(folder.path().join("data.fence"), "nonsense").unwrap();
     assert_eq!(fence(&["--token", "9007199254740997"]).code, 73);
 }
+
+#[test]
+fn a_fence_is_given_back_by_its_command_and_follows_no_link_and_takes_no_token_beyond_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let fence = |arguments: &[&str]| run(folder.path(), &[&["fence", "check", "data"], arguments].concat());
+    let script = "sleep 30 <&- >/dev/null 2>&1 &";
+    assert_eq!(fence(&["--token", "1", "--", "sh", "-c", script]).code, 0);
+    let begun = Instant::now();
+    assert_eq!(fence(&["--token", "2"]).code, 0);
+    assert!(begun.elapsed() < secs(10), "a process in the background holds the fence: {:?}", begun.elapsed());
+
+    let largest = i64::MAX.to_string();
+    for beyond in ["9223372036854775808", "18446744073709551615", "18446744073709551616"] {
+        assert_eq!(fence(&["--token", beyond]).code, USAGE, "{beyond}");
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("data.fence")).unwrap(), "00000000000000000002\n");
+    assert_eq!(fence(&["--token", &largest]).code, 0);
+
+    let (fence_file, victim) = (folder.path().join("data.fence"), folder.path().join("victim"));
+    fs::remove_file(&fence_file).unwrap();
+    fs::write(&victim, "").unwrap();
+    std::os::unix::fs::symlink(&victim, &fence_file).unwrap();
+    for arguments in [&["--token", "3"][..], &["--token", "3", "--", "sh", "-c", "echo ran >data"]] {
+        let said = fence(arguments);
+        assert_eq!(said.code, 73, "{}", said.err);
+        assert!(said.err.contains("data.fence is a link"), "{}", said.err);
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "");
+    assert!(!folder.path().join("data").exists(), "the command must not run");
+}

@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::{eventually, http, ports, secs};
+use crate::support::{eventually, http, ports, secs, wire};
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
@@ -140,4 +141,33 @@ async fn candidate_that_no_server_hears_is_no_leader_and_one_whose_port_is_taken
     for arguments in [&["elect", "--http", "4040", "e", "v"][..], &["elect", "--http", ":0", "-l", "e"]] {
         assert_eq!(start(folder.path(), arguments).end().await.code, USAGE, "{arguments:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_keep_the_server_waiting_give_way_to_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let (nowhere, at) = (ports::address(), ports::address());
+    let flags = ["elect", "--endpoints", &nowhere, "--connect-timeout", "60", "--http", &at, "e", "host-1"];
+    let candidate = start(folder.path(), &flags);
+    eventually("it answers", secs(10), || sign_says(&at)).await;
+    // Silent ones, half a head, a head whose body never comes, answered ones that stay.
+    for said in ["", "GET / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"] {
+        let mut held = Vec::new();
+        for _ in 0..80 {
+            let mut stream = tokio::net::TcpStream::connect(&at).await.unwrap();
+            stream.write_all(said.as_bytes()).await.unwrap();
+            held.push(stream);
+        }
+        for _ in 0..8 {
+            let begun = std::time::Instant::now();
+            assert_eq!(sign_says(&at).await, Some((false, Value::Null)), "{said:?}");
+            assert!(begun.elapsed() < secs(1), "{said:?}: {:?}", begun.elapsed());
+        }
+        let mut newest = held.pop().unwrap();
+        if !said.ends_with("\r\n\r\n") {
+            assert!(wire::is_closed(&mut newest, secs(4)).await, "{said:?}: a head has two seconds");
+        }
+    }
+    candidate.signal(Signal::TERM);
+    candidate.code().await;
 }

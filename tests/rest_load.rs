@@ -1,9 +1,13 @@
 //! Many clients by HTTP at once: requests that wait, and leases that only live. `ROWLOCK_REST_WAITS` and
 //! `ROWLOCK_REST_LEASES` say how many.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::support::cluster::{Cluster, FAST};
@@ -159,4 +163,68 @@ async fn leases_that_only_live_take_little_of_their_nodes() {
             ask(&apis[(n + 1) % apis.len()], &path, &json!({ "secret": lease["secret"] })).await;
         assert_eq!((code, &kept["valid_for_ms"]), (200, &json!(120_000)), "{kept}");
     }
+}
+
+/// A stream of all lock events, read to its end by a task. Counts the bytes.
+async fn follow(api: String, bytes: Arc<AtomicU64>) {
+    let mut stream = TcpStream::connect(&api).await.unwrap();
+    stream.write_all(format!("GET /v1/watch HTTP/1.1\r\nHost: {api}\r\n\r\n").as_bytes()).await.unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        bytes.fetch_add(read as u64, Ordering::Relaxed);
+    }
+}
+
+/// Takes and gives back a lock for this time: how often.
+async fn cycles(api: &str, lease: &Value, round: usize, limit: Duration) -> u64 {
+    let (begun, mut count) = (Instant::now(), 0);
+    while begun.elapsed() < limit {
+        let acquire = json!({ "secret": lease["secret"], "request_id": format!("{round}-{count}") });
+        let (_, held) = ask(api, &format!("{LOCK}/acquire"), &acquire).await;
+        let release = json!({ "secret": lease["secret"], "token": held["token"] });
+        assert_eq!(ask(api, &format!("{LOCK}/release"), &release).await.1, json!({ "released": true }));
+        count += 1;
+    }
+    count
+}
+
+/// `ROWLOCK_REST_STREAMS=0,250,990` says how many streams there are in turn,
+/// `ROWLOCK_REST_STREAM_SECONDS` for how long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_of_lock_events_leave_the_node_to_its_writers() {
+    let turns = std::env::var("ROWLOCK_REST_STREAMS").unwrap_or("0,100".to_owned());
+    let turns: Vec<usize> = turns.split(',').map(|count| count.parse().unwrap()).collect();
+    let limit = secs(count("ROWLOCK_REST_STREAM_SECONDS", 2));
+    let it = Cluster::start_with_api(1, &settings()).await;
+    let (api, pid) = (it.api(1).to_owned(), it.pid(1));
+    let lease = leases(std::slice::from_ref(&api), 1).await.remove(0);
+    let mut rates = Vec::new();
+    for (round, streams) in turns.iter().cycle().take(3 * turns.len()).enumerate() {
+        let bytes = Arc::<AtomicU64>::default();
+        let mut readers = JoinSet::new();
+        for _ in 0..*streams {
+            readers.spawn(follow(api.clone(), bytes.clone()));
+        }
+        let all_follow =
+            async || (it.metric(1, "rowlock_api_watches").await == *streams as u64).then_some(());
+        eventually("all streams have begun", secs(60), all_follow).await;
+        let (before, begun) = (processor_ms(pid), Instant::now());
+        let done = cycles(&api, &lease, round, limit).await;
+        let (took, used) = (begun.elapsed().as_secs_f64(), processor_ms(pid) - before);
+        println!(
+            "{streams} streams: {:.1} cycles/s, {:.2} ms of processor per cycle, {} bytes to each",
+            done as f64 / took,
+            used as f64 / done as f64,
+            bytes.load(Ordering::Relaxed) / (*streams as u64).max(1),
+        );
+        assert!(*streams == 0 || bytes.load(Ordering::Relaxed) > 0, "nothing was told");
+        rates.push((*streams, done as f64 / took));
+        readers.shutdown().await;
+        eventually("they have ended", secs(60), async || {
+            (it.metric(1, "rowlock_api_watches").await == 0).then_some(())
+        })
+        .await;
+    }
+    let best = |of: bool| rates.iter().filter(|(n, _)| (*n > 0) == of).map(|it| it.1).fold(0.0, f64::max);
+    assert!(best(true) > best(false) / 3.0, "streams slow the writers down: {rates:?}");
 }

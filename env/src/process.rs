@@ -4,6 +4,9 @@
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
 use std::path::Path;
+use std::time::Duration;
+
+use crate::world;
 
 /// The id of this process. A forked child has another one.
 pub fn id() -> u32 {
@@ -21,6 +24,36 @@ pub fn max_open_files() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// Times of a thread since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// How long it was on a processor.
+    pub ran: Duration,
+    /// Ready to run while all processors ran others.
+    pub waited: Duration,
+}
+
+impl ThreadTimes {
+    /// How long it would have run if no others had.
+    pub fn total(&self) -> Duration {
+        self.ran + self.waited
+    }
+}
+
+/// Times of the calling thread, where the system tells; in a simulated world it has a processor of its own.
+pub fn thread_times() -> Option<ThreadTimes> {
+    if world::current().is_some() {
+        return None;
+    }
+    times_in(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// The nanoseconds in a line of schedstat.
+fn times_in(line: &str) -> Option<ThreadTimes> {
+    let mut nanos = line.split_whitespace().map(|word| word.parse().ok().map(Duration::from_nanos));
+    Some(ThreadTimes { ran: nanos.next()??, waited: nanos.next()?? })
 }
 
 /// What this process may have of the machine's memory, in bytes, where the system tells: all of it, or the
@@ -86,6 +119,15 @@ fn limits_up_from(root: &Path, (point, path): &(String, String), file: &'static 
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_run_and_perhaps_waited() {
+        let [ran, waited] = [120, 45].map(Duration::from_nanos);
+        assert_eq!(times_in("120 45 7\n"), Some(ThreadTimes { ran, waited }));
+        assert_eq!([times_in(""), times_in("120"), times_in("x 1 1")], [None; 3]);
+        assert!(thread_times().is_none_or(|times| !times.ran.is_zero()));
+    }
     #[test]
     fn some_files_are_open_and_fewer_than_the_limit() {
         let open = super::open_files().unwrap();

@@ -30,6 +30,8 @@ pub struct Reloadable<C, T, E> {
     build: Box<Build<C, T, E>>,
     current: RwLock<Arc<T>>,
     seen: Mutex<Result<C, E>>,
+    /// The reason why the files cannot be used as they are now.
+    failure: Mutex<Option<E>>,
     asked: watch::Sender<u64>,
 }
 
@@ -44,13 +46,18 @@ impl<C: PartialEq, T, E: Clone + PartialEq> Reloadable<C, T, E> {
     ) -> Result<Self, E> {
         let contents = read()?;
         let current = RwLock::new(Arc::new(build(&contents)?));
-        let (seen, asked) = (Mutex::new(Ok(contents)), watch::channel(0).0);
-        Ok(Reloadable { read: Box::new(read), build: Box::new(build), current, seen, asked })
+        let (seen, failure, asked) = (Mutex::new(Ok(contents)), Mutex::new(None), watch::channel(0).0);
+        Ok(Reloadable { read: Box::new(read), build: Box::new(build), current, seen, failure, asked })
     }
 
     /// The value that counts now.
     pub fn current(&self) -> Arc<T> {
         self.current.read().clone()
+    }
+
+    /// Returns why the files cannot be used as they are now. `None`: they are in use.
+    pub fn failure(&self) -> Option<E> {
+        self.failure.lock().clone()
     }
 
     /// Has [`Reloadable::run`] read the files soon.
@@ -67,6 +74,7 @@ impl<C: PartialEq, T, E: Clone + PartialEq> Reloadable<C, T, E> {
         }
         let built = now.as_ref().map_err(Clone::clone).and_then(|contents| (self.build)(contents));
         *seen = now;
+        *self.failure.lock() = built.as_ref().err().cloned();
         match built {
             Ok(value) => {
                 *self.current.write() = Arc::new(value);

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::inspect::{open, refused};
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
+use crate::found;
 use crate::moment;
 use crate::print::print;
 use crate::znode::{Output, print_json};
@@ -34,9 +35,9 @@ use crate::znode::{Output, print_json};
 pub struct Restore {
     /// Path of the backup file
     file: PathBuf,
-    /// cluster.toml of the new cluster
-    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG", default_value = "cluster.toml")]
-    config: PathBuf,
+    /// cluster.toml of the new cluster [default: cluster.toml]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
     /// Create the folder of this node only, on its own machine
     #[arg(long, value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     node: Option<u64>,
@@ -64,14 +65,21 @@ pub fn refuse_discovery(config: &ClusterConfig, file: &Path) -> Result<(), Failu
 }
 
 impl Restore {
+    /// The file of the new cluster, and its path.
+    fn cluster(&self) -> Result<(ClusterConfig, &Path), Failure> {
+        let file = found::cluster_path(self.config.as_deref());
+        let config = found::cluster_file(self.config.as_deref())?;
+        refuse_discovery(&config, file)?;
+        Ok((config, file))
+    }
+
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let config = ClusterConfig::load(&self.config).map_err(|e| Failure::new(CONFIG, e))?;
-        refuse_discovery(&config, &self.config)?;
+        let (config, file) = self.cluster()?;
         let voters: Vec<&NodeEntry> = config.nodes.iter().filter(|node| !node.learner).collect();
         let chosen: Vec<&NodeEntry> =
             voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();
         if chosen.is_empty() {
-            let what = format!("{} has no voter {}", self.config.display(), self.node.unwrap_or_default());
+            let what = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
             return Err(Failure::new(USAGE, what));
         }
         let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;

@@ -22,6 +22,12 @@ pub enum Trouble {
     Request(String, Error),
     /// A request about a path of the source failed.
     SourceRequest(String, Error),
+    /// The source lists a child that no cluster can have.
+    BadName {
+        path: String,
+        name: String,
+        why: String,
+    },
     /// What was read back is not what was written: the first differences.
     Different(Vec<String>),
     Interrupted(&'static str),
@@ -67,6 +73,17 @@ impl Trouble {
                     "{path}: the source does not show all of it; present a credential that may read data and ACLs of \
                      everything (super) with --from-auth digest:USER:PASSWORD"
                 ),
+            ),
+            Trouble::SourceRequest(path, Error::Rejected(ErrorCode::MarshallingError)) => Failure::new(
+                DATA,
+                format!(
+                    "the source, {path}: its answer is not in ZooKeeper's protocol, or has names that are not UTF-8; \
+                     rename these znodes, or import a snapshot with --from-snapshot"
+                ),
+            ),
+            Trouble::BadName { path, name, why } => Failure::new(
+                DATA,
+                format!("the source, {path}: it lists a child {name:?}, which cannot be imported: {why}"),
             ),
             Trouble::SourceRequest(path, e) => failed(&format!("the source, {path}"), e),
             Trouble::Different(first) => {

@@ -38,7 +38,7 @@ struct SourceZnode {
 /// Reads everything below the client's root but /zookeeper.
 pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, Trouble> {
     let mut spool = Spool::new().map_err(|e| Trouble::Source(e.into()))?;
-    insist(|| client.sync("/")).await.map_err(Trouble::at("/"))?;
+    insist(|| client.sync("/")).await.map_err(|e| Trouble::SourceRequest("/".to_owned(), e))?;
     let root = read(client, "/".to_owned()).await?;
     let root = root.ok_or_else(|| Trouble::Request("/".to_owned(), Error::Rejected(ErrorCode::NoNode)))?;
     let mut amount = Amount::default();
@@ -75,12 +75,32 @@ pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, 
 async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
     match insist(|| client.get_children(path)).await {
         Ok(Children { mut names, .. }) => {
+            names.iter().try_for_each(|name| check_name(path, name))?;
             names.retain(|name| path != "/" || name != "zookeeper");
             names.sort_unstable_by(|a, b| b.cmp(a));
             Ok(names)
         }
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Vec::new()),
-        Err(e) => Err(Trouble::at(path)(e)),
+        Err(e) => Err(Trouble::SourceRequest(path.to_owned(), e)),
+    }
+}
+
+/// Refuses a name that would lead elsewhere than to a child, and a tree without end.
+fn check_name(path: &str, name: &str) -> Result<(), Trouble> {
+    let refused = |why: String| Err(Trouble::BadName { path: path.to_owned(), name: name.to_owned(), why });
+    if name.contains('/') || name.is_empty() {
+        return refused("a name has at least one character and no slash".to_owned());
+    }
+    let child = paths::join(path, name);
+    match paths::validate(&child) {
+        Err(e) => refused(e.to_string()),
+        Ok(()) if paths::levels(&child) > paths::MAX_LEVELS => {
+            refused(format!("the path has more than {} levels", paths::MAX_LEVELS))
+        }
+        Ok(()) if child.len() > paths::MAX_BYTES => {
+            refused(format!("the path has more than {} bytes", paths::MAX_BYTES))
+        }
+        Ok(()) => Ok(()),
     }
 }
 

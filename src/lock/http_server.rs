@@ -1,18 +1,27 @@
 //! A small HTTP server: one request on a connection, one answer.
+//!
+//! Accepting never waits for clients: a connection that keeps the server waiting gives way to a new one, so
+//! that silent ones keep no request from its answer.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::{task, time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
 /// Head of a request; a longer one is refused.
 const HEAD_MAX_BYTES: usize = 8 << 10;
-/// At once; further ones wait to be accepted.
+/// From the accept to the end of the head. Beyond: the connection is closed.
+const HEAD_MAX: Duration = Duration::from_secs(2);
+/// Connections at once. Beyond: one that waits for its client gives way, the oldest without a head first;
+/// where all requests are being answered, new connections wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
 pub struct Incoming {
@@ -54,31 +63,128 @@ pub async fn serve<F>(
 ) where
     F: Future<Output = Outgoing> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::<Connections>::default();
     let answer = Arc::new(answer);
     loop {
-        let place = places.clone().acquire_owned().await.expect("Invariant: the semaphore stays open");
         let stream = listener.accept().await;
+        let slot = ConnectionSlot::take(&connections).await;
         let answer = answer.clone();
         task::spawn("loopback-connection", async move {
-            // A client that hangs up wants no answer.
-            let _ = time::timeout(most, exchange(stream, body_max_bytes, &*answer)).await;
-            drop(place);
+            let exchange = exchange(stream, body_max_bytes, (&*answer, &slot));
+            tokio::select! {
+                // A client that hangs up wants no answer.
+                _ = time::timeout(most, exchange) => {}
+                () = slot.connection.gives_way.notified() => {}
+            }
         });
+    }
+}
+
+/// The open connections, in the order in which they came.
+#[derive(Default)]
+struct Connections {
+    open: Mutex<BTreeMap<u64, Arc<OpenConnection>>>,
+    /// One has ended, or waits for its client again.
+    changed: Notify,
+}
+
+struct OpenConnection {
+    /// One of [`ClientStage`], as a number.
+    stage: AtomicU8,
+    gives_way: Notify,
+}
+
+impl OpenConnection {
+    fn new() -> OpenConnection {
+        OpenConnection { stage: AtomicU8::new(ClientStage::Head as u8), gives_way: Notify::new() }
+    }
+}
+
+/// What a connection waits for. Those of a smaller stage give way first.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum ClientStage {
+    /// The head of the request.
+    Head = 0,
+    /// Its client closes it; the answer is sent.
+    End,
+    /// Its client sends the body, or takes the answer.
+    Transfer,
+    /// The answer: it does not give way.
+    Answer,
+}
+
+/// One of [`CONNECTIONS_MAX`]. Dropping it makes room.
+struct ConnectionSlot {
+    all: Arc<Connections>,
+    id: u64,
+    connection: Arc<OpenConnection>,
+}
+
+impl ConnectionSlot {
+    /// Waits while all connections are being answered.
+    async fn take(all: &Arc<Connections>) -> ConnectionSlot {
+        loop {
+            if let Some((id, connection)) = all.make_room() {
+                return ConnectionSlot { all: all.clone(), id, connection };
+            }
+            all.changed.notified().await;
+        }
+    }
+
+    fn waits_for(&self, stage: ClientStage) {
+        self.connection.stage.store(stage as u8, Relaxed);
+        if !matches!(stage, ClientStage::Answer) {
+            self.all.changed.notify_one();
+        }
+    }
+}
+
+impl Connections {
+    /// A place for a new connection, if there is one or another connection gives way.
+    fn make_room(&self) -> Option<(u64, Arc<OpenConnection>)> {
+        let mut open = self.open.lock();
+        if open.len() >= CONNECTIONS_MAX {
+            let stage = |connection: &OpenConnection| connection.stage.load(Relaxed);
+            let (id, _) = open
+                .iter()
+                .filter(|(_, it)| stage(it) < ClientStage::Answer as u8)
+                .min_by_key(|(id, it)| (stage(it), **id))?;
+            let id = *id;
+            open.remove(&id).expect("it was found").gives_way.notify_one();
+        }
+        let id = open.last_key_value().map_or(0, |(last, _)| last + 1);
+        let connection = Arc::new(OpenConnection::new());
+        open.insert(id, connection.clone());
+        Some((id, connection))
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut open = self.all.open.lock();
+        // After it gave way its number may be that of another one.
+        if open.get(&self.id).is_some_and(|it| Arc::ptr_eq(it, &self.connection)) {
+            open.remove(&self.id);
+        }
+        drop(open);
+        self.all.changed.notify_one();
     }
 }
 
 async fn exchange<F: Future<Output = Outgoing>>(
     mut stream: Stream,
     body_max_bytes: usize,
-    answer: &impl Fn(Incoming) -> F,
+    (answer, slot): (&impl Fn(Incoming) -> F, &ConnectionSlot),
 ) -> io::Result<()> {
-    let asked = read(&mut stream, body_max_bytes).await?;
+    let asked = read(&mut stream, body_max_bytes, slot).await?;
+    slot.waits_for(ClientStage::Answer);
     let is_head = asked.as_ref().is_ok_and(|asked| asked.method == "HEAD");
     let said = match asked {
         Ok(asked) => answer(asked).await,
         Err(refusal) => refusal,
     };
+    slot.waits_for(ClientStage::Transfer);
     let reason = if said.code < 300 { "OK" } else { "-" };
     let allow = said.allow.map_or(String::new(), |methods| format!("Allow: {methods}\r\n"));
     let head = format!(
@@ -92,6 +198,7 @@ async fn exchange<F: Future<Output = Outgoing>>(
         stream.write_all(&said.body).await?;
     }
     stream.shutdown().await?;
+    slot.waits_for(ClientStage::End);
     // A close with something unread would take the answer away from the client.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
@@ -99,19 +206,17 @@ async fn exchange<F: Future<Output = Outgoing>>(
 }
 
 /// A whole request, or how it is refused.
-async fn read(stream: &mut Stream, body_max_bytes: usize) -> io::Result<Result<Incoming, Outgoing>> {
+async fn read(
+    stream: &mut Stream,
+    body_max_bytes: usize,
+    slot: &ConnectionSlot,
+) -> io::Result<Result<Incoming, Outgoing>> {
     let mut bytes = BytesMut::new();
-    let end = loop {
-        if let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") {
-            break end;
-        }
-        if bytes.len() >= HEAD_MAX_BYTES {
-            return Ok(Err(Outgoing::text(431, "the head of the request is too long")));
-        }
-        if stream.read_buf(&mut bytes).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+    let end = time::timeout(HEAD_MAX, end_of_head(stream, &mut bytes)).await;
+    let Some(end) = end.map_err(|_| io::ErrorKind::TimedOut)?? else {
+        return Ok(Err(Outgoing::text(431, "the head of the request is too long")));
     };
+    slot.waits_for(ClientStage::Transfer);
     let head = String::from_utf8_lossy(&bytes.split_to(end + 4)).into_owned();
     let (method, path, length) = match head_of(&head, body_max_bytes) {
         Ok(known) => known,
@@ -124,6 +229,21 @@ async fn read(stream: &mut Stream, body_max_bytes: usize) -> io::Result<Result<I
     }
     bytes.truncate(length);
     Ok(Ok(Incoming { method, path, head, body: bytes.freeze() }))
+}
+
+/// Where the empty line is behind the head. `None`: the head is too long.
+async fn end_of_head(stream: &mut Stream, bytes: &mut BytesMut) -> io::Result<Option<usize>> {
+    loop {
+        if let Some(end) = bytes.windows(4).position(|end| end == b"\r\n\r\n") {
+            return Ok(Some(end));
+        }
+        if bytes.len() >= HEAD_MAX_BYTES {
+            return Ok(None);
+        }
+        if stream.read_buf(bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
 }
 
 /// Method, path and length of the body.

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::folder::Folder;
 use super::judge::{Candidate, Finding, Role, What, judge};
-use super::{FolderOptions, Output, cluster_file, date, days_left, described};
+use super::{FolderOptions, Output, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
+use crate::found;
 use crate::print::{errln, print, safe};
 use crate::table::table;
 
@@ -58,7 +59,7 @@ impl Check {
             return Ok(self.files.iter().cloned().map(Candidate::any).collect());
         }
         if self.place.dir.is_none()
-            && let Some(config) = cluster_file(self.config.as_deref())?
+            && let Some(config) = found::cluster_file_if_any(self.config.as_deref())?
             && config.tls.is_some()
         {
             return of_config(&config);
@@ -73,7 +74,7 @@ impl Check {
     }
 
     fn of_folder(&self) -> Result<Vec<Candidate>, Failure> {
-        let folder = Folder::open(self.place.dir())?;
+        let folder = Folder::open(self.place.trusted_dir()?)?;
         let files: Vec<Candidate> =
             folder.stems()?.iter().map(|stem| Candidate::any(folder.cert(stem))).collect();
         if files.is_empty() {

@@ -37,7 +37,7 @@ fn name(text: &str) -> Result<String, String> {
 impl ClientCertificate {
     /// Makes both files, or none if one of them is there.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let folder = Folder::open(self.place.dir())?;
+        let folder = Folder::open(self.place.trusted_dir()?)?;
         let stem = folder::client(&self.name);
         folder.refuse_taken([stem.as_str()])?;
         let issued = folder.signer(CLIENTS)?.sign(&self.name, &[], None, self.days);

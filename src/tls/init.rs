@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
 use super::plan::{self, Plan, Wishes};
-use super::{CA_DAYS, DAYS, FolderOptions, Output, cluster_file, date, days, described};
+use super::{CA_DAYS, DAYS, FolderOptions, Output, date, days, described};
 use crate::exit::Failure;
+use crate::found;
 use crate::print::print;
 use crate::znode::print_json;
 
@@ -44,10 +45,10 @@ pub struct Init {
 impl Init {
     /// Makes all files, or none if one of them is there.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let file = cluster_file(self.config.as_deref())?;
+        let file = found::cluster_file_if_any(self.config.as_deref())?;
         let wishes = Wishes { cluster: self.cluster.as_deref(), nodes: self.nodes, hosts: &self.hosts };
         let plan = plan::plan(&wishes, file.as_ref())?;
-        let made = make(self.place.dir(), &plan, self.days, self.ca_days)?;
+        let made = make(self.place.trusted_dir()?, &plan, self.days, self.ca_days)?;
         match self.place.output {
             Output::Json => {
                 let nodes = plan.nodes.iter().zip(&made).map(|(node, certificate)| {

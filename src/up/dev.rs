@@ -14,6 +14,7 @@ use super::running::Running;
 use super::until_stopped;
 use crate::cluster::DEV_FOLDER;
 use crate::exit::{CONFIG, Failure, IO, UNAVAILABLE};
+use crate::found;
 use crate::http_get::Way;
 use crate::log_filter;
 use crate::paint::Paint;
@@ -33,9 +34,9 @@ pub struct Dev {
     /// Delete the data of the last run, and choose ports again
     #[arg(long)]
     fresh: bool,
-    /// Folder for data, log, cluster.toml and the superuser's credential
-    #[arg(long, value_name = "DIR", default_value = DEV_FOLDER)]
-    data: PathBuf,
+    /// Folder for data, log, cluster.toml and the superuser's credential [default: .rowlock]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Format of the addresses; json is one line, printed when the node serves clients
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -49,8 +50,12 @@ impl Dev {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         log_filter::check(&self.log)?;
         let stop = Stop::listen()?;
-        let root = std::path::absolute(&self.data)
-            .map_err(|e| Failure::new(IO, format!("no absolute path of {}: {e}", self.data.display())))?;
+        let data = self.data.as_deref().unwrap_or(Path::new(DEV_FOLDER));
+        if self.data.is_none() {
+            found::check(data, "--data")?;
+        }
+        let root = std::path::absolute(data)
+            .map_err(|e| Failure::new(IO, format!("no absolute path of {}: {e}", data.display())))?;
         let mut config = self.config(&root).await?;
         super::free_ports(
             &config,

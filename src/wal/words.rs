@@ -86,6 +86,10 @@ fn command(command: &Command, data: Data) -> Value {
             json!({ "op": "raiseVersion", "to": to.number, "release": to.release })
         }
         Command::HoldVersion { hold } => json!({ "op": "holdVersion", "hold": hold }),
+        Command::Fenced { claim, change } => {
+            let (places, change) = (places(std::slice::from_ref(claim)), part(change, data));
+            json!({ "op": "fenced", "places": places, "change": change })
+        }
         Command::Ask(ask) => {
             let mut said = json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
             put(&mut said, Some(ask.reason.as_bytes()), data);

@@ -163,6 +163,12 @@ pub enum Command {
     },
     /// ask: a question to the holders of a lock. Needs no session.
     Ask(Ask),
+    /// A change of a znode that takes effect only while the claim holds its lock, also another session's. Its
+    /// outcome is that of a multi of a check and the change.
+    Fenced {
+        claim: Claim,
+        change: Op,
+    },
 }
 
 thread_local! {
@@ -185,6 +191,16 @@ fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Erro
     }
 }
 
+fn path_in(op: &mut Op) -> &mut String {
+    match op {
+        Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) | Op::CreateTtl(create, _) => {
+            &mut create.path
+        }
+        Op::SetData(set) => &mut set.path,
+        Op::Delete { path, .. } | Op::Check { path, .. } => path,
+    }
+}
+
 impl Command {
     /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does
     /// itself is none, nor what changes nothing.
@@ -200,6 +216,7 @@ impl Command {
             | Command::Abandon(_)
             | Command::Convert { .. }
             | Command::ForceRelease(_)
+            | Command::Fenced { .. }
             | Command::Refused(_) => true,
             Command::Noop
             | Command::Tagged { .. }
@@ -260,6 +277,7 @@ impl Command {
             Command::RaiseVersion { .. } => "raiseVersion",
             Command::HoldVersion { .. } => "holdVersion",
             Command::Ask(_) => "ask",
+            Command::Fenced { .. } => "fenced",
         }
     }
 
@@ -275,14 +293,8 @@ impl Command {
             Command::Delete { path, .. } | Command::Reap { path } => path,
             Command::SetData(set) => &mut set.path,
             Command::SetAcl(set) => &mut set.path,
-            Command::Multi(ops) => match ops.first_mut()? {
-                Op::Create(create)
-                | Op::Create2(create)
-                | Op::CreateContainer(create)
-                | Op::CreateTtl(create, _) => &mut create.path,
-                Op::SetData(set) => &mut set.path,
-                Op::Delete { path, .. } | Op::Check { path, .. } => path,
-            },
+            Command::Multi(ops) => path_in(ops.first_mut()?),
+            Command::Fenced { change, .. } => path_in(change),
             // A slice of an entry, which is not to be kept.
             Command::Acquire(all) => return Some(all.first()?.lock.to_string()),
             Command::Abandon(all) => &mut all.first_mut()?.lock,

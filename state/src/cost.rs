@@ -17,7 +17,7 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, path as paths};
 
 use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
-use crate::locks::{ASKED_MAX, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
+use crate::locks::{ASKED_MAX, ASKERS_MAX, Asker, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
 use crate::tree::split;
 
@@ -58,7 +58,7 @@ const ZNODE_BYTES: u64 = 320;
 /// To take a znode away, to leave its queue, or to be granted a lock.
 pub(crate) const LEAVE: u64 = LOOK + CHANGE;
 /// Those of a question besides its texts.
-const QUESTION_BYTES: u64 = 160;
+const QUESTION_BYTES: u64 = 192 + (ASKERS_MAX * size_of::<Asker>()) as u64;
 /// Those of a place in a queue besides.
 const PLACE_BYTES: u64 = 320;
 /// Bytes of an entry of an ACL, beside its texts.
@@ -127,10 +127,11 @@ impl<'a> Bill<'a> {
         match command {
             Command::Create { create, .. } => self.create(create)?,
             Command::Multi(ops) => {
-                for op in ops {
-                    self.op(op)?;
-                    self.is_within()?;
-                }
+                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
+            }
+            Command::Fenced { claim, change } => {
+                self.touch(&claim.path);
+                self.op(change)?;
             }
             Command::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
             Command::SetAcl(set) => {

@@ -331,7 +331,7 @@ fn fits(command: &Command, outcome: &Outcome) -> bool {
     match command {
         Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),
         Command::SetData(_) | Command::SetAcl(_) => matches!(outcome, Outcome::Stat(_)),
-        Command::Multi(_) => matches!(outcome, Outcome::Multi(_)),
+        Command::Multi(_) | Command::Fenced { .. } => matches!(outcome, Outcome::Multi(_)),
         Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::PlaceStates(_)),
         Command::Release(_) | Command::Verify(_) | Command::ForceRelease(_) => {
             matches!(outcome, Outcome::Held(_))

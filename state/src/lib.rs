@@ -51,8 +51,8 @@ pub use cost::{
 };
 pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
 pub use locks::{
-    ASK_PAUSE_MS, ASKED_MAX, AskedHolder, ContenderView, Deadline, LABEL_MAX, LockView, PARTIES_MAX_BYTES,
-    PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
+    ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, ContenderView, Deadline, LABEL_MAX, LockView,
+    PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;

@@ -298,6 +298,7 @@ impl Machine {
             Command::SetAcl(set) => self.set_acl(&by, set)?,
             Command::Refused(code) => return Err(*code),
             Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
+            Command::Fenced { claim, change } => return self.fenced(&by, claim, change, sink),
             Command::Acquire(all) => return self.acquire(&by, all, sink),
             Command::Release(claims) => return self.release(&by, claims, sink),
             Command::Abandon(attempts) => return self.abandon(&by, attempts, sink),

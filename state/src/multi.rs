@@ -3,6 +3,7 @@
 //! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the
 //! earlier ones back in reverse. Events wait until all have succeeded.
 
+use rowlock_proto::lock::Claim;
 use rowlock_proto::request::Op;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{CreateMode, ErrorCode};
@@ -10,7 +11,8 @@ use rowlock_proto::{CreateMode, ErrorCode};
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
-use crate::outcome::EventSink;
+use crate::outcome::{EventSink, Outcome};
+use crate::steps;
 
 impl Machine {
     /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before
@@ -36,6 +38,32 @@ impl Machine {
         self.end_delays(&all_done);
         self.publish(Cause::new(by.zxid, by.session, None), &mut all_done, sink);
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
+    }
+
+    /// Changes a znode if the claim holds its lock. The token counts, and not the path alone: when a lock was
+    /// deleted and made again, a later place may have the same path.
+    pub(crate) fn fenced<S: EventSink + ?Sized>(
+        &mut self,
+        by: &Author,
+        claim: &Claim,
+        change: &Op,
+        sink: &mut S,
+    ) -> Result<Outcome, ErrorCode> {
+        let holder = self.holder_of(claim);
+        if holder != Some(by.session) {
+            self.permit_reading((by.session, by.who), claim)?;
+        }
+        if holder.is_none() {
+            let refused = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
+            return Ok(Outcome::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
+        }
+        let token = steps::uncounted(|| self.tree.get(&claim.path).map(|place| place.meta.czxid.0));
+        assert_eq!(token, Some(claim.token.0), "a token is the czxid of its place");
+        let [result] = <[OpResult; 1]>::try_from(self.multi(by, std::slice::from_ref(change), sink))
+            .expect("one operation has one result");
+        let check =
+            if matches!(result, OpResult::Error(_)) { OpResult::Error(None) } else { OpResult::Check };
+        Ok(Outcome::Multi(vec![check, result]))
     }
 
     fn one_of_multi(&mut self, by: &Author, op: &Op) -> Result<Done, ErrorCode> {

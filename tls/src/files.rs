@@ -78,11 +78,7 @@ impl Files {
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let (dir, name) = place_of(path)?;
     let cannot = |error: std::io::Error| TlsError::file(path, format!("cannot be read: {error}"));
-    let len = dir.open_to_read(name).and_then(|file| file.len()).map_err(cannot)?;
-    if len > FILE_MAX_BYTES {
-        return Err(TlsError::file(path, "is too large for a file of certificates"));
-    }
-    dir.read(name).map_err(cannot)
+    dir.read_at_most(name, FILE_MAX_BYTES).map_err(cannot)
 }
 
 /// The same for a file that only its owner may read. Blocks.

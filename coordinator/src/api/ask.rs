@@ -29,8 +29,8 @@ impl Api {
     /// Whether it may set a deadline is the business of the HTTP listener and of the lock's ACL.
     ///
     /// # Errors
-    /// [`Refusal::Full`]: another question about this lock came less than a second ago. [`Refusal::Unknown`]:
-    /// repeat it; that is a question more.
+    /// [`Refusal::Full`]: this caller asked the holders of this lock less than a second ago, and sets no
+    /// deadline. [`Refusal::Unknown`]: repeat it; that is a question more.
     pub async fn ask(&self, caller: &Caller, ask: Ask) -> Result<(u32, Vec<Party>), Refusal> {
         self.check_serving()?;
         let command = Command::Ask(ask.clone());
@@ -38,9 +38,9 @@ impl Api {
         match applied.result {
             Ok(Outcome::Asked(count)) => Ok((count, self.questioned(caller, &ask))),
             Ok(other) => unreachable!("a question tells how many holders it has reached: {other:?}"),
-            Err(ErrorCode::ThrottledOp) => {
-                Err(Refusal::Full("another question about this lock came less than a second ago"))
-            }
+            Err(ErrorCode::ThrottledOp) => Err(Refusal::Full(
+                "you asked the holders of this lock less than a second ago, or too many ask",
+            )),
             Err(ErrorCode::BadArguments) => Err(Refusal::Bad("this cannot be the path of a lock".to_owned())),
             Err(code) => Err(Refusal::of(code)),
         }

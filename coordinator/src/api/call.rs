@@ -19,7 +19,7 @@ use super::{Api, Caller, Lease, Refusal, Secret};
 use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
 use crate::delivery::registry::{Door, Most};
 use crate::delivery::watch::ConnectionId;
-use crate::proposer::{NotTaken, Submission};
+use crate::proposer::Submission;
 use crate::slow::Answered;
 use crate::zk::ClientContext;
 
@@ -222,10 +222,11 @@ impl<'a> Call<'a> {
             tag: 0,
             received,
         };
-        self.context.proposer.try_submit(submission).map_err(|refused| match refused {
-            NotTaken::Full(_) => Refusal::Full("too many writes wait at this node"),
-            NotTaken::Closed => Refusal::NotServing,
-        })?;
+        // As a connection does: those that wait are as many as there may be connections and bytes of bodies.
+        match time::timeout_at(self.deadline, self.context.proposer.submit(submission)).await {
+            Ok(queued) => queued.map_err(|_| Refusal::NotServing)?,
+            Err(_) => return Err(Refusal::Full("too many writes wait at this node")),
+        }
         loop {
             match self.hear(self.deadline).await? {
                 Some(Heard::Applied(answer)) => {

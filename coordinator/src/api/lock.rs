@@ -6,20 +6,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::acl::{Acl, perms};
+use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{
     Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, MIN_HOLD_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party,
     PlaceState,
 };
 use rowlock_proto::{FencingToken, SessionId, name, path as paths};
-use rowlock_state::acl;
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
+use rowlock_state::{LockView, Machine};
 use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
 
 use super::call::{Call, MOVES_MAX};
 use super::request_id::{Giving, RequestId};
 use super::{Api, Caller, Lease, Refusal, Secret};
+use crate::report::access;
 
 /// Digits at the end of a queue znode's name.
 const NUMBER_LEN: usize = 10;
@@ -338,12 +339,32 @@ impl Api {
         assert!(lock.0.starts_with('/'), "the name of a lock has become a path");
         Call::new(self, caller).sync().await?;
         let state = self.context.replica.state.read();
-        let Some(queue) = state.lock_queue(&lock.0) else { return Ok(false) };
-        let Some(holder) = queue.holders().find(|holder| holder.token == token) else { return Ok(false) };
-        let may_read =
-            |path| state.acl(path).is_none_or(|entries| acl::may(entries, perms::READ, &caller.identities));
-        if may_read(&holder.path) && may_read(&lock.0) { Ok(true) } else { Err(Refusal::NotPermitted) }
+        let held = holder(&state, (lock, token), (SessionId::NONE, &caller.identities))?;
+        Ok(held.is_some())
     }
+}
+
+/// The place by which the token holds the lock, if it is the reader's or the reader may see it.
+///
+/// # Errors
+/// [`Refusal::NotPermitted`]: the reader may not see the lock, or not all who hold it. The right token is
+/// refused like a wrong one, so a guess learns nothing.
+pub(super) fn holder(
+    state: &Machine,
+    (lock, token): (&LockName, FencingToken),
+    (session, who): (SessionId, &[Id]),
+) -> Result<Option<Claim>, Refusal> {
+    let sees_lock = access::may_see(state, &lock.0, who);
+    let mut is_any_hidden = !sees_lock;
+    for holder in state.lock_queue(&lock.0).iter().flat_map(LockView::holders) {
+        let is_own = session != SessionId::NONE && holder.session == session;
+        let is_seen = is_own || sees_lock && access::may_see_place(state, &holder.path, who);
+        if is_seen && holder.token == token {
+            return Ok(Some(Claim { path: holder.path.into(), token }));
+        }
+        is_any_hidden |= !is_seen;
+    }
+    if is_any_hidden { Err(Refusal::NotPermitted) } else { Ok(None) }
 }
 
 /// The command by which a place is left.

@@ -15,6 +15,7 @@ mod election;
 mod forced;
 mod lease;
 mod lock;
+mod pace;
 mod page;
 mod refusal;
 mod request_id;
@@ -55,6 +56,8 @@ pub struct Api {
     watches: Places,
     /// Bytes of znodes that are on their way from and to clients.
     bytes: Arc<Semaphore>,
+    /// Pauses of the streams of lock events.
+    pace: Arc<pace::Pace>,
 }
 
 /// The sender of a request.
@@ -75,7 +78,7 @@ impl Api {
 
     fn bounded(context: ClientContext, waits: usize) -> Self {
         let (waits, watches) = (Places::new(waits), Places::new(API_WATCHES_MAX));
-        Api { context, waits, watches, bytes: znode::all_bytes() }
+        Api { context, waits, watches, bytes: znode::all_bytes(), pace: Arc::default() }
     }
 
     /// Uses up an invitation to the leader, if there is one.

@@ -17,7 +17,12 @@ mod state_lock;
 mod watch;
 mod znode;
 
+use rowlock_state::command::Command;
+use tokio::sync::mpsc;
+
 use super::*;
+use crate::delivery::outbox;
+use crate::proposer::{Proposer, Submission};
 use crate::zk::tests::node::{Log, Node, config};
 
 fn caller() -> Caller {
@@ -322,5 +327,26 @@ async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
     assert_eq!(api.release(&caller(), &lock(), (&other, &Which::Token(first))).await, Ok(true));
     assert!(matches!(waits.await.unwrap(), Ok(Place::Held(_))), "it is its turn");
     drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_write_waits_for_its_share_of_a_full_queue_as_other_clients_do() {
+    let node = Node::start().await;
+    let (queue, mut waiting) = mpsc::channel(1);
+    let context = ClientContext { proposer: Proposer::new(queue), ..node.context.clone() };
+    let real = node.context.proposer.clone();
+    let first = Submission::of_node(Command::Noop, outbox::channel().0);
+    assert!(context.proposer.try_submit(first).is_ok());
+    let api = Api::new(context);
+    let open = spawn("waits", async move { api.open(&caller(), 10_000).await.map(drop) });
+    time::sleep(Duration::from_millis(200)).await;
+    let passed_on = spawn("passes-on", async move {
+        while let Some(submission) = waiting.recv().await {
+            assert!(real.submit(submission).await.is_ok());
+        }
+    });
+    assert_eq!(open.await.unwrap(), Ok(()));
+    passed_on.await.unwrap();
     node.stop().await;
 }

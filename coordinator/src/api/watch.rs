@@ -9,13 +9,15 @@
 
 use std::sync::Arc;
 
+use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
-use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_PAUSE_PER_STREAM, API_WATCH_SIGN_EVERY};
+use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_PIECE, API_WATCH_SIGN_EVERY};
 use rowlock_types::metrics::Metrics;
 
 use super::call::Call;
+use super::pace::Pace;
 use super::shares::HeldShare;
 use super::{Api, Caller, Refusal};
 use crate::delivery::lock_feed::{FeedEntry, Reading};
@@ -43,6 +45,8 @@ pub struct Watch {
     told: Zxid,
     /// Not before then is more told.
     pause_until: Instant,
+    /// Of all streams of the node.
+    pace: Arc<Pace>,
     _place: Counted,
 }
 
@@ -84,9 +88,9 @@ impl Api {
         let past =
             self.context.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
         let (context, caller) = (self.context.clone(), caller.clone());
-        let pause_until = time::now();
-        let mut watch =
-            Watch { context, caller, scope, reading, begin: None, told: last, pause_until, _place: place };
+        let (pause_until, pace) = (time::now(), self.pace.clone());
+        let (begin, told, _place) = (None, last, place);
+        let mut watch = Watch { context, caller, scope, reading, begin, told, pause_until, pace, _place };
         watch.begin = Some(watch.beginning(past, Span { after, last }));
         Ok(watch)
     }
@@ -133,14 +137,19 @@ impl Watch {
             let is_quiet = time::now() >= sign_at;
             let told = self.look();
             if !told.entries.is_empty() || is_quiet {
-                let streams = u32::try_from(self.context.registry.feed.readers()).unwrap_or(u32::MAX);
-                self.pause_until = time::now() + API_WATCH_PAUSE_PER_STREAM * streams;
                 return Some(told);
             }
             if told.checkpoint.is_some() {
                 let _ = time::timeout_at(sign_at, self.reading.ready()).await;
             }
         }
+    }
+
+    /// Begins the pause behind a piece with this number of bytes.
+    pub fn sends(&mut self, bytes: usize) {
+        let work = busy::spent() + API_WATCH_PIECE + Work::SentByte.cost(bytes as u64);
+        let streams = self.context.registry.feed.readers();
+        self.pause_until = time::now() + self.pace.pause(work, streams);
     }
 
     /// Collects the events that are available now.

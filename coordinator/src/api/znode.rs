@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::lock::Claim;
 use rowlock_proto::request::{Create, Op, SetData};
 use rowlock_proto::response::OpResult;
-use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Stat, Version, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Stat, Version, path as paths};
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
@@ -18,6 +19,7 @@ use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_DATA_MAX_BYTES, API_PAGE_
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::call::Call;
+use super::lock::holder;
 use super::request_id::RequestId;
 use super::{Api, Caller, LockName, Refusal, Secret};
 
@@ -256,24 +258,23 @@ impl Api {
         // No path has a zero byte, and no lock's begins with a word.
         let attempt = id.map(|id| id.attempt(&format!("{word}\0{}", path.0), false));
         let mut call = Call::new(self, caller);
-        let place = match &fence {
-            None => None,
-            Some(fence) => match self.place_of(&mut call, fence).await? {
-                Some(place) => Some(place),
+        let session = match (&secret, &fence) {
+            (Some(secret), Some(_)) => match call.find(secret).await {
+                Err(Refusal::LeaseOver) => SessionId::NONE,
+                found => found?.session,
+            },
+            _ => SessionId::NONE,
+        };
+        let command = match &fence {
+            None => change.command(path),
+            Some(fence) => match self.claim_of(&mut call, fence, (session, &caller.identities)).await? {
+                Some(claim) => Command::Fenced { claim, change: change.operation(path) },
                 // The first copy may have come in time.
                 None => {
-                    let attempt = secret.as_ref().map(|secret| secret.session).zip(attempt);
-                    let kept = attempt.and_then(|(session, attempt)| call.remembered(session, attempt));
+                    let kept = attempt.and_then(|attempt| call.remembered(session, attempt));
                     return kept.map_or(Err(Refusal::Stale), changed);
                 }
             },
-        };
-        let command = match place {
-            None => change.command(path),
-            Some(place) => {
-                let check = Op::Check { path: place, version: Version::ANY };
-                Command::Multi(vec![check, change.operation(path)])
-            }
         };
         let outcome = match (&secret, attempt) {
             (Some(secret), Some(attempt)) => call.act_once(secret, attempt, &command).await?,
@@ -288,23 +289,20 @@ impl Api {
         changed(outcome)
     }
 
-    /// The queue znode by which the token holds the lock. It is gone with the hold, and no other holder gets
-    /// one of this path: names have random numbers, or those of a lease (`request_id.rs`).
-    async fn place_of(
+    /// The place by which the token holds the lock, as this node knows it, or as the log has it if this node
+    /// does not.
+    async fn claim_of(
         &self,
         call: &mut Call<'_>,
         (lock, token): &(LockName, FencingToken),
-    ) -> Result<Option<String>, Refusal> {
-        let find = || {
-            let state = self.context.replica.state.read();
-            let queue = state.lock_queue(lock.path())?;
-            queue.holders().find(|holder| holder.token == *token).map(|holder| holder.path)
-        };
-        if let Some(place) = find() {
-            return Ok(Some(place));
+        reader: (SessionId, &[Id]),
+    ) -> Result<Option<Claim>, Refusal> {
+        let find = || holder(&self.context.replica.state.read(), (lock, *token), reader);
+        if let Some(claim) = find()? {
+            return Ok(Some(claim));
         }
         call.sync().await?;
-        Ok(find())
+        find()
     }
 }
 

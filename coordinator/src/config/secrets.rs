@@ -8,6 +8,9 @@ use rowlock_env::disk::Dir;
 use super::parse::Source;
 use super::{ClientConfig, ClusterConfig, ConfigError};
 
+/// Bytes of a file with secrets. Beyond: refused.
+const SECRETS_MAX_BYTES: u64 = 1 << 20;
+
 /// Replaces the names of files by what these hold.
 pub(super) fn read_into(
     source: &Source<'_>,
@@ -53,7 +56,7 @@ pub(super) fn read_private(path: &Path) -> Result<String, String> {
     if is_open {
         return Err("can be read or written by other users of this machine".to_owned());
     }
-    let bytes = dir.read(name).map_err(|e| format!("cannot be read: {e}"))?;
+    let bytes = dir.read_at_most(name, SECRETS_MAX_BYTES).map_err(|e| format!("cannot be read: {e}"))?;
     String::from_utf8(bytes).map_err(|_| "is not a text file in UTF-8".to_owned())
 }
 

@@ -265,7 +265,8 @@ mod tests {
         let mut stage = Stage::new();
         let deadline = Some(Deadline { since_ms: 400, within_ms: 2_000 });
         let (reason, by) = ("hotfix".to_owned(), "ip:10.0.0.1".to_owned());
-        let question = Question { reason: reason.clone(), by: by.clone(), asked_ms: 1_000, deadline };
+        let askers = std::sync::Arc::default();
+        let question = Question { reason: reason.clone(), by: by.clone(), asked_ms: 1_000, deadline, askers };
         let told = stage.asked(event(LockEventKind::Asked), &question);
         let left_ms = Some(1_400);
         let expected = NoticeEvent::Asked(lock::QuestionNotice { reason, by, asked_ms: 1_000, left_ms });

@@ -30,7 +30,7 @@ pub(crate) struct Happened {
 #[derive(Debug)]
 pub struct FeedEntry {
     pub entry: HistoryEntry,
-    json: OnceLock<Bytes>,
+    encoded: OnceLock<Bytes>,
 }
 
 impl Happened {
@@ -42,7 +42,7 @@ impl Happened {
 
 impl From<HistoryEntry> for FeedEntry {
     fn from(entry: HistoryEntry) -> FeedEntry {
-        FeedEntry { entry, json: OnceLock::new() }
+        FeedEntry { entry, encoded: OnceLock::new() }
     }
 }
 
@@ -55,13 +55,12 @@ impl Deref for FeedEntry {
 }
 
 impl FeedEntry {
-    /// The entry as JSON. Encoded once, for all who are told.
-    pub fn json(&self) -> &Bytes {
-        self.json.get_or_init(|| {
-            let json = serde_json::to_vec(&self.entry);
-            let json = Bytes::from(json.expect("Invariant: an entry is structs, text and numbers"));
-            busy::spend(Work::EncodedByte, json.len() as u64);
-            json
+    /// The entry as its followers get it. `encode` is called once, for all of them.
+    pub fn encoded(&self, encode: impl FnOnce(&HistoryEntry) -> Vec<u8>) -> &Bytes {
+        self.encoded.get_or_init(|| {
+            let bytes = Bytes::from(encode(&self.entry));
+            busy::spend(Work::EncodedByte, bytes.len() as u64);
+            bytes
         })
     }
 }

@@ -21,8 +21,18 @@ pub(super) async fn open(config: &NodeConfig) -> Result<Tokens, StartError> {
 
 /// After a look at the file.
 pub(super) fn tell(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<String>) {
+    let failure = keeper.failure();
+    metrics.token_file_unusable.set(u64::from(failure.is_some()));
     match reloaded {
-        Reloaded::Same => {}
+        Reloaded::Same => {
+            if let Some(error) = failure {
+                tracing::warn!(
+                    %error,
+                    "the file of tokens still cannot be used: all tokens of the last good one stay valid; restore \
+                     the file, or write an empty one to revoke all"
+                );
+            }
+        }
         Reloaded::New => {
             let tokens = keeper.current().all().len();
             tracing::info!(tokens, "a new file of tokens counts from now on");

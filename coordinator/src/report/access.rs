@@ -35,7 +35,7 @@ impl Viewer {
 }
 
 /// Whether `who` may see more of a place in a queue than its name.
-pub(super) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
+pub(crate) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
     machine.acl(path).is_some_and(|list| acl::may(list, perms::READ, who))
 }
 
@@ -47,7 +47,7 @@ pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Ref
     }
 }
 
-pub(super) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
+pub(crate) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
     let mut path = lock;
     loop {
         if let Some(list) = machine.acl(path) {

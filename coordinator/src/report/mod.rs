@@ -7,7 +7,7 @@
 //!
 //! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
 
-mod access;
+pub(crate) mod access;
 mod backup;
 mod history;
 mod list;

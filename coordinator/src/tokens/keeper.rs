@@ -37,11 +37,7 @@ fn read(path: &Path) -> Result<String, String> {
             "{path} has tokens, and can be read or written by other users of this machine; chmod 600 {path}"
         ));
     }
-    let len = dir.open_to_read(name).and_then(|file| file.len()).map_err(cannot)?;
-    if len > TOKEN_FILE_MAX_BYTES {
-        return Err(format!("{} is too large for a file of tokens", path.display()));
-    }
-    let bytes = dir.read(name).map_err(cannot)?;
+    let bytes = dir.read_at_most(name, TOKEN_FILE_MAX_BYTES).map_err(cannot)?;
     String::from_utf8(bytes).map_err(|_| format!("{} is not a text file in UTF-8", path.display()))
 }
 
@@ -85,8 +81,20 @@ mod tests {
         }
         write(&path, &format!("{two}\n"), 0o600);
         assert_eq!((keeper.look(), has(&first), has(&second)), (Reloaded::New, false, true));
-        fs::remove_file(&path).unwrap();
-        assert!(matches!(keeper.look(), Reloaded::Failed(_)));
-        assert!(has(&second));
+        assert_eq!(keeper.failure(), None);
+        for bad in [Some("/dev/zero"), None] {
+            fs::remove_file(&path).unwrap();
+            if let Some(bad) = bad {
+                std::os::unix::fs::symlink(bad, &path).unwrap();
+            }
+            assert!(matches!(keeper.look(), Reloaded::Failed(_)), "{bad:?}");
+            assert!(keeper.failure().is_some() && has(&second), "{bad:?}");
+            if bad.is_none() {
+                write(&path, &format!("{two}\n#{}\n", "x".repeat(TOKEN_FILE_MAX_BYTES as usize)), 0o600);
+                assert!(matches!(keeper.look(), Reloaded::Failed(_)) && has(&second));
+            }
+        }
+        write(&path, &format!("{one}\n"), 0o600);
+        assert_eq!((keeper.look(), keeper.failure(), has(&second)), (Reloaded::New, None, false));
     }
 }

@@ -110,9 +110,11 @@ pub const API_WATCHES_MAX: usize = 1_000;
 pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
 /// Pause of such a stream before its client hears that it is still there.
 pub const API_WATCH_SIGN_EVERY: Duration = Duration::from_secs(15);
-/// Pause of a stream behind each piece, for each stream of the node: so all of them together are given 20,000
-/// pieces a second at most, which takes a fifth of a processor.
-pub const API_WATCH_PAUSE_PER_STREAM: Duration = Duration::from_micros(50);
+/// Part of what the node's thread gets of its processor that all streams of lock events together take: one in
+/// this many. Beyond: they pause, and collect events.
+pub const API_WATCH_SHARE: u32 = 5;
+/// Work of a piece of a stream, besides its events and bytes: a wake-up, and a write to the socket.
+pub const API_WATCH_PIECE: Duration = Duration::from_micros(6);
 /// Lock events that a stream is given at once.
 pub const API_WATCH_BATCH: usize = 256;
 /// Past lock events that a stream begins with. Beyond: only the newest, and a gap.

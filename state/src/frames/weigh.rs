@@ -40,7 +40,10 @@ pub(super) fn bytes(machine: &Machine) -> usize {
             .map(|(key, contender)| {
                 // As if none were shared: those of a snapshot are not.
                 let asked = contender.asked.as_ref();
-                let texts = |it: &Question| size_of_val(it) + it.reason.len() + it.by.len() + 3 * BESIDE;
+                let texts = |it: &Question| {
+                    let askers = size_of_val(&*it.askers);
+                    size_of_val(it) + it.reason.len() + it.by.len() + askers + 4 * BESIDE
+                };
                 size_of_val(key) + size_of_val(contender) + asked.map_or(0, |it| texts(it))
             })
             .sum::<usize>();

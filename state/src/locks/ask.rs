@@ -3,6 +3,7 @@
 //! Invariant: a question changes no queue. Without a deadline it takes nothing from its holder; with one it
 //! is as if the hold had a maximum that begins now (`publish::revoke_at_ms`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rowlock_proto::acl::perms;
@@ -11,6 +12,7 @@ use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use serde::{Deserialize, Serialize};
 
 use super::PLACES_MAX;
+use super::contender::of_user;
 use super::key::{Key, KeyRef};
 use super::lock::Lock;
 use super::party::Room;
@@ -25,19 +27,80 @@ use crate::tree::split;
 /// Holders that a question reaches: the first ones of the queue.
 pub const ASKED_MAX: usize = PLACES_MAX;
 
-/// From one question about a lock to the next there are as many milliseconds of the log's clock. A question
-/// that comes earlier is refused with `ThrottledOp`: each is pushed to all holders.
+/// From one question of an asker about a lock to its next one there are as many milliseconds of the log's
+/// clock. One that comes earlier is refused with `ThrottledOp`, since each is pushed to all holders. The
+/// pause is the asker's: it keeps no other from asking. A question with a deadline needs no pause.
 pub const ASK_PAUSE_MS: i64 = 1_000;
+
+/// The last askers that a question remembers. Beyond, the oldest one is forgotten and may ask again early: a
+/// crowd of askers gets at most one question in a millisecond through.
+pub const ASKERS_MAX: usize = 8;
+
+/// One that asked about a lock within the last [`ASK_PAUSE_MS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asker {
+    /// A number of its user, or of its address.
+    who: u64,
+    at_ms: i64,
+}
 
 /// The newest question to a holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     pub reason: String,
     pub by: String,
-    /// When, milliseconds since 1970. Later than every earlier question to this holder.
+    /// When, milliseconds since 1970. Later than every earlier question to this holder, so of several within
+    /// a millisecond it may be ahead of the clock, by [`ASK_PAUSE_MS`] at most.
     pub asked_ms: i64,
     /// Of this question, or of an earlier one whose deadline comes first: no question takes one back.
     pub deadline: Option<Deadline>,
+    /// Last askers about the lock, the newest at the end.
+    pub askers: Arc<[Asker]>,
+}
+
+/// Time of a question that is allowed, and the askers from then on.
+struct NextQuestion {
+    asked_ms: i64,
+    askers: Arc<[Asker]>,
+}
+
+impl NextQuestion {
+    /// Judges whether `who` may ask the holders, which have these questions, and `needs_pause` without a
+    /// deadline.
+    fn next<'a>(
+        before: impl Iterator<Item = &'a Question>,
+        (who, needs_pause): (u64, bool),
+        now_ms: i64,
+    ) -> Result<NextQuestion, ErrorCode> {
+        let (mut last_ms, mut askers) = (i64::MIN, BTreeMap::new());
+        let mut seen: Option<&Arc<[Asker]>> = None;
+        for question in before {
+            last_ms = last_ms.max(question.asked_ms);
+            // Mostly all holders share one list.
+            if seen.replace(&question.askers).is_some_and(|seen| Arc::ptr_eq(seen, &question.askers)) {
+                continue;
+            }
+            for known in question.askers.iter().filter(|it| now_ms.saturating_sub(it.at_ms) < ASK_PAUSE_MS) {
+                let at_ms = askers.entry(known.who).or_insert(known.at_ms);
+                *at_ms = known.at_ms.max(*at_ms);
+            }
+        }
+        let is_early = needs_pause && (askers.contains_key(&who) || last_ms >= now_ms);
+        if is_early || last_ms >= now_ms.saturating_add(ASK_PAUSE_MS) {
+            return Err(ErrorCode::ThrottledOp);
+        }
+        askers.insert(who, now_ms);
+        let mut askers: Vec<Asker> = askers.into_iter().map(|(who, at_ms)| Asker { who, at_ms }).collect();
+        askers.sort_by_key(|it| (it.at_ms, it.who == who, it.who));
+        askers.drain(..askers.len().saturating_sub(ASKERS_MAX));
+        assert!(askers.iter().any(|asker| asker.who == who), "the newest asker is remembered");
+        let asked_ms = now_ms.max(last_ms.saturating_add(1));
+        assert!(
+            (now_ms..=now_ms.saturating_add(ASK_PAUSE_MS)).contains(&asked_ms),
+            "a question is ahead of its bound"
+        );
+        Ok(NextQuestion { asked_ms, askers: askers.into() })
+    }
 }
 
 /// By when a holder has to give its lock back.
@@ -69,18 +132,22 @@ impl Deadline {
 }
 
 impl Question {
-    fn of(ask: &Ask, before: Option<&Question>, now_ms: i64) -> Question {
+    fn of(ask: &Ask, before: Option<&Question>, turn: &NextQuestion, now_ms: i64) -> Question {
         let new = (ask.within_ms != 0).then_some(Deadline { since_ms: now_ms, within_ms: ask.within_ms });
         let old = before.and_then(|before| before.deadline);
         let deadline = old.into_iter().chain(new).min_by_key(|deadline| deadline.at_ms());
-        assert!(before.is_none_or(|before| before.asked_ms < now_ms), "a later question has a later time");
+        let (asked_ms, askers) = (turn.asked_ms, turn.askers.clone());
+        assert!(before.is_none_or(|before| before.asked_ms < asked_ms), "a later question has a later time");
         assert!(deadline.is_none_or(|it| it.since_ms <= now_ms), "a deadline counts from what was");
-        Question { reason: ask.reason.clone(), by: ask.by.clone(), asked_ms: now_ms, deadline }
+        Question { reason: ask.reason.clone(), by: ask.by.clone(), asked_ms, deadline, askers }
     }
 
     /// As its holder is told at this moment.
     pub fn told_at(&self, now_ms: i64) -> lock::QuestionNotice {
-        debug_assert!(self.asked_ms <= now_ms, "a question is told before it was asked");
+        debug_assert!(
+            self.asked_ms <= now_ms.saturating_add(ASK_PAUSE_MS),
+            "a question is told before it was asked"
+        );
         let left_ms = |deadline: Deadline| deadline.at_ms().saturating_sub(now_ms).max(0);
         lock::QuestionNotice {
             reason: self.reason.clone(),
@@ -98,7 +165,8 @@ impl Question {
     pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
         let hasher = hasher.bytes(self.reason.as_bytes()).bytes(self.by.as_bytes()).int(self.asked_ms);
         let deadline = self.deadline.iter();
-        deadline.fold(hasher, |hasher, it| hasher.int(it.since_ms).word(it.within_ms.into()))
+        let hasher = deadline.fold(hasher, |hasher, it| hasher.int(it.since_ms).word(it.within_ms.into()));
+        self.askers.iter().fold(hasher, |hasher, it| hasher.word(it.who).int(it.at_ms))
     }
 
     /// Whether a state may have it at this time.
@@ -106,7 +174,8 @@ impl Question {
         let may_be = |deadline: Deadline| {
             deadline.since_ms <= self.asked_ms && lock::ASK_WITHIN_MS.contains(&deadline.within_ms)
         };
-        self.asked_ms <= now_ms
+        self.asked_ms <= now_ms.saturating_add(ASK_PAUSE_MS)
+            && self.askers.len() <= ASKERS_MAX
             && self.reason.len() <= lock::ASK_REASON_MAX_BYTES
             && self.by.len() <= lock::ASK_BY_MAX_BYTES
             && self.deadline.is_none_or(may_be)
@@ -134,11 +203,8 @@ impl Machine {
             permit(&znode.acl, perms::DELETE, who)?;
         }
         let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
-        let asked_before =
-            lock.holders().take(ASKED_MAX).filter_map(|(_, it)| Some(it.asked.as_ref()?.asked_ms));
-        if asked_before.max().is_some_and(|last_ms| now_ms.saturating_sub(last_ms) < ASK_PAUSE_MS) {
-            return Err(ErrorCode::ThrottledOp);
-        }
+        let before = lock.holders().take(ASKED_MAX).filter_map(|(_, it)| it.asked.as_deref());
+        let turn = NextQuestion::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;
         let queue_len = lock.len();
         let keys: Vec<Key> = lock.holders().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
         let asked = match keys.len() {
@@ -146,12 +212,12 @@ impl Machine {
             // How many hold it is for those who may read it.
             count => self.ahead_shown(lock, count, &Room::of_an_answer(who)),
         };
-        let plain = Arc::new(Question::of(ask, None, now_ms));
+        let plain = Arc::new(Question::of(ask, None, &turn, now_ms));
         for key in &keys {
             let Machine { locks, sessions, .. } = self;
             locks.change(&ask.lock, key.as_ref(), |holder| {
                 let before = holder.asked.as_deref().filter(|before| before.deadline.is_some());
-                let question = before.map(|before| Arc::new(Question::of(ask, Some(before), now_ms)));
+                let question = before.map(|before| Arc::new(Question::of(ask, Some(before), &turn, now_ms)));
                 holder.asked = Some(question.unwrap_or_else(|| plain.clone()));
                 holder.revoke_at_ms = revoke_at_ms(holder, sessions);
             });

@@ -197,7 +197,7 @@ pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
 
 /// The number of the user's owner: who the user is says what it has proven first, without that its address.
 /// No other user finds a number that gives the same one.
-fn of_user(number: u64, who: &[Id]) -> u64 {
+pub(super) fn of_user(number: u64, who: &[Id]) -> u64 {
     let proven = who.iter().find(|id| is_proof(&id.scheme));
     let Some(user) = proven.or_else(|| who.iter().find(|id| id.scheme == "ip")) else { return number };
     let hash = Sha1::new().chain_update(number.to_be_bytes()).chain_update(&user.scheme);

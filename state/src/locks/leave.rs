@@ -1,7 +1,7 @@
 //! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in
 //! it.
 
-use rowlock_proto::acl::perms;
+use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
@@ -151,7 +151,7 @@ impl Machine {
         let held = claims.iter().map(|claim| {
             let holder = self.holder_of(claim);
             if holder != Some(proposal.session) {
-                self.permit_reading(proposal, claim)?;
+                self.permit_reading((proposal.session, &proposal.identities), claim)?;
             }
             Ok(holder.is_some())
         });
@@ -160,18 +160,22 @@ impl Machine {
 
     /// Refuses who may not read a place that is there, and another session's. That there is none everybody
     /// may know.
-    fn permit_reading(&self, proposal: &Proposal, claim: &Claim) -> Result<(), ErrorCode> {
+    pub(crate) fn permit_reading(
+        &self,
+        (session, who): (SessionId, &[Id]),
+        claim: &Claim,
+    ) -> Result<(), ErrorCode> {
         let Some((lock, key)) = place(claim) else { return Ok(()) };
         let Some(znode) = self.tree.get(key.path) else { return Ok(()) };
-        if znode.meta.kind == Kind::Ephemeral(proposal.session) {
+        if znode.meta.kind == Kind::Ephemeral(session) {
             return Ok(());
         }
-        permit(&znode.acl, perms::READ, &proposal.identities)?;
-        permit(&self.tree.nearest(lock).acl, perms::READ, &proposal.identities)
+        permit(&znode.acl, perms::READ, who)?;
+        permit(&self.tree.nearest(lock).acl, perms::READ, who)
     }
 
     /// The session that holds a lock by this claim.
-    pub(super) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
+    pub(crate) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
         let (lock, key) = place(claim)?;
         Some(self.locks.get(lock)?.holder(key)?.session)
     }

@@ -25,7 +25,7 @@ mod party;
 mod publish;
 mod view;
 
-pub use ask::{ASK_PAUSE_MS, ASKED_MAX, AskedHolder, Deadline, Question};
+pub use ask::{ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, Deadline, Question};
 pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
 pub(crate) use index::Locks;

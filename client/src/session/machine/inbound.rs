@@ -178,9 +178,14 @@ impl Machine {
     fn request_answered(&mut self, header: ReplyHeader, mut body: Bytes, now: Instant) -> Result<(), Fault> {
         let Link::Up(attachment) = &mut self.link else { return Ok(()) };
         let expected = attachment.in_flight.front().filter(|first| first.xid == header.xid);
-        let opcode = expected.ok_or(Fault::OutOfOrder)?.opcode;
+        let first = expected.ok_or(Fault::OutOfOrder)?;
         let answer = match header.err {
-            None => Ok(decode::response(&mut body, opcode)?),
+            None => match decode::response(&mut body, first.opcode) {
+                Ok(response) => Ok(response),
+                // Asked again, the server would say the same again, without end.
+                Err(_) if is_read(&first.job) => Err(ErrorCode::MarshallingError),
+                Err(e) => return Err(e.into()),
+            },
             // Our session is fine, but this server takes us for one of its former connections. The calls are
             // kept.
             Some(ErrorCode::SessionMoved) if attachment.extensions.is_some_and(|e| e.tagged > 0) => {
@@ -404,6 +409,11 @@ impl Machine {
 fn has_to_wait(answer: &Answer) -> bool {
     let waits = |place_state: &PlaceState| matches!(place_state, PlaceState::Waiting { .. });
     matches!(answer, Ok(Response::PlaceStates(place_states)) if place_states.iter().any(waits))
+}
+
+/// Whether it is a call that changes nothing.
+fn is_read(job: &Outgoing) -> bool {
+    matches!(job, Outgoing::Call(asked) if !asked.call.request.is_write())
 }
 
 /// The server has no room now, or does not know the outcome; asked again, it will.

@@ -418,3 +418,22 @@ fn a_credential_that_comes_later_is_kept_back_alone_and_the_session_goes_on() {
     it.machine.reaches_no_private_connection();
     assert_eq!(it.machine.ending(), None, "it may come back to the first");
 }
+
+#[test]
+fn a_read_whose_answer_cannot_be_decoded_fails_instead_of_being_asked_for_without_end() {
+    let mut it = Rig::up();
+    let mut outcome = it.call(Request::GetChildren(PathWatch { path: "/a".to_owned(), watch: false }));
+    it.sent(0);
+    let mut out = BytesMut::new();
+    let names = Response::Children(vec!["bad".to_owned()]);
+    encode::reply(ReplyHeader { xid: Xid(1), zxid: Zxid(7), err: None }, Some(&names), &mut out);
+    let at = out.len() - 3;
+    out[at] = 0xff;
+    it.machine.frame(one(&mut out), it.at(0)).unwrap();
+    assert_eq!(it.error(&mut outcome), Error::Rejected(ErrorCode::MarshallingError));
+    let mut next = it.call(sync());
+    it.sent(0);
+    it.reply(2, 8, Ok(Response::Path("/".into()))).unwrap();
+    it.settle();
+    assert!(next.try_recv().unwrap().is_ok(), "the connection goes on");
+}

@@ -35,11 +35,8 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
     match proposal.command.untagged() {
         Command::Create { .. } | Command::SetAcl(_) | Command::Acquire(_) => true,
         Command::SetData(set) => is_longer(set, state),
-        Command::Multi(ops) => ops.iter().any(|op| match op {
-            Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(..) => true,
-            Op::SetData(set) => is_longer(set, state),
-            Op::Delete { .. } | Op::Check { .. } => false,
-        }),
+        Command::Multi(ops) => ops.iter().any(|op| op_grows(op, state)),
+        Command::Fenced { change, .. } => op_grows(change, state),
         Command::Noop
         | Command::Tagged { .. }
         | Command::OpenSession { .. }
@@ -65,6 +62,14 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::RaiseVersion { .. }
         | Command::HoldVersion { .. }
         | Command::Refused(_) => false,
+    }
+}
+
+fn op_grows(op: &Op, state: &Machine) -> bool {
+    match op {
+        Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) | Op::CreateTtl(..) => true,
+        Op::SetData(set) => is_longer(set, state),
+        Op::Delete { .. } | Op::Check { .. } => false,
     }
 }
 

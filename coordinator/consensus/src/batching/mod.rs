@@ -331,23 +331,17 @@ pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
         c.path.len() + c.data.as_ref().map_or(0, |d| d.len()) + of_acl(c.acl.as_deref())
     };
     let of_claims = |claims: &[Claim]| claims.iter().map(|claim| OVERHEAD + claim.path.len()).sum::<usize>();
+    let of_op = |op: &Op| match op {
+        Op::Create(c) | Op::Create2(c) | Op::CreateContainer(c) | Op::CreateTtl(c, _) => of_create(c),
+        Op::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
+        Op::Delete { path, .. } | Op::Check { path, .. } => path.len(),
+    };
     let payload = match command.untagged() {
         Command::Create { create, .. } => of_create(create),
         Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Command::Delete { path, .. } | Command::Reap { path } => path.len(),
-        Command::Multi(ops) => ops
-            .iter()
-            .map(|op| {
-                OVERHEAD
-                    + match op {
-                        Op::Create(c) | Op::Create2(c) | Op::CreateContainer(c) | Op::CreateTtl(c, _) => {
-                            of_create(c)
-                        }
-                        Op::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
-                        Op::Delete { path, .. } | Op::Check { path, .. } => path.len(),
-                    }
-            })
-            .sum(),
+        Command::Multi(ops) => ops.iter().map(|op| OVERHEAD + of_op(op)).sum(),
+        Command::Fenced { claim, change } => OVERHEAD + claim.path.len() + of_op(change),
         Command::SetAcl(set) => set.path.len() + of_acl(set.acl.as_deref()),
         Command::Acquire(all) => all
             .iter()

@@ -222,3 +222,54 @@ async fn bytes_of_znodes_on_their_way_are_bounded() {
     drop(api);
     node.stop().await;
 }
+
+fn with_identity(name: &str) -> Caller {
+    let id = rowlock_proto::acl::Id { scheme: "digest".to_owned(), id: name.to_owned() };
+    Caller { identities: [id].into(), ..caller() }
+}
+
+#[tokio::test]
+async fn a_guess_of_the_token_of_a_hidden_lock_learns_nothing_and_its_holder_can_use_it() {
+    let node = Node::start().await;
+    let api = Api::new(node.context.clone());
+    let private = || vec![acl_entry("digest:alice:hash:cdrwa").unwrap()];
+    let alice = with_identity("alice:hash");
+    for path in ["/locks", "/locks/ci"] {
+        change(&api, path, create("", CreateMode::Persistent), By::default()).await.unwrap();
+    }
+    let lock_of_alice =
+        Change::Create { data: Bytes::new(), mode: CreateMode::Persistent, ttl_ms: None, acl: private() };
+    api.change(&alice, &path("/locks/ci/deploy"), (lock_of_alice, By::default())).await.unwrap();
+    change(&api, "/a", create("1", CreateMode::Persistent), By::default()).await.unwrap();
+    let secret = api.open(&alice, 10_000).await.unwrap().secret;
+    let standing = api.acquire(&alice, &lock(), wanted(&secret, "1", 0)).await.unwrap();
+    let Place::Held(claim) = standing.place else { panic!("{standing:?}") };
+    let fenced = |token, secret: Option<&Secret>| By {
+        secret: secret.cloned(),
+        request_id: None,
+        fence: Some((lock(), token)),
+    };
+    let (right, wrong) = (claim.token, FencingToken(claim.token.0 + 1));
+    for token in [right, wrong] {
+        for stranger in [caller(), with_identity("bob:hash")] {
+            let guess = api.change(&stranger, &path("/a"), (set("2", -1), fenced(token, None))).await;
+            assert_eq!(guess, Err(Refusal::NotPermitted), "{token:?}");
+            assert_eq!(api.verify(&stranger, &lock(), token).await, Err(Refusal::NotPermitted), "{token:?}");
+        }
+    }
+    // The holder's lease is enough, whatever the request has proven besides.
+    let own = api.change(&caller(), &path("/a"), (set("2", 0), fenced(right, Some(&secret)))).await;
+    assert!(matches!(own, Ok(Changed::Set(_))), "{own:?}");
+    let of_alice = api.change(&alice, &path("/a"), (set("3", 1), fenced(right, None))).await;
+    assert!(matches!(of_alice, Ok(Changed::Set(_))), "{of_alice:?}");
+    let stale = api.change(&alice, &path("/a"), (set("4", -1), fenced(wrong, None))).await;
+    assert_eq!(stale, Err(Refusal::Stale));
+    let mut text = secret.reveal();
+    let last = if text.ends_with('0') { "1" } else { "0" };
+    text.replace_range(text.len() - 1.., last);
+    let forged: Secret = text.parse().unwrap();
+    let forged = api.change(&caller(), &path("/a"), (set("4", -1), fenced(right, Some(&forged)))).await;
+    assert_eq!(forged, Err(Refusal::WrongSecret));
+    drop(api);
+    node.stop().await;
+}

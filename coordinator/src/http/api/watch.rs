@@ -4,7 +4,6 @@
 //! id misses nothing; it may hear of a change again of which it has heard a part.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 
 use axum::Extension;
 use axum::body::Body;
@@ -84,22 +83,23 @@ async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)
         () = time::sleep_until(stream.ends) => return None,
         told = stream.watch.next() => told?,
     };
-    let mut text = String::new();
+    let mut text = Vec::new();
     if !std::mem::replace(&mut stream.has_begun, true) {
-        text.push_str(BEGIN);
+        text.extend_from_slice(BEGIN.as_bytes());
     }
     write(&told, &mut text);
     busy::spend(Work::Event, told.entries.len() as u64);
     busy::spend(Work::LogByte, text.len() as u64);
+    stream.watch.sends(text.len());
     busy::end_turn_if_over().await;
     assert!(!text.is_empty(), "a piece without bytes would end the body");
     Some((Ok(Bytes::from(text)), stream))
 }
 
-fn write(told: &Told, out: &mut String) {
+fn write(told: &Told, out: &mut Vec<u8>) {
     let Told { entries, checkpoint } = told;
     if entries.is_empty() {
-        out.push_str(SIGN);
+        out.extend_from_slice(SIGN.as_bytes());
     }
     for (at, entry) in entries.iter().enumerate() {
         let is_whole = match entries.get(at + 1) {
@@ -109,22 +109,25 @@ fn write(told: &Told, out: &mut String) {
         if is_whole {
             id(entry.zxid, out);
         }
-        out.push_str("event: ");
-        out.push_str(name(entry));
-        out.push_str("\ndata: ");
-        out.push_str(std::str::from_utf8(entry.json()).expect("Invariant: JSON is text"));
-        out.push_str("\n\n");
+        out.extend_from_slice(entry.encoded(event));
     }
     // An id without data tells the client how far it is, and nothing else.
     if let Some(checkpoint) = checkpoint.filter(|last| entries.last().is_none_or(|entry| entry.zxid < *last))
     {
         id(checkpoint, out);
-        out.push('\n');
+        out.push(b'\n');
     }
 }
 
-fn id(zxid: Zxid, out: &mut String) {
-    let _ = writeln!(out, "id: {}", zxid.0);
+fn event(entry: &HistoryEntry) -> Vec<u8> {
+    let mut out = format!("event: {}\ndata: ", name(entry)).into_bytes();
+    serde_json::to_writer(&mut out, entry).expect("Invariant: an entry is structs, text and numbers");
+    out.extend_from_slice(b"\n\n");
+    out
+}
+
+fn id(zxid: Zxid, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("id: {}\n", zxid.0).as_bytes());
 }
 
 fn name(entry: &HistoryEntry) -> &'static str {
@@ -154,9 +157,9 @@ mod tests {
     }
 
     fn text(entries: Vec<Arc<FeedEntry>>, checkpoint: Option<i64>) -> String {
-        let mut out = String::new();
+        let mut out = Vec::new();
         write(&Told { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
-        out
+        String::from_utf8(out).unwrap()
     }
 
     #[test]

@@ -247,7 +247,11 @@ fn by(headers: &HeaderMap) -> Result<By, Refusal> {
     let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default().trim());
     // The draft has it in quotes.
     let key = key.map(|key| key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key));
-    let fence = headers.get(FENCE).map(|value| fence(value.to_str().unwrap_or_default())).transpose()?;
+    let mut fences = headers.get_all(FENCE).iter();
+    let fence = fences.next().map(|value| fence(value.to_str().unwrap_or_default())).transpose()?;
+    if fences.next().is_some() {
+        return Err(Refusal::Bad("Rowlock-Fence stands here twice: a write has one fence".to_owned()));
+    }
     Ok(By { secret, request_id: key.map(str::to_owned), fence })
 }
 

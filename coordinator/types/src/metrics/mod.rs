@@ -260,6 +260,8 @@ metrics! {
     api_watch_gaps_total: Counter,
     /// Failed reloads of tokens; the previous ones stay in use.
     token_reload_failures_total: Counter,
+    /// 1 while the file of tokens is missing or bad: the previous tokens stay in use.
+    token_file_unusable: Gauge,
     /// Records given to the audit log.
     audit_records_total: Counter,
     /// Audit records dropped (rate, full queue, full disk).

@@ -196,6 +196,10 @@ pub fn other_batch() -> Batch {
         Command::RaiseVersion { to: ClusterVersion { number: 1, release: "0.2.0".to_owned() } },
         Command::HoldVersion { hold: true },
         Command::Ask(ask("/l/x", 30_000)),
+        Command::Fenced {
+            claim: Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(7) },
+            change: Op::Delete { path: "/a".to_owned(), version: Version(3) },
+        },
     ] {
         proposal.origin.request += 1;
         proposal.command = command;

@@ -33,6 +33,10 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
             Command::Convert { claim: claim(words, 1), mode: mode(words), prefix: words.at(3).to_owned() }
         }
         "force" => Command::ForceRelease(claim(words, 1)),
+        "fenced" => {
+            let (_, op) = rest.split_once(" : ").unwrap();
+            Command::Fenced { claim: claim(words, 1), change: Words::new(op).op() }
+        }
         "ask" => Command::Ask(Ask {
             lock: words.at(1).to_owned(),
             by: words.at(2).to_owned(),

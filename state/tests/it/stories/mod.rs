@@ -94,6 +94,7 @@ stories! {
     create_checks
     create_modes
     delete
+    fenced
     locks
     locks_deadlock
     locks_many

@@ -103,7 +103,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    fn op(&self) -> Op {
+    pub fn op(&self) -> Op {
         match self.at(0) {
             "create" => Op::Create(self.create()),
             "create2" => Op::Create2(self.create()),
