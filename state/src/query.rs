@@ -114,6 +114,7 @@ impl Machine {
     }
 
     fn readable(&self, path: &str, perm: i32, who: &[Id]) -> Result<&Znode, ErrorCode> {
+        self.permit_see(path, who)?;
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perm, who).map(|()| znode)
     }
