@@ -118,7 +118,11 @@ impl Machine {
 
     /// Refuses to read a znode that the rules hide.
     pub(crate) fn permit_see(&self, path: &str, who: &[Id]) -> Result<(), ErrorCode> {
-        if self.rules.may_see(path, who) { Ok(()) } else { Err(ErrorCode::NoRight(Right::See)) }
+        match self.rules.may_see(path, who) {
+            true => Ok(()),
+            false if path == RULES_PATH => Err(ErrorCode::NoAuth),
+            false => Err(ErrorCode::NoRight(Right::See)),
+        }
     }
 
     /// Whether rules decide about this lock: one that names it, or the one that guards the folder of locks.
