@@ -36,10 +36,7 @@ pub fn has_proven(who: &[Id]) -> bool {
 /// Whether one of `who` (or everybody) has a bit of `perm` in the list, or is a superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());
-    is_super(who)
-        || acl.iter().any(|entry| {
-            entry.perms & perm != 0 && is_one_of(&entry.id, who)
-        })
+    is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
 }
 
 /// Whether one of `who`, or every client, is `wanted`.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, SessionId, Stat};
 
-use crate::acl::shown_to;
+use crate::acl::{self, shown_to};
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::sessions::Session;
@@ -92,6 +92,11 @@ impl Machine {
     /// The ACL of a znode.
     pub fn acl(&self, path: &str) -> Option<&[Acl]> {
         self.tree.get(path).map(|znode| znode.acl.entries())
+    }
+
+    /// Whether a client may read the znode, if it is there: by its ACL and by the rules of locks.
+    pub fn may_read(&self, path: &str, who: &[Id]) -> bool {
+        self.rules.may_see(path, who) && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
     }
 
     /// Bytes of all lists of rights, about: each distinct one once.

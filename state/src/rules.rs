@@ -236,7 +236,8 @@ impl Rules {
     /// Whether a pattern names locks at or below this path.
     fn reach_below(&self, path: &str) -> bool {
         let folder = paths::join(path, "");
-        let below = self.by_pattern.range::<str, _>((Bound::Included(folder.as_str()), Bound::Unbounded)).next();
+        let below =
+            self.by_pattern.range::<str, _>((Bound::Included(folder.as_str()), Bound::Unbounded)).next();
         let has_below = below.is_some_and(|(pattern, _)| pattern.as_str().starts_with(&folder));
         has_below || self.by_pattern.contains_key(path)
     }
@@ -262,9 +263,7 @@ fn granted(all: &[(Id, Rights)], who: &[Id]) -> Rights {
 /// every client does: names of locks do not end as places do ([`rowlock_proto::name`]).
 pub fn lock_of(znode: &str) -> &str {
     match znode.rsplit_once('/') {
-        Some((parent, name)) if !parent.is_empty() && reads_as_queue_znode(name) => {
-            parent
-        }
+        Some((parent, name)) if !parent.is_empty() && reads_as_queue_znode(name) => parent,
         _ => znode,
     }
 }
@@ -286,7 +285,11 @@ impl AccessRule {
         if pattern.is_empty() || rest.is_empty() {
             return Err("it needs three words: rights, locks, identity".to_owned());
         }
-        Ok(AccessRule { rights: Rights::parse(rights)?, pattern: pattern.parse()?, who: parse_identity(rest)? })
+        Ok(AccessRule {
+            rights: Rights::parse(rights)?,
+            pattern: pattern.parse()?,
+            who: parse_identity(rest)?,
+        })
     }
 }
 

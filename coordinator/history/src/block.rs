@@ -156,6 +156,7 @@ mod tests {
             mode: Mode::Exclusive,
             is_acquired: true,
             readers: Readers::Anyone,
+            by: "".into(),
             kind,
         }
     }

@@ -6,13 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::acl::{Acl, perms};
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{
     Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, MIN_HOLD_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party,
     PlaceState,
 };
-use rowlock_proto::{FencingToken, SessionId, name, path as paths};
-use rowlock_state::acl;
+use rowlock_proto::{FencingToken, Right, SessionId, name, path as paths};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
@@ -338,10 +337,12 @@ impl Api {
         assert!(lock.0.starts_with('/'), "the name of a lock has become a path");
         Call::new(self, caller).sync().await?;
         let state = self.context.replica.state.read();
+        if !state.rules().allow(&lock.0, Right::See, &caller.identities) {
+            return Err(Refusal::NoRight(Right::See));
+        }
         let Some(queue) = state.lock_queue(&lock.0) else { return Ok(false) };
         let Some(holder) = queue.holders().find(|holder| holder.token == token) else { return Ok(false) };
-        let may_read =
-            |path| state.acl(path).is_none_or(|entries| acl::may(entries, perms::READ, &caller.identities));
+        let may_read = |path: &str| state.may_read(path, &caller.identities);
         if may_read(&holder.path) && may_read(&lock.0) { Ok(true) } else { Err(Refusal::NotPermitted) }
     }
 }

@@ -1,7 +1,12 @@
 //! Why a request is not granted.
 
-use rowlock_proto::ErrorCode;
 use rowlock_proto::lock::Party;
+use rowlock_proto::{ErrorCode, Right};
+
+/// Says which right is missing on which lock, and who can grant it.
+pub fn missing_text(right: Right, lock: &str) -> String {
+    format!("the right \"{right}\" on {lock} is missing; an operator can grant it with `rowlock acl set`")
+}
 
 /// See the module. Nothing has happened, except where it says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +23,9 @@ pub enum Refusal {
     /// An ACL does not allow it.
     #[error("the ACL does not allow this")]
     NotPermitted,
+    /// The rules of the lock do not grant this right.
+    #[error("{}", missing_text(*.0, "this lock"))]
+    NoRight(Right),
     /// Waiting would close a circle of owners that wait for each other.
     #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
     Deadlock(Vec<Party>),
@@ -66,6 +74,7 @@ impl Refusal {
             ErrorCode::SessionExpired => Refusal::LeaseOver,
             ErrorCode::SessionMoved => Refusal::Unknown,
             ErrorCode::NoAuth => Refusal::NotPermitted,
+            ErrorCode::NoRight(right) => Refusal::NoRight(right),
             ErrorCode::ThrottledOp => Refusal::Spent,
             ErrorCode::QuotaExceeded => {
                 Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")

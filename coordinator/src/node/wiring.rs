@@ -82,6 +82,12 @@ impl Parts {
             Wires { leadership, signals, operator, status, proposals, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
+        if !wires.config.guards_locks() {
+            tracing::info!(
+                "locks are open: every client that connects may take, force and delete every lock that no rule \
+                 names; see docs/access-control.md"
+            );
+        }
         self.start_leadership(&wires, leadership_tx);
         self.start_compaction(&wires.config);
         self.tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
@@ -154,6 +160,7 @@ impl Parts {
             me: wires.config.id,
             raft: self.raft.clone(),
             enforce_quota: wires.config.znodes.enforce_quota,
+            guard_locks: wires.config.guards_locks(),
             replica: self.replica.applied().clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),

@@ -120,7 +120,14 @@ impl Machine {
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
         let acls = (znode.acl.entries(), parent.acl.entries());
         let kind = ChangeKind::Created;
-        sink.changed(&Change { zxid, path: &path, kind, acl: acls.0, parent_acl: acls.1, rules: &self.rules });
+        sink.changed(&Change {
+            zxid,
+            path: &path,
+            kind,
+            acl: acls.0,
+            parent_acl: acls.1,
+            rules: &self.rules,
+        });
         let label = znode.data().map(|data| &data[..]);
         let event = EventPlace { lock: &acquire.lock, path: &path, czxid: zxid, label, acls };
         let ahead = self.locks.at(lock).len() as u32;
@@ -163,7 +170,14 @@ impl Machine {
         let znode = self.tree.node(gone.id);
         let acls = (znode.acl.entries(), gone.parent_acl.entries());
         let kind = ChangeKind::Deleted;
-        sink.changed(&Change { zxid, path: &key.path, kind, acl: acls.0, parent_acl: acls.1, rules: &self.rules });
+        sink.changed(&Change {
+            zxid,
+            path: &key.path,
+            kind,
+            acl: acls.0,
+            parent_acl: acls.1,
+            rules: &self.rules,
+        });
         let label = znode.data().map(|data| &data[..]);
         let event = EventPlace { lock: path.parent(), path: &key.path, czxid, label, acls };
         let granted_ms = contender.granted_ms.expect("it holds the lock");

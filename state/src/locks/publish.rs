@@ -46,7 +46,12 @@ impl<'a> Cause<'a> {
 impl Machine {
     /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free
     /// now.
-    pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause<'_>, done: &mut [Done], sink: &mut S) {
+    pub(crate) fn publish<S: EventSink + ?Sized>(
+        &mut self,
+        cause: Cause<'_>,
+        done: &mut [Done],
+        sink: &mut S,
+    ) {
         assert!(cause.zxid == self.last_zxid, "what is told is what was done last");
         for done in &*done {
             done.fire((&self.tree, &self.rules), cause.zxid, sink);

@@ -106,9 +106,7 @@ impl Machine {
         let lock = lock_of(path);
         match kind {
             Kind::Ephemeral(owner) if owner == by.session => Ok(()),
-            _ if self.is_governed(lock, by.stamp) => {
-                self.require(lock, Right::Force, (by.who, by.stamp))
-            }
+            _ if self.is_governed(lock, by.stamp) => self.require(lock, Right::Force, (by.who, by.stamp)),
             _ if self.rules.reach_below(path) && !acl::is_super(by.who) => {
                 Err(ErrorCode::NoRight(Right::Force))
             }

@@ -25,12 +25,9 @@ impl Pattern {
         self.0.ends_with('/')
     }
 
-    /// Whether it names this path.
-    pub fn names(&self, path: &str) -> bool {
-        match self.is_folder() {
-            true => path.len() > self.0.len() && path.starts_with(&self.0),
-            false => self.0 == path,
-        }
+    /// Whether it names every path that `other` names.
+    pub fn covers(&self, other: &Pattern) -> bool {
+        self == other || self.is_folder() && other.0.starts_with(&self.0)
     }
 
     /// Whether it names every path that begins with `prefix`.

@@ -38,6 +38,7 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
+        by: "",
         kind: LockEventKind::Converted,
     };
     let newest = store.newest();
