@@ -20,6 +20,7 @@ mod pattern;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::str::FromStr;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
@@ -94,8 +95,12 @@ impl Rights {
     fn without(self, right: Right) -> Rights {
         Rights(self.0 & !(1 << right as u8))
     }
+}
 
-    fn parse(text: &str) -> Result<Rights, String> {
+impl FromStr for Rights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "all" => Ok(Rights::ALL),
             "none" => Ok(Rights::NONE),
@@ -158,7 +163,7 @@ impl Rules {
             if count > RULES_MAX {
                 return Err(format!("line {number}: more than {RULES_MAX} rules"));
             }
-            let rule = AccessRule::parse(line).map_err(|why| format!("line {number}: {why}"))?;
+            let rule = line.parse::<AccessRule>().map_err(|why| format!("line {number}: {why}"))?;
             rules.add(rule).map_err(|why| format!("line {number}: {why}"))?;
         }
         Ok(rules)
@@ -273,9 +278,11 @@ fn is_below_base(path: &str) -> bool {
     path.strip_prefix(LOCK_BASE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-impl AccessRule {
-    fn parse(line: &str) -> Result<AccessRule, String> {
-        let mut rest = line;
+impl FromStr for AccessRule {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut rest = line.trim();
         let mut word = || {
             let (word, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
             rest = after.trim_start();
@@ -285,11 +292,7 @@ impl AccessRule {
         if pattern.is_empty() || rest.is_empty() {
             return Err("it needs three words: rights, locks, identity".to_owned());
         }
-        Ok(AccessRule {
-            rights: Rights::parse(rights)?,
-            pattern: pattern.parse()?,
-            who: parse_identity(rest)?,
-        })
+        Ok(AccessRule { rights: rights.parse()?, pattern: pattern.parse()?, who: parse_identity(rest)? })
     }
 }
 
