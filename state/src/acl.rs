@@ -51,7 +51,8 @@ pub fn name_of(who: &[Id]) -> String {
     let Some(Id { scheme, id }) = who.iter().find(is_name).or(who.first()) else { return String::new() };
     let shown = id.split(':').next().filter(|_| scheme == "digest").unwrap_or(id);
     let mut name = if shown.is_empty() { scheme.clone() } else { format!("{scheme}:{shown}") };
-    name.truncate(name.floor_char_boundary(ASK_BY_MAX_BYTES));
+    let end = (0..=ASK_BY_MAX_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.truncate(end.unwrap_or(0));
     name
 }
 

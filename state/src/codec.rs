@@ -348,6 +348,7 @@ mod tests {
             |(time_ms, enforce_quota, ordinal, proposals)| Batch {
                 time_ms,
                 enforce_quota,
+                guard_locks: !enforce_quota,
                 ordinal,
                 proposals,
             },
