@@ -320,7 +320,7 @@ pub struct HistoryEnd {
     pub waited_ms: i64,
     /// How long it held. `None`: it never did.
     pub held_ms: Option<i64>,
-    /// Who took it away (`deleted`, `forced`): the name that the server knew the client by.
+    /// The client that took it away (`deleted`, `forced`): its name at the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The place that the event is about.

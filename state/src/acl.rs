@@ -39,7 +39,7 @@ pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
 }
 
-/// Whether one of `who`, or every client, is `wanted`.
+/// Returns whether one of `who`, or every client, is `wanted`.
 pub(crate) fn is_one_of(wanted: &Id, who: &[Id]) -> bool {
     is_anyone(wanted) || who.iter().any(|id| identity_matches(id, wanted))
 }

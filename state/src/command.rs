@@ -336,7 +336,7 @@ pub struct Batch {
     /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
-    /// Whether only superusers end holds of locks that no rule names: the leader's configuration. Not part of
+    /// Set if only superusers end holds of locks that no rule names: the leader's configuration. Not part of
     /// the body: see `codec.rs`.
     #[serde(skip)]
     pub guard_locks: bool,

@@ -94,7 +94,7 @@ impl Machine {
         self.tree.get(path).map(|znode| znode.acl.entries())
     }
 
-    /// Whether a client may read the znode, if it is there: by its ACL and by the rules of locks.
+    /// Returns whether a client may read the znode, if it is there: by its ACL and by the rules of locks.
     pub fn may_read(&self, path: &str, who: &[Id]) -> bool {
         self.rules.may_see(path, who) && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
     }

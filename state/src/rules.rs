@@ -122,7 +122,7 @@ impl std::fmt::Display for Rights {
 /// Reads an identity as rules name it: `anyone`, or a scheme and a name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A text that says what is wrong with it.
 pub fn parse_identity(text: &str) -> Result<Id, String> {
     if text == ANYONE {
         return Ok(Id::anyone());
@@ -211,7 +211,7 @@ impl Rules {
         Decision { rights, pattern: found.map(|(pattern, _)| pattern.clone()) }
     }
 
-    /// Whether a client has the right on the lock at `path`.
+    /// Returns whether a client has the right on the lock at `path`.
     pub fn allow(&self, path: &str, right: Right, who: &[Id]) -> bool {
         if self.is_empty() {
             return true;
@@ -220,7 +220,7 @@ impl Rules {
         acl::is_super(who) || granted(all, who).has(right)
     }
 
-    /// Whether a client may read a znode, as far as the rules say.
+    /// Returns whether a client may read a znode, as far as the rules say.
     pub fn may_see(&self, znode: &str, who: &[Id]) -> bool {
         let is_public = znode != RULES_PATH || acl::is_super(who);
         is_public && self.allow(lock_of(znode), Right::See, who)
@@ -238,7 +238,7 @@ impl Rules {
         })
     }
 
-    /// Whether a pattern names locks at or below this path.
+    /// Returns whether a pattern names locks at or below this path.
     fn reach_below(&self, path: &str) -> bool {
         let folder = paths::join(path, "");
         let below =
@@ -273,7 +273,7 @@ pub fn lock_of(znode: &str) -> &str {
     }
 }
 
-/// Whether a lock is at or below the folder of locks.
+/// Returns whether a lock is at or below the folder of locks.
 fn is_below_base(path: &str) -> bool {
     path.strip_prefix(LOCK_BASE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

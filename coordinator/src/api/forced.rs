@@ -16,7 +16,7 @@ const TTL_MS: u32 = 1_000;
 const OF_DELAY: FencingToken = FencingToken(0);
 
 impl Api {
-    /// Whether a rule that names the lock grants the caller this right, as far as this node knows.
+    /// Returns whether a rule that names the lock grants the caller this right, as far as this node knows.
     pub fn grants(&self, caller: &Caller, lock: &LockName, right: Right) -> bool {
         let state = self.context.replica.state.read();
         let Decision { rights, pattern } = state.rules().decide(lock.path(), &caller.identities, true);

@@ -161,7 +161,7 @@ fn check_client(source: &Source<'_>, config: &ClusterConfig) -> Result<(), Confi
 }
 
 impl ClusterConfig {
-    /// Whether some clients must prove who they are: by a certificate, a token or a password. Then only
+    /// Returns whether some clients must prove who they are: by a certificate, a token or a password. Then only
     /// operators end holds of others, where no rule says otherwise (docs/access-control.md).
     pub fn guards_locks(&self) -> bool {
         let has_secure_port = self.nodes.iter().any(|node| node.secure_client_addr.is_some());

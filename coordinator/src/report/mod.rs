@@ -93,7 +93,7 @@ pub struct Reports {
     backups: Backups,
     places: Arc<ReportSlots>,
     tasks: TaskGroup,
-    /// Whether only operators end holds, where no rule names the lock.
+    /// Set if only operators end holds, where no rule names the lock.
     is_guarded: bool,
 }
 

@@ -31,7 +31,7 @@ pub enum Question {
     History(HistoryQuestion),
     Access {
         lock: String,
-        /// Of this identity; otherwise of the reader.
+        /// The identity that is asked about; otherwise the reader.
         who: Option<Id>,
     },
     Backup {

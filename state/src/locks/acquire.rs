@@ -313,7 +313,7 @@ impl Machine {
         }
     }
 
-    /// Whether the client may know a limit that it has not named itself.
+    /// Returns whether the client may know a limit that it has not named itself.
     fn may_tell_limit(&self, by: &Author, (path, lock): (&str, &Znode)) -> bool {
         lock.acl.allows(perms::READ, by.who) && self.rules.allow(path, Right::See, by.who)
     }

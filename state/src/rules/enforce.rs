@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Whether rules decide about this lock: one that names it, or the one that guards the folder of locks.
+    /// Returns whether rules decide about this lock: one that names it, or the one that guards the folder of locks.
     fn is_governed(&self, lock: &str, stamp: Stamp) -> bool {
         self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
     }
@@ -140,7 +140,7 @@ impl Machine {
     /// Reads the rules off their znode.
     ///
     /// # Errors
-    /// What is wrong with them: no command has written such a text.
+    /// A text that says what is wrong with them: no command has written such a text.
     pub(crate) fn rules_text(&self) -> Result<Rules, String> {
         let data = self.tree.get(RULES_PATH).and_then(|znode| znode.data());
         parse(data)
@@ -163,7 +163,7 @@ fn superusers_only(by: &Author) -> Result<(), ErrorCode> {
     if acl::is_super(by.who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// Whether it is the znode of the rules, or below it.
+/// Returns whether it is the znode of the rules, or below it.
 fn is_of_rules(path: &str) -> bool {
     path.strip_prefix(RULES_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -25,12 +25,12 @@ impl Pattern {
         self.0.ends_with('/')
     }
 
-    /// Whether it names every path that `other` names.
+    /// Returns whether it names every path that `other` names.
     pub fn covers(&self, other: &Pattern) -> bool {
         self == other || self.is_folder() && other.0.starts_with(&self.0)
     }
 
-    /// Whether it names every path that begins with `prefix`.
+    /// Returns whether it names every path that begins with `prefix`.
     pub fn names_all_from(&self, prefix: &str) -> bool {
         self.is_folder() && prefix.starts_with(&self.0)
     }

@@ -60,7 +60,7 @@ pub struct Maker {
     pub raft: Raft,
     /// Whether the entries of this leader enforce hard quotas.
     pub enforce_quota: bool,
-    /// Whether they leave to superusers what ends a hold, where no rule names the lock.
+    /// Set if they leave to superusers what ends a hold, where no rule names the lock.
     pub guard_locks: bool,
     /// Tells which locks are free.
     pub replica: Arc<AppliedState>,
