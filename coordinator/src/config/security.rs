@@ -161,8 +161,8 @@ fn check_client(source: &Source<'_>, config: &ClusterConfig) -> Result<(), Confi
 }
 
 impl ClusterConfig {
-    /// Returns whether some clients must prove who they are: by a certificate, a token or a password. Then only
-    /// operators end holds of others, where no rule says otherwise (docs/access-control.md).
+    /// Returns whether some clients must prove who they are: by a certificate, a token or a password. Then
+    /// only operators end holds of others, where no rule says otherwise (docs/access-control.md).
     pub fn guards_locks(&self) -> bool {
         let has_secure_port = self.nodes.iter().any(|node| node.secure_client_addr.is_some());
         let by_certificate = has_secure_port

@@ -250,8 +250,8 @@ impl Asked {
         self.check_role(self.asker.may(&Role::lock(name.path())), right, name.path())
     }
 
-    /// Refuses a caller that may not end other clients' holds of the lock: neither is it an operator, nor does
-    /// a rule grant it.
+    /// Refuses a caller that may not end other clients' holds of the lock: neither is it an operator, nor
+    /// does a rule grant it.
     fn check_force(&self, name: &LockName) -> Result<(), Denied> {
         if self.asker.may(&Role::Operator) {
             return Ok(());

@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Returns whether rules decide about this lock: one that names it, or the one that guards the folder of locks.
+    /// Returns whether rules decide about this lock: one that names it, or that of the guarded folder.
     fn is_governed(&self, lock: &str, stamp: Stamp) -> bool {
         self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
     }
