@@ -41,7 +41,7 @@ enum AclAction {
     Check(Check),
 }
 
-/// List the rules
+/// List all rules of locks
 #[derive(clap::Args)]
 struct List {
     /// Format of the output
@@ -77,7 +77,7 @@ struct Set {
     cluster: Cluster,
 }
 
-/// Remove one rule
+/// Remove one rule of a lock
 #[derive(clap::Args)]
 struct Rm {
     /// Lock, e.g. ci/deploy, or all locks below a name, e.g. 'ci/*'
@@ -336,7 +336,7 @@ pub async fn refused(client: &Client, (name, lock): (&str, &str), right: Right, 
     }
     match client.rights_on(lock, None).await {
         Ok(access) if !access.rights.contains(&right) => {
-            let missing = rowlock_coordinator::api::missing_text(right, lock);
+            let missing = right.missing_on(lock);
             Failure::new(failure.code, format!("{name}: {missing}"))
         }
         _ => failure,

@@ -32,6 +32,11 @@ impl Right {
             Right::See => "see",
         }
     }
+
+    /// Says that this right on a lock is missing, and who can grant it.
+    pub fn missing_on(self, lock: &str) -> String {
+        format!("the right \"{self}\" on {lock} is missing; an operator can grant it with `rowlock acl set`")
+    }
 }
 
 impl fmt::Display for Right {

@@ -166,6 +166,9 @@ impl Rules {
             let rule = line.parse::<AccessRule>().map_err(|why| format!("line {number}: {why}"))?;
             rules.add(rule).map_err(|why| format!("line {number}: {why}"))?;
         }
+        assert!(rules.by_pattern.len() <= RULES_MAX, "there are more patterns than rules");
+        debug_assert_eq!(rules.iter().count(), count, "a rule is lost");
+        debug_assert_eq!(rules.is_empty(), count == 0, "rules are counted and not there");
         Ok(rules)
     }
 
@@ -180,6 +183,7 @@ impl Rules {
             return Err(format!("more than {IDENTITIES_OF_PATTERN_MAX} identities for the same locks"));
         }
         known.push((who, rights));
+        assert!(known.len() <= IDENTITIES_OF_PATTERN_MAX, "a pattern has too many identities");
         Ok(())
     }
 
@@ -261,7 +265,9 @@ impl Rules {
 fn granted(all: &[(Id, Rights)], who: &[Id]) -> Rights {
     crate::steps::take(all.len() * who.len());
     let matching = all.iter().filter(|(id, _)| acl::is_one_of(id, who));
-    matching.fold(Rights::NONE, |sum, (_, rights)| sum.and(*rights))
+    let rights = matching.fold(Rights::NONE, |sum, (_, rights)| sum.and(*rights));
+    debug_assert!(rights.0 <= Rights::ALL.0, "there are no more rights than four");
+    rights
 }
 
 /// The lock that a znode belongs to: that of a place in a queue is its parent. Goes by the name alone, as

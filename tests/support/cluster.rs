@@ -394,7 +394,6 @@ impl Cluster {
     }
 
     pub async fn wait_until_serves(&self, id: u64) {
-        // Where HTTP asks for tokens, only probes are answered.
         let serves = || async move {
             match self.status(id).await {
                 Some(status) => (status["serving"] == true).then_some(()),

@@ -39,7 +39,7 @@ pub use ask::Questioned;
 pub use election::{Led, election};
 pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
-pub use refusal::{Refusal, missing_text};
+pub use refusal::Refusal;
 pub use several::{Part, Standings};
 use shares::Places;
 pub use state_lock::{LockInfo, StateLock, Unlocked, state_lock};

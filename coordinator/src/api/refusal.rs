@@ -3,11 +3,6 @@
 use rowlock_proto::lock::Party;
 use rowlock_proto::{ErrorCode, Right};
 
-/// Says which right is missing on which lock, and who can grant it.
-pub fn missing_text(right: Right, lock: &str) -> String {
-    format!("the right \"{right}\" on {lock} is missing; an operator can grant it with `rowlock acl set`")
-}
-
 /// See the module. Nothing has happened, except where it says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -24,7 +19,7 @@ pub enum Refusal {
     #[error("the ACL does not allow this")]
     NotPermitted,
     /// The rules of the lock do not grant this right.
-    #[error("{}", missing_text(*.0, "this lock"))]
+    #[error("{}", .0.missing_on("this lock"))]
     NoRight(Right),
     /// Waiting would close a circle of owners that wait for each other.
     #[error("waiting would close a circle: each waits for the next one, and the last one for you")]

@@ -102,8 +102,7 @@ impl Parts {
         let reserve = opened.reserve.clone();
         let peers = peers_of(config, &trust.tls, &opened, &replica, &tasks);
         let backups = Backups::new(config.data_dir.clone(), config.name.clone());
-        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone())
-            .guarded(config.guards_locks());
+        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
         let (raft, quorum, storage, snapshots) = raft::open(
             &settings,

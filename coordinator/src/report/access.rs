@@ -1,5 +1,5 @@
-//! Who may see what. A lock needs the right to see it, and READ on its znode, or on the nearest one above it when
-//! that is gone. A
+//! Who may see what. A lock needs the right to see it, and READ on its znode, or on the nearest one
+//! above it when that is gone. A
 //! place in its queue needs READ on the queue znode as well. A session is seen by itself and by superusers.
 
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ pub enum Refusal {
     #[error("{0}")]
     NotPermitted(String),
     /// The rules of the lock at this path do not grant it.
-    #[error("{}", crate::api::missing_text(*.0, .1))]
+    #[error("{}", .0.missing_on(.1))]
     NoRight(Right, String),
     /// Too many are asked for at once.
     #[error("too many reports are being made; try again")]

@@ -134,6 +134,7 @@ impl Machine {
         if path == RULES_PATH {
             let text = self.rules_text();
             self.rules = Arc::new(text.expect("Invariant: a malformed text of rules is refused"));
+            debug_assert_eq!(self.rules_text().as_ref(), Ok(&*self.rules), "rules are other than their text");
         }
     }
 

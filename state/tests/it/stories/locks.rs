@@ -3,7 +3,8 @@
 //! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
 //! [delay=MS] [min=MS] [lapses=1] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH
 //! TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `ask
-//! LOCK BY REASON [within=MS]`; `rules RULE;RULE`, `rerules RULE;RULE`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
+//! LOCK BY REASON [within=MS]`; `rules RULE;RULE`, `rerules RULE;RULE`; `once ID ACKED COMMAND` (as the
+//! client sends it again after a lost reply).
 
 use std::fmt::Write as _;
 
