@@ -38,7 +38,7 @@ enum AclAction {
     Set(Set),
     Rm(Rm),
     #[command(after_help = crate::help::ACL_CHECK)]
-    Check(Check),
+    Check(CheckRights),
 }
 
 /// List all rules of locks
@@ -90,7 +90,7 @@ struct Rm {
 
 /// Show the rights of an identity on a lock
 #[derive(clap::Args)]
-struct Check {
+struct CheckRights {
     /// Identity as in `acl set`, or `me`
     who: String,
     #[command(flatten)]
@@ -194,10 +194,10 @@ impl Get {
 impl Set {
     async fn run(self) -> Result<ExitCode, Failure> {
         let change = match (self.file, self.rights, self.locks, self.who) {
-            (Some(file), ..) => Change::All(read(file)?),
+            (Some(file), ..) => RuleChange::All(read(file)?),
             (None, Some(rights), Some(locks), Some(who)) => {
                 let (rights, pattern, who) = (rights_in(&rights)?, locks_in(&locks)?, identity_in(&who)?);
-                Change::Rule(AccessRule { rights, pattern, who })
+                RuleChange::Rule(AccessRule { rights, pattern, who })
             }
             _ => unreachable!("clap demands either a file or three words"),
         };
@@ -208,17 +208,17 @@ impl Set {
 impl Rm {
     async fn run(self) -> Result<ExitCode, Failure> {
         let (pattern, who) = (locks_in(&self.locks)?, identity_in(&self.who)?);
-        changed(&self.cluster, Change::Without(pattern, who)).await
+        changed(&self.cluster, RuleChange::Without(pattern, who)).await
     }
 }
 
-enum Change {
+enum RuleChange {
     All(String),
     Rule(AccessRule),
     Without(Pattern, rowlock_proto::acl::Id),
 }
 
-async fn changed(cluster: &Cluster, change: Change) -> Result<ExitCode, Failure> {
+async fn changed(cluster: &Cluster, change: RuleChange) -> Result<ExitCode, Failure> {
     let client = cluster.connect().await?;
     let done = async {
         let (text, version) = text_of(&client).await?;
@@ -229,13 +229,13 @@ async fn changed(cluster: &Cluster, change: Change) -> Result<ExitCode, Failure>
     done.map(|()| ExitCode::SUCCESS)
 }
 
-impl Change {
+impl RuleChange {
     /// The changed text. Comments and the order of the other rules stay.
     fn of(self, text: &str) -> Result<String, Failure> {
         let (pattern, who, line) = match self {
-            Change::All(text) => return Ok(text),
-            Change::Rule(rule) => (rule.pattern.clone(), rule.who.clone(), Some(rule.to_string())),
-            Change::Without(pattern, who) => (pattern, who, None),
+            RuleChange::All(text) => return Ok(text),
+            RuleChange::Rule(rule) => (rule.pattern.clone(), rule.who.clone(), Some(rule.to_string())),
+            RuleChange::Without(pattern, who) => (pattern, who, None),
         };
         let is_it = |line: &str| {
             line.parse::<AccessRule>().is_ok_and(|rule| rule.pattern == pattern && rule.who == who)
@@ -288,7 +288,7 @@ fn below_base(name: &str) -> Result<String, Failure> {
         .map_err(|why| Failure::new(USAGE, format!("{name}: no name of a lock: {why}")))
 }
 
-impl Check {
+impl CheckRights {
     /// Exit code 1 without the right that is asked for.
     async fn run(self) -> Result<ExitCode, Failure> {
         let who = match self.who.as_str() {
@@ -347,8 +347,8 @@ pub async fn refused(client: &Client, (name, lock): (&str, &str), right: Right, 
 mod tests {
     use super::*;
 
-    fn rule(text: &str) -> Change {
-        Change::Rule(text.parse().unwrap())
+    fn rule(text: &str) -> RuleChange {
+        RuleChange::Rule(text.parse().unwrap())
     }
 
     #[test]
@@ -358,9 +358,9 @@ mod tests {
         assert_eq!(changed, "# teams\nsee /locks/a/* sasl:a\n\nall /locks/* token:ops\n");
         let more = rule("none /locks/* anyone").of(&changed).unwrap();
         assert!(more.ends_with("token:ops\nnone /locks/* anyone\n"), "{more}");
-        let without = Change::Without("/locks/a/*".parse().unwrap(), parse_identity("sasl:a").unwrap());
+        let without = RuleChange::Without("/locks/a/*".parse().unwrap(), parse_identity("sasl:a").unwrap());
         assert_eq!(without.of(&changed).unwrap(), "# teams\n\nall /locks/* token:ops\n");
-        let absent = Change::Without("/locks/b".parse().unwrap(), parse_identity("anyone").unwrap());
+        let absent = RuleChange::Without("/locks/b".parse().unwrap(), parse_identity("anyone").unwrap());
         assert!(absent.of(&changed).unwrap_err().message.contains("no rule for anyone"));
     }
 

@@ -122,7 +122,7 @@ impl std::fmt::Display for Rights {
 /// Reads an identity as rules name it: `anyone`, or a scheme and a name.
 ///
 /// # Errors
-/// A text that says what is wrong with it.
+/// The mistake in it.
 pub fn parse_identity(text: &str) -> Result<Id, String> {
     if text == ANYONE {
         return Ok(Id::anyone());
@@ -150,7 +150,7 @@ impl Rules {
     /// Reads the text of rules.
     ///
     /// # Errors
-    /// The number of the first wrong line, and what is wrong with it.
+    /// The number of the first wrong line, and its mistake.
     pub fn parse(text: &str) -> Result<Rules, String> {
         if text.len() > RULES_MAX_BYTES {
             return Err(format!("the rules have {} bytes; use at most {RULES_MAX_BYTES}", text.len()));
@@ -212,6 +212,11 @@ impl Rules {
             None if is_guarded => Rights::ALL.without(Right::Force),
             None => Rights::ALL,
         };
+        debug_assert!(!acl::is_super(who) || rights == Rights::ALL, "a superuser lacks a right");
+        debug_assert!(
+            is_guarded || Right::ALL.into_iter().all(|it| rights.has(it) == self.allow(path, it, who)),
+            "two answers about the same right differ"
+        );
         Decision { rights, pattern: found.map(|(pattern, _)| pattern.clone()) }
     }
 

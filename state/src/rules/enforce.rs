@@ -47,6 +47,7 @@ impl Machine {
         if is_of_rules(path) {
             let is_plain = mode == CreateMode::Persistent && path == RULES_PATH;
             check_rules(by, data)?;
+            debug_assert!(acl::is_super(by.who), "rules are written by a superuser");
             return if is_plain { Ok(()) } else { Err(ErrorCode::BadArguments) };
         }
         if self.rules.is_empty() {
@@ -66,6 +67,7 @@ impl Machine {
             return superusers_only(by);
         }
         let lock = lock_of(path);
+        debug_assert!(path.starts_with(lock), "a znode belongs to a lock above it");
         if !self.is_governed(lock, by.stamp) {
             return Ok(());
         }
@@ -141,7 +143,7 @@ impl Machine {
     /// Reads the rules off their znode.
     ///
     /// # Errors
-    /// A text that says what is wrong with them: no command has written such a text.
+    /// Their mistake: no command has written such a text.
     pub(crate) fn rules_text(&self) -> Result<Rules, String> {
         let data = self.tree.get(RULES_PATH).and_then(|znode| znode.data());
         parse(data)

@@ -46,6 +46,7 @@ pub(super) fn longest_first(path: &str, levels: usize) -> impl Iterator<Item = &
     let folders = slashes.map(move |at| &path[..=at]).filter(move |folder| folder.len() < path.len());
     // A path has at most `paths::MAX_LEVELS` of them.
     let folders: smallvec::SmallVec<[&str; 16]> = folders.collect();
+    debug_assert!(folders.is_sorted_by_key(|folder| folder.len()), "folders go down the path");
     let itself = std::iter::once(path).filter(|path| !path.ends_with('/'));
     itself.chain(folders.into_iter().rev())
 }
@@ -72,7 +73,10 @@ impl FromStr for Pattern {
         let is_path = text == "/*" || folder != "/" && paths::validate(folder).is_ok();
         let is_star_free = !folder.contains('*');
         match fits && is_path && is_star_free {
-            true => Ok(Pattern(text.strip_suffix('*').unwrap_or(text).to_owned())),
+            true => {
+                debug_assert!(text.starts_with('/'), "a pattern begins with a slash");
+                Ok(Pattern(text.strip_suffix('*').unwrap_or(text).to_owned()))
+            }
             false => Err(wrong()),
         }
     }
