@@ -256,7 +256,7 @@ impl Rules {
         has_below || self.by_pattern.contains_key(path)
     }
 
-    /// Steps that a decision takes at most, for a client with so many identities.
+    /// Steps that a decision takes at most, for a client with this number of identities.
     pub(crate) fn steps(&self, levels: u64, identities: u64) -> u64 {
         if self.is_empty() {
             return 0;

@@ -130,7 +130,7 @@ impl Machine {
         self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
     }
 
-    /// Reads the rules anew if this znode, which has changed, is theirs. Called for each change of data, also
+    /// Reads the rules again if this znode, which has changed, is theirs. Called for each change of data, also
     /// for one that is taken back.
     pub(crate) fn rules_changed(&mut self, path: &str) {
         if path == RULES_PATH {
