@@ -4,13 +4,18 @@
 //! and writes it with the version that was read, so that no change of another operator is lost.
 
 use std::ffi::OsString;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Error, Version};
+use rowlock_env::disk::Dir;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::name::{LOCK_BASE, path_below};
 use rowlock_proto::{CreateMode, ErrorCode, Right};
-use rowlock_state::rules::{AccessRule, Pattern, RULES_PATH, Rights, Rules, identity_text, parse_identity};
+use rowlock_state::rules::{
+    AccessRule, Pattern, RULES_MAX_BYTES, RULES_PATH, Rights, Rules, identity_text, parse_identity,
+};
 use serde_json::json;
 
 use crate::cluster::{Cluster, failed, leave};
@@ -255,13 +260,25 @@ impl RuleChange {
     }
 }
 
+/// The text of a file, or of stdin if it is `-`.
 fn read(file: OsString) -> Result<String, Failure> {
     let bytes = match file == "-" {
         true => data(None)?,
-        false => std::fs::read(&file)
+        false => bytes_of(Path::new(&file))
             .map_err(|e| Failure::new(USAGE, format!("cannot read {}: {e}", file.to_string_lossy())))?,
     };
     String::from_utf8(bytes).map_err(|_| Failure::new(USAGE, "the rules are not UTF-8 text"))
+}
+
+fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = file.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = Dir::open(folder)?;
+    let len = folder.open_to_read(name)?.len()?;
+    match len <= RULES_MAX_BYTES as u64 {
+        true => folder.read(name),
+        false => Err(io::Error::other(format!("it has {len} bytes; use at most {RULES_MAX_BYTES}"))),
+    }
 }
 
 fn rights_in(text: &str) -> Result<Rights, Failure> {

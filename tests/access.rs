@@ -308,7 +308,7 @@ async fn what_is_not_theirs_is_refused_to_two_users_by_every_way_and_what_is_the
     let mut held = Vec::new();
     for user in USERS {
         let client = connect(&it, user).await;
-        let guard = client.mutex(&format!("{user}/x")).lock().await.unwrap();
+        let guard = client.mutex(format!("{user}/x")).lock().await.unwrap();
         held.push((user, client, guard));
     }
     let mut attempts = Attempts::default();

@@ -23,7 +23,7 @@ impl Right {
     /// All rights, in the order in which texts name them.
     pub const ALL: [Right; 4] = [Right::Take, Right::Ask, Right::Force, Right::See];
 
-    /// Returns the word of rules and messages.
+    /// Returns its name in rules and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Right::Take => "take",
