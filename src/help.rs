@@ -35,7 +35,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Watch", &["status", "top", "health", "doctor", "check", "debug"]),
     ("Operate", &["member", "drain", "rebalance", "upgrade", "log-level", "backup", "recover", "wal"]),
     ("Data", &["ls", "get", "set", "create", "delete", "stat", "import"]),
-    ("Set up", &["serve", "tls", "token", "auth", "completions", "version"]),
+    ("Set up", &["serve", "tls", "token", "auth", "acl", "completions", "version"]),
     ("Develop", &["up", "dev", "sim"]),
 ];
 
@@ -197,6 +197,24 @@ Examples:
 
 Exit codes: 0, or the command's; 1 stale token: a later holder has written; 73 FILE.fence cannot be created; 74 it \
 cannot be written; 126 the command cannot be executed; 127 it does not exist.";
+
+pub const ACL: &str = "\
+Examples:
+  rowlock acl set take,ask,see 'ci/*' x509:CN=ci    One rule: what this certificate may do below ci/
+  rowlock acl set none '*' anyone                   All other locks are closed to all others
+  rowlock acl get > rules; rowlock acl set --file rules
+  rowlock acl check x509:CN=bob ci/deploy
+
+The longest pattern that names a lock decides. Changes need a superuser; docs/access-control.md has more.
+
+Exit codes: 0; 1 refused; 64 usage, or a malformed rule; 69 no server could be reached.";
+
+pub const ACL_CHECK: &str = "\
+Examples:
+  rowlock acl check me nightly
+  rowlock acl check token:ci ci/deploy --right take
+
+Exit codes: 0; 1 the right is missing, or refused; 69 no server could be reached.";
 
 pub const CREATE: &str = "\
 Examples:

@@ -6,6 +6,7 @@
 // These panic when their reader is gone: use those of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod acl;
 mod auth;
 mod backup;
 mod check;
@@ -129,6 +130,8 @@ enum Command {
     Tls(tls::Tls),
     Token(token::TokenCommand),
     Auth(auth::Auth),
+    #[command(after_help = help::ACL)]
+    Acl(acl::AclCommand),
     Sim(sim::Sim),
     Completions(completions::Completions),
     Version(version::Version),
@@ -241,6 +244,7 @@ async fn carry_out(command: Command) -> Result<ExitCode, Failure> {
         Command::Tls(tls) => tls.run(),
         Command::Token(token) => token.run(),
         Command::Auth(auth) => auth.run(),
+        Command::Acl(acl) => acl.run().await,
         Command::Sim(sim) => sim.run(),
         Command::Completions(completions) => completions.run(),
         Command::Version(version) => version.run(),

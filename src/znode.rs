@@ -44,7 +44,7 @@ fn no_path(path: &str, e: path::PathError) -> Failure {
 }
 
 /// Data from the command line; without it, or with `-`, all of stdin.
-fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
+pub fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
     match argument {
         Some(data) if data != "-" => Ok(data.into_vec()),
         _ => {

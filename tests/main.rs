@@ -6,6 +6,7 @@
 
 mod support;
 
+mod access;
 mod all_nodes_killed;
 mod audit;
 mod autopilot;

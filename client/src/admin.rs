@@ -81,7 +81,8 @@ impl Client {
     /// On plain ZooKeeper the znode is deleted, after a look that it is the one with this token.
     ///
     /// # Errors
-    /// [`Error::Rejected`] (NoAuth: needs DELETE on the lock's znode); the common ones of writes.
+    /// [`Error::Rejected`] (NoAuth: needs the right `force`, see [`Client::rights_on`], and DELETE on the
+    /// lock's znode); the common ones of writes.
     /// # Cancel safety
     /// A dropped future's release may take effect.
     pub async fn force_release(&self, claim: &Claim) -> Result<bool, Error> {

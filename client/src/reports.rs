@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use rowlock_proto::report::{History, Locks, Queue, Sessions, in_query};
+use rowlock_proto::report::{History, LockAccess, Locks, Queue, Sessions, in_query};
 use rowlock_proto::{Request, Response, SessionId};
 use serde::de::DeserializeOwned;
 
@@ -87,6 +87,19 @@ impl Client {
     /// Cancel safe.
     pub async fn report_history(&self, query: &HistoryQuery) -> Result<History, Error> {
         self.read_report(&query.path()).await
+    }
+
+    /// Returns the rights on a lock of this client, or for a superuser those of an identity
+    /// (`x509:CN=bob`, `token:ci`) that it names. `lock`: the server's path, as
+    /// [`crate::Mutex::server_path`] gives it. It says which right was missing when a call ended with NoAuth.
+    ///
+    /// # Errors
+    /// As [`Client::report`]; NoAuth: only superusers may ask for the rights of others.
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn rights_on(&self, lock: &str, who: Option<&str>) -> Result<LockAccess, Error> {
+        let who = who.map_or(String::new(), |who| format!("&who={}", in_query(who)));
+        self.read_report(&format!("/v1/access?lock={}{who}", in_query(lock))).await
     }
 
     /// A report as JSON: what the node's HTTP listener answers to GET of the same path and query, for

@@ -7,7 +7,7 @@ mod harness;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use harness::{Case, measured};
@@ -20,6 +20,7 @@ use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
+use rowlock_state::rules::Rules;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::log::frame::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::log::record::Record;
@@ -153,6 +154,7 @@ fn history() -> u64 {
             lock_acl: Acl::open_entries(),
             mode: Mode::Exclusive,
             is_acquired: true,
+            by: "",
             kind,
         };
         let gone = LockEventKind::Gone { held_ms: Some(3), waited_ms: 0, why: Why::Released };
@@ -181,7 +183,9 @@ fn table(connections: u64) -> (WatchTable, Vec<Inbox>) {
 }
 
 fn change<'a>(path: &'a str, acl: &'a [Acl]) -> Change<'a> {
-    Change { zxid: Zxid(123_456), path, kind: ChangeKind::DataChanged, acl, parent_acl: acl }
+    static RULES: LazyLock<Rules> = LazyLock::new(Rules::default);
+    let (kind, rules) = (ChangeKind::DataChanged, &*RULES);
+    Change { zxid: Zxid(123_456), path, kind, acl, parent_acl: acl, rules }
 }
 
 fn fire(connections: u64) -> u64 {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::rate::{Bucket, LogLimiter};
 use rowlock_env::time;
-use rowlock_proto::NodeId;
+use rowlock_proto::{NodeId, Right};
 use rowlock_types::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
 use rowlock_types::metrics::Metrics;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use crate::moment;
 pub(crate) use note::{Note, paths};
-pub(crate) use subject::{Client, asker, text};
+pub(crate) use subject::{Client, asker, text, who as named};
 pub use writer::{AuditWriter, Settings};
 
 /// Kinds of records, as in `[audit]`.
@@ -59,6 +59,9 @@ pub(crate) struct AuditRecord<'a> {
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
+    /// The right on a lock for lack of which it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Right>,
     #[serde(flatten)]
     pub client: Client,
 }
@@ -193,6 +196,7 @@ mod tests {
             paths: &[],
             detail: "digest",
             result: "AuthFailed",
+            missing: None,
             client,
         }
     }

@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use rowlock_env::busy::{self, Work};
 use rowlock_env::rng;
-use rowlock_proto::path as paths;
+use rowlock_state::rules::Pattern;
 use rowlock_types::limits::TOKENS_MAX;
 use sha2::{Digest as _, Sha256};
 
@@ -43,9 +43,9 @@ pub enum Role {
     /// All of that, reports on everything, all locks, and all znodes.
     Operator,
     /// The lock of this path. One that ends in `/*`: all locks below it.
-    Lock(String),
+    Lock(Pattern),
     /// The znode of this path. One that ends in `/*`: all znodes below it.
-    Znode(String),
+    Znode(Pattern),
 }
 
 /// SHA-256 of a token's text.
@@ -69,15 +69,22 @@ pub struct Token {
 pub struct Tokens(Vec<Token>);
 
 impl Role {
+    /// The role for the lock of this path alone.
+    pub fn lock(path: &str) -> Role {
+        Role::Lock(Pattern::exactly(path))
+    }
+
+    /// The role for the znode of this path alone.
+    pub fn znode(path: &str) -> Role {
+        Role::Znode(Pattern::exactly(path))
+    }
+
     /// Whether this role allows what `wanted` does.
     pub fn covers(&self, wanted: &Role) -> bool {
         match (self, wanted) {
             (Role::Operator, _) => true,
             (Role::Lock(pattern), Role::Lock(path)) | (Role::Znode(pattern), Role::Znode(path)) => {
-                match pattern.strip_suffix('*') {
-                    Some(folder) => path.len() > folder.len() && path.starts_with(folder),
-                    None => pattern == path,
-                }
+                pattern.covers(path)
             }
             _ => self == wanted,
         }
@@ -86,10 +93,8 @@ impl Role {
     /// Whether it allows to use all locks of which a report with this scope is made.
     pub fn covers_scope(&self, scope: &Scope) -> bool {
         match (self, scope) {
-            (role, Scope::Lock(path)) => role.covers(&Role::Lock(path.clone())),
-            (Role::Lock(pattern), Scope::Prefix(prefix)) => {
-                pattern.strip_suffix('*').is_some_and(|folder| prefix.starts_with(folder))
-            }
+            (role, Scope::Lock(path)) => role.covers(&Role::lock(path)),
+            (Role::Lock(pattern), Scope::Prefix(prefix)) => pattern.names_all_from(prefix),
             (role, _) => *role == Role::Operator,
         }
     }
@@ -122,10 +127,7 @@ impl FromStr for Role {
             "znode" => Role::Znode,
             _ => return Err(wrong()),
         };
-        let folder = path.strip_suffix("/*").unwrap_or(path);
-        let fits = path.chars().all(|c| !c.is_whitespace() && !c.is_control() && c != ',');
-        let is_path = folder.is_empty() && path == "/*" || paths::validate(folder).is_ok();
-        if fits && is_path { Ok(role(path.to_owned())) } else { Err(wrong()) }
+        path.parse().map(role).map_err(|_| wrong())
     }
 }
 

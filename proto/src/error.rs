@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::right::Right;
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
         /// A non-zero `err` of a reply header. Unknown codes of newer servers are kept as
@@ -13,10 +15,13 @@ macro_rules! codes {
         pub enum ErrorCode { $($(#[$doc])* $name,)*
             /// A code that this version does not know.
             Other(i32),
+            /// The rules of the lock do not grant this right. On the wire it is [`ErrorCode::NoAuth`], the
+            /// code that every client knows.
+            NoRight(Right),
         }
         impl ErrorCode {
             /// The number on the wire.
-            pub fn code(self) -> i32 { match self { $(Self::$name => $code,)* Self::Other(c) => c } }
+            pub fn code(self) -> i32 { match self { $(Self::$name => $code,)* Self::Other(c) => c, Self::NoRight(_) => Self::NoAuth.code() } }
             /// From the number on the wire; `None` for 0 (no error).
             pub fn from_code(code: i32) -> Option<Self> {
                 match code { 0 => None, $($code => Some(Self::$name),)* c => Some(Self::Other(c)) }
@@ -24,7 +29,11 @@ macro_rules! codes {
         }
         impl fmt::Display for ErrorCode {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $(Self::$name => f.write_str($text),)* Self::Other(c) => write!(f, "error {c}") }
+                match self {
+                    $(Self::$name => f.write_str($text),)*
+                    Self::Other(c) => write!(f, "error {c}"),
+                    Self::NoRight(right) => write!(f, "the right \"{right}\" is missing"),
+                }
             }
         }
     };
@@ -55,8 +64,8 @@ codes! {
     ReconfigInProgress = -14, "reconfiguration in progress";
     /// The znode does not exist.
     NoNode = -101, "no such znode";
-    /// The ACL does not permit it.
-    NoAuth = -102, "not permitted by the ACL";
+    /// An ACL, or a rule of a lock, does not permit it.
+    NoAuth = -102, "not permitted by the ACL or by the rules of the lock";
     /// The version given is not the current one.
     BadVersion = -103, "version conflict";
     /// Ephemeral znodes have no children.

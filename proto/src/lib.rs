@@ -28,6 +28,7 @@ pub mod path;
 pub mod report;
 pub mod request;
 pub mod response;
+pub mod right;
 pub mod stat;
 pub mod word;
 
@@ -43,5 +44,6 @@ pub use opcode::OpCode;
 pub use path::PathError;
 pub use request::{ConnectRequest, Op, Request, RequestFrame};
 pub use response::{ConnectResponse, OpResult, ReplyHeader, Response};
+pub use right::Right;
 pub use stat::Stat;
 pub use word::FourLetterWord;

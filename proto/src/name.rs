@@ -104,7 +104,7 @@ fn check_level(level: &str) -> Result<(), NameRule> {
 
 /// Whether a child of this name looks like a contender to a client that goes by names. Includes numbers that
 /// no server has given.
-fn reads_as_queue_znode(level: &str) -> bool {
+pub fn reads_as_queue_znode(level: &str) -> bool {
     let before = level.trim_end_matches(|character: char| character.is_ascii_digit());
     let digits = level.len() - before.len();
     digits >= DIGITS || (digits == DIGITS - 1 && before.ends_with('-'))

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
+use crate::right::Right;
 
 /// `/v1/locks`: the most contended locks first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,6 +296,21 @@ pub struct HistoryPlace {
     pub acquired: bool,
 }
 
+/// `/v1/access`: the rights of a client on a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockAccess {
+    /// Path of the lock's znode.
+    pub lock: String,
+    /// The client's identities; of a digest only the user.
+    pub who: Vec<String>,
+    /// The rights that it has. ACLs of znodes may permit less.
+    pub rights: Vec<Right>,
+    /// The pattern of the rules that decided. `None`: no rule names the lock.
+    pub rule: Option<String>,
+    /// Only operators may force locks that no rule names.
+    pub guarded: bool,
+}
+
 /// The end of a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEnd {
@@ -304,6 +320,9 @@ pub struct HistoryEnd {
     pub waited_ms: i64,
     /// How long it held. `None`: it never did.
     pub held_ms: Option<i64>,
+    /// The client that took it away (`deleted`, `forced`): its name at the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// The place that the event is about.
     #[serde(flatten)]
     pub place: HistoryPlace,
@@ -415,7 +434,13 @@ mod tests {
 
     #[test]
     fn history_is_flat_json_and_is_read_back() {
-        let end = HistoryEnd { reason: "forced".to_owned(), waited_ms: 1, held_ms: Some(2), place: place() };
+        let end = HistoryEnd {
+            reason: "forced".to_owned(),
+            waited_ms: 1,
+            held_ms: Some(2),
+            by: Some("x509:CN=a".to_owned()),
+            place: place(),
+        };
         let events = [
             HistoryEvent::Requested { ahead: 4, place: place() },
             HistoryEvent::Granted { waited_ms: 5, place: place() },

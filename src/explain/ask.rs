@@ -4,8 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rowlock_client::Client;
+use rowlock_proto::Right;
 use rowlock_proto::lock::ASK_WITHIN_MS;
 
+use crate::acl;
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment;
@@ -44,9 +46,12 @@ impl AskHolders {
 
     async fn ask(&self, client: &Client) -> Result<u32, Failure> {
         let mutex = self.name.mutex(client);
-        let wrong = |e| failed(self.name.as_said(), &e);
-        mutex.validate().map_err(wrong)?;
-        client.ask_holders(mutex.path(), &self.reason, self.within).await.map_err(wrong)
+        mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
+        let right = if self.within.is_some() { Right::Force } else { Right::Ask };
+        match client.ask_holders(mutex.path(), &self.reason, self.within).await {
+            Ok(count) => Ok(count),
+            Err(e) => Err(acl::refused(client, (self.name.as_said(), &mutex.server_path()), right, &e).await),
+        }
     }
 }
 

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use rowlock_client::{Client, Error};
 use rowlock_env::time;
+use rowlock_proto::Right;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
 use super::queue::{mode, no_such_lock};
 use super::{Form, Line, Look, items, moment, read, show, text};
+use crate::acl;
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
@@ -83,7 +85,14 @@ impl History {
     async fn collect(&self, client: &Client) -> Result<(Vec<Value>, bool), Failure> {
         let question = self.question(client, self.since)?;
         let collected = self.pages(client, &question, self.limit).await?;
-        let collected = collected.map_err(|e| failed(self.about(), &e))?;
+        let collected = match (collected, &self.name) {
+            (Ok(collected), _) => collected,
+            (Err(e), Some(name)) => {
+                let lock = mutex_of(client, name, self.path).server_path();
+                return Err(acl::refused(client, (name, &lock), Right::See, &e).await);
+            }
+            (Err(e), None) => return Err(failed(self.about(), &e)),
+        };
         let is_all = self.session.is_none() && self.since.is_none();
         if let Some(name) = self.name.as_deref().filter(|_| is_all && collected.0.is_empty()) {
             self.check_lock(client, name).await?;
@@ -189,7 +198,8 @@ fn details(entry: &Value) -> String {
     }
     // That a release was a release need not be said twice.
     if let Some(reason) = entry["reason"].as_str().filter(|reason| *reason != "released") {
-        parts.push(reason.to_owned());
+        let by = entry["by"].as_str().map(|by| format!(" by {}", crate::print::safe(by)));
+        parts.push(format!("{reason}{}", by.unwrap_or_default()));
     }
     if entry["event"] == "gap" {
         parts.push(match entry["missing"].as_u64() {
@@ -217,6 +227,10 @@ mod tests {
             (
                 json!({"event": "lost", "held_ms": 64_000, "waited_ms": 3, "reason": "session-expired"}),
                 "held 1 min 4 s, session-expired",
+            ),
+            (
+                json!({"event": "lost", "held_ms": 1_000, "reason": "forced", "by": "x509:CN=ops"}),
+                "held 1.00 s, forced by x509:CN=ops",
             ),
             (json!({"event": "gap", "missing": 3, "reason": "too-fast"}), "too-fast, 3 entries are missing"),
             (

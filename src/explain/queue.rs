@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Error};
-use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
+use rowlock_proto::{ErrorCode, Right};
 use serde_json::Value;
 
 use super::{Form, Line, Look, hint_at_more, items, moment, read, show, span, text};
+use crate::acl;
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -74,7 +75,7 @@ pub(super) async fn report(client: &Client, name: &str, lock: &str, which: &str)
     match client.report(&format!("/v1/queue?lock={}&{which}", in_query(lock))).await {
         Ok(document) => read(name, &document),
         Err(Error::Rejected(ErrorCode::NoNode)) => Err(no_such_lock(name, lock)),
-        Err(e) => Err(failed(name, &e)),
+        Err(e) => Err(acl::refused(client, (name, lock), Right::See, &e).await),
     }
 }
 

@@ -6,11 +6,12 @@
 use std::process::ExitCode;
 
 use rowlock_client::{Claim, Client, Error, FencingToken};
-use rowlock_proto::ErrorCode;
+use rowlock_proto::{ErrorCode, Right};
 use serde_json::Value;
 
 use super::queue::report;
 use super::{items, text};
+use crate::acl;
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
@@ -43,8 +44,7 @@ impl Release {
     async fn release(&self, client: &Client) -> Result<(), Failure> {
         let name = self.name.as_said();
         let mutex = self.name.mutex(client);
-        let wrong = |e| failed(name, &e);
-        mutex.validate().map_err(wrong)?;
+        mutex.validate().map_err(|e| failed(name, &e))?;
         let (path, lock) = (mutex.path(), mutex.server_path());
         let queue = async |which: &str| report(client, name, &lock, which).await;
         let (Some(token), true) = (self.token, self.force) else {
@@ -56,9 +56,10 @@ impl Release {
         };
         if token == 0 {
             let delay = Claim { path: path.into(), token: FencingToken(0) };
-            return match client.force_release(&delay).await.map_err(wrong)? {
-                true => Ok(()),
-                false => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
+            return match client.force_release(&delay).await {
+                Ok(true) => Ok(()),
+                Err(e) => Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
+                Ok(false) => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
             };
         }
         let found = queue(&format!("token={token}")).await?;
@@ -67,14 +68,16 @@ impl Release {
         // The report has the server's paths; ours may lie below a chroot.
         if let Some(znode) = place.and_then(|place| place.strip_prefix(lock.as_str())) {
             let claim = Claim { path: format!("{path}{znode}").into(), token: FencingToken(token) };
-            if client.force_release(&claim).await.map_err(wrong)? {
-                return Ok(());
+            match client.force_release(&claim).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(e) => return Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
             }
             // It does not hold: it waits, or is gone. No other place ever has the name of this one.
             match client.delete(&claim.path, None).await {
                 Ok(()) => return Ok(()),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {}
-                Err(e) => return Err(failed(name, &e)),
+                Err(e) => return Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
             }
         }
         let who = who_holds(&queue("limit=100").await?);

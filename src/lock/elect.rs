@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rowlock_client::{Client, Election, Error, Leader, Leadership};
+use rowlock_proto::Right;
 use serde_json::json;
 
 use super::options::{self, Asking, Ties, Work};
 use super::passed::Passed;
 use super::sign::{self, Sign};
 use super::under::{self, Around, Over, Setting};
+use crate::acl;
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -111,7 +113,16 @@ impl Elect {
     ) -> Result<Over, Failure> {
         let campaign = async {
             let owner = options::owner(client).await?;
-            Ok((owner, self.campaign(&election.of_owner(owner), asking).await?))
+            match self.campaign(&election.of_owner(owner), asking).await {
+                Ok(leadership) => Ok((owner, leadership)),
+                Err(e) => Err(acl::refused(
+                    client,
+                    (self.name.as_said(), &client.mutex_at(election.path()).server_path()),
+                    Right::Take,
+                    &e,
+                )
+                .await),
+            }
         };
         let (owner, leadership) = match passed.unless(asking.bound(campaign)).await {
             Ok(campaigned) => campaigned?,
@@ -137,7 +148,7 @@ impl Elect {
         under::run(leadership, setting, passed).await
     }
 
-    async fn campaign(&self, election: &Election, asking: &Asking) -> Result<Option<Leadership>, Failure> {
+    async fn campaign(&self, election: &Election, asking: &Asking) -> Result<Option<Leadership>, Error> {
         let value = self.value.clone().unwrap_or_default();
         let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
         let campaign = match asking.left() {
@@ -153,7 +164,7 @@ impl Elect {
                 say(&e.to_string());
                 Ok(None)
             }
-            Err(e) => Err(failed(self.name.as_said(), &e)),
+            Err(e) => Err(e),
         }
     }
 }

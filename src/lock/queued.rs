@@ -4,14 +4,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Error, Owner};
-use rowlock_proto::SessionId;
 use rowlock_proto::report::Queue;
+use rowlock_proto::{Right, SessionId};
 
 use super::held::Held;
 use super::options::{self, Asking, Terms, Ties, Waiting, Work};
 use super::passed::Passed;
 use super::under::{self, Around, Over, Setting};
-use crate::cluster::{failed, leave};
+use crate::acl;
+use crate::cluster::leave;
 use crate::exit::Failure;
 use crate::name::Name;
 use crate::patience;
@@ -69,7 +70,16 @@ impl Queued {
             let owner = options::owner(&client).await?;
             let why = self.why_we_wait(name, &client);
             let asked = patience::explained(ask(&client, owner, &asking), why).await;
-            Ok((owner, self.judge(name, asked)?))
+            match self.judge(name, asked) {
+                Ok(held) => Ok((owner, held)),
+                Err(e) => Err(acl::refused(
+                    &client,
+                    (name.as_said(), &name.mutex(&client).server_path()),
+                    Right::Take,
+                    &e,
+                )
+                .await),
+            }
         };
         let ended = match passed.unless(asking.bound(acquire)).await {
             Ok(Ok((owner, Some(held)))) => self.hold(name, &client, (owner, around), held, &mut passed).await,
@@ -92,9 +102,9 @@ impl Queued {
         }
     }
 
-    fn judge<H: Held>(&self, name: &Name, asked: Result<Option<H>, Error>) -> Result<Option<H>, Failure> {
+    fn judge<H: Held>(&self, name: &Name, asked: Result<Option<H>, Error>) -> Result<Option<H>, Error> {
         let say = |text: &str| self.work.say(&format!("{}: {text}", name.as_said()));
-        let granted = Waiting::judge(asked, say).map_err(|e| failed(name.as_said(), &e))?;
+        let granted = Waiting::judge(asked, say)?;
         if let Some(held) = &granted {
             say(&options::granted(held.token(), held.wait_stats()));
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Created, Error};
+use rowlock_coordinator::api::acl_entry;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
@@ -31,6 +32,9 @@ pub struct Create {
     /// Create missing parents without data
     #[arg(short, long)]
     parents: bool,
+    /// ACL entry, e.g. x509:CN=ci:crw or world:anyone:r; repeat it [default: world:anyone:cdrwa]
+    #[arg(long = "acl", value_name = "SCHEME:ID:PERMS", value_parser = acl_entry)]
+    acl: Vec<Acl>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -94,7 +98,8 @@ impl Create {
         if self.parents {
             tree::make_parents(client, &self.path).await?;
         }
-        client.create(&self.path, Some(data.into()), mode, Acl::open()).await
+        let acl = if self.acl.is_empty() { Acl::open() } else { self.acl.clone() };
+        client.create(&self.path, Some(data.into()), mode, acl).await
     }
 
     /// To a person, `no such znode` would be about the one that is to be made.

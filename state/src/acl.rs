@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::lock::ASK_BY_MAX_BYTES;
 use sha1::{Digest as _, Sha1};
 
 use crate::digest::Hasher;
@@ -35,11 +36,24 @@ pub fn has_proven(who: &[Id]) -> bool {
 /// Whether one of `who` (or everybody) has a bit of `perm` in the list, or is a superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());
-    is_super(who)
-        || acl.iter().any(|entry| {
-            entry.perms & perm != 0
-                && (is_anyone(&entry.id) || who.iter().any(|id| identity_matches(id, &entry.id)))
-        })
+    is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
+}
+
+/// Returns whether one of `who`, or every client, is `wanted`.
+pub(crate) fn is_one_of(wanted: &Id, who: &[Id]) -> bool {
+    is_anyone(wanted) || who.iter().any(|id| identity_matches(id, wanted))
+}
+
+/// Returns one name of a client, for people: its first proven identity, else its address; of a digest the
+/// user without the hash. At most [`ASK_BY_MAX_BYTES`].
+pub fn name_of(who: &[Id]) -> String {
+    let is_name = |id: &&Id| !["ip", "super", "world"].contains(&id.scheme.as_str());
+    let Some(Id { scheme, id }) = who.iter().find(is_name).or(who.first()) else { return String::new() };
+    let shown = id.split(':').next().filter(|_| scheme == "digest").unwrap_or(id);
+    let mut name = if shown.is_empty() { scheme.clone() } else { format!("{scheme}:{shown}") };
+    let end = (0..=ASK_BY_MAX_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.truncate(end.unwrap_or(0));
+    name
 }
 
 /// The identity that an auth packet of scheme `digest` (`user:password`) proves.
@@ -112,14 +126,14 @@ pub(crate) fn is_proof(scheme: &str) -> bool {
 fn identity_matches(who: &Id, wanted: &Id) -> bool {
     who.scheme == wanted.scheme
         && match who.scheme.as_str() {
-            "digest" | "x509" => who.id == wanted.id,
+            "digest" | "x509" | "token" => who.id == wanted.id,
             "sasl" => who.id == wanted.id || who.id == "super",
             "ip" => ip::matches(&who.id, &wanted.id),
             _ => false,
         }
 }
 
-fn is_well_formed(id: &Id) -> bool {
+pub(crate) fn is_well_formed(id: &Id) -> bool {
     match id.scheme.as_str() {
         "world" => id.id == "anyone",
         "ip" => ip::is_valid(&id.id),

@@ -21,6 +21,10 @@ pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
+/// The flag of [`Batch::guard_locks`].
+const GUARD_LOCKS: u8 = 2;
+/// All flags that this release knows.
+const FLAGS: u8 = ENFORCE_QUOTA | GUARD_LOCKS;
 
 /// How bincode numbers those commands that are read and written by hand: by their order in
 /// [`crate::command::Command`].
@@ -118,7 +122,7 @@ pub enum BatchError {
     #[error("the batch has version {0}, this release knows none beyond {NEWEST}")]
     Version(u8),
     /// Written by another version, which knows more flags.
-    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = ENFORCE_QUOTA)]
+    #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = FLAGS)]
     Flags(u8),
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
     TooLarge(usize),
@@ -141,7 +145,9 @@ impl Batch {
     pub fn encode_as(&self, version: u16) -> Bytes {
         let first = u8::try_from(version).ok().filter(|_| (FIRST..=NEWEST).contains(&version));
         let first = first.expect("Invariant: a cluster writes in a version that its nodes know");
-        let mut bytes = vec![first, if self.enforce_quota { ENFORCE_QUOTA } else { 0 }];
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.enforce_quota, ENFORCE_QUOTA) | flag(self.guard_locks, GUARD_LOCKS);
+        let mut bytes = vec![first, flags];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // The room was guessed, and the log keeps entries in memory.
@@ -167,11 +173,12 @@ impl Batch {
             [_] => return Err(BatchError::Empty),
             [_, flags, body @ ..] => (*flags, body),
         };
-        if flags & !ENFORCE_QUOTA != 0 {
+        if flags & !FLAGS != 0 {
             return Err(BatchError::Flags(flags));
         }
         let batch = read::batch(body, bytes)?;
-        Ok(Batch { enforce_quota: flags & ENFORCE_QUOTA != 0, ..batch })
+        let (enforce_quota, guard_locks) = (flags & ENFORCE_QUOTA != 0, flags & GUARD_LOCKS != 0);
+        Ok(Batch { enforce_quota, guard_locks, ..batch })
     }
 }
 
@@ -341,6 +348,7 @@ mod tests {
             |(time_ms, enforce_quota, ordinal, proposals)| Batch {
                 time_ms,
                 enforce_quota,
+                guard_locks: !enforce_quota,
                 ordinal,
                 proposals,
             },

@@ -348,6 +348,10 @@ pub struct Batch {
     /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
+    /// Set if only superusers end holds of locks that no rule names: the leader's configuration. Not part of
+    /// the body: see `codec.rs`.
+    #[serde(skip)]
+    pub guard_locks: bool,
     /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
@@ -379,11 +383,12 @@ impl Ordinal {
 pub struct Stamp {
     pub time_ms: i64,
     pub enforce_quota: bool,
+    pub guard_locks: bool,
 }
 
 impl Batch {
     /// Returns the stamp of all its proposals.
     pub fn stamp(&self) -> Stamp {
-        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota }
+        Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota, guard_locks: self.guard_locks }
     }
 }

@@ -354,6 +354,8 @@ impl<'a> Bill<'a> {
         let levels = paths::levels(path) as u64;
         self.steps(LOOK + LEVEL * levels + path.len() as u64 / BYTES_PER_STEP);
         let who = self.who.len() as u64;
+        // For taking and for seeing.
+        self.steps(2 * self.machine.rules.steps(levels, who));
         let longest = (self.machine.tree.acls().longest() as u64).max(self.longest);
         if who * longest > COMPARISONS_INCLUDED {
             // Of the znode or of its parent; or of the deepest one above it that is there.

@@ -36,6 +36,9 @@ impl Machine {
         self.locks.check()?;
         self.check_contenders()?;
         self.check_upgrade()?;
+        if self.rules_text()? != *self.rules {
+            return Err("the rules are not those of their znode".to_owned());
+        }
         let mut owned: Vec<_> = found.ephemerals.iter().map(|(id, path)| (*id, path.as_str())).collect();
         owned.sort_unstable();
         let registered = self

@@ -32,6 +32,7 @@ mod query;
 pub mod quota;
 mod reap;
 mod restore;
+pub mod rules;
 mod sequence;
 mod sessions;
 mod shared_map;

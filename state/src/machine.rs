@@ -4,6 +4,8 @@
 //! Stands between the log and everything that looks at the state. Never reads a clock, never draws a random
 //! number, never fails: what a client can cause is an answer, what it cannot is an assertion.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, Version, Zxid};
@@ -15,6 +17,7 @@ use crate::locks::{Cause, Locks};
 use crate::ops::{Author, Done};
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::restore::NewCluster;
+use crate::rules::Rules;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::steps;
@@ -45,6 +48,8 @@ pub struct Machine {
     pub(crate) cluster: Option<NewCluster>,
     /// In which version the cluster writes.
     pub(crate) upgrade: Upgrade,
+    /// The rules of locks. Invariant: what the text of their znode says.
+    pub(crate) rules: Arc<Rules>,
     /// Places looked at by the searches for deadlocks of the entry that is being applied.
     pub(crate) searched: usize,
     /// Where the path of a new place is put together.
@@ -103,6 +108,7 @@ impl Machine {
             last_entry: Ordinal::default(),
             cluster: None,
             upgrade: Upgrade::default(),
+            rules: Arc::default(),
             searched: 0,
             scratch: String::new(),
         }
@@ -258,7 +264,7 @@ impl Machine {
             Command::Tagged { id, acked, command } => {
                 self.run_once(stamp, proposal, (*id, *acked, command), sink)
             }
-            Command::Ask(ask) => self.ask(proposal, ask, sink),
+            Command::Ask(ask) => self.ask((proposal, stamp), ask, sink),
             Command::Verify(claims) => {
                 self.admit(proposal.session, proposal.attachment)?;
                 self.verify(proposal, claims)
@@ -326,7 +332,7 @@ impl Machine {
         };
         let mut done = [done];
         self.end_delays(&done);
-        self.publish(Cause::new(zxid, session, None), &mut done, sink);
+        self.publish(Cause::new(&by, None), &mut done, sink);
         let [done] = done;
         debug_assert!(self.is_as_done(command, &done), "{} is not as {command:?} leaves it", done.path());
         Ok(match command {

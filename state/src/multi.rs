@@ -36,7 +36,7 @@ impl Machine {
             }
         }
         self.end_delays(&all_done);
-        self.publish(Cause::new(by.zxid, by.session, None), &mut all_done, sink);
+        self.publish(Cause::new(by, None), &mut all_done, sink);
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
     }
 

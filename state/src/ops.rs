@@ -63,6 +63,7 @@ impl Machine {
         let mode = CreateMode::from_flags(create.flags).ok_or(ErrorCode::BadArguments)?;
         let kind = kind(mode, ttl_ms, by.session)?;
         let path = Path::new(&create.path).ok_or(ErrorCode::BadArguments)?;
+        self.permit_create(by, &create.path, (mode, create.data.as_ref()))?;
         let parent = self.tree.find(path.parent());
         let (data, acl) = (create.data.clone(), create.acl.as_deref());
         let new = New { path: [&create.path, "", ""], name_at: path.name_at(), data, acl, mode, kind };
@@ -120,6 +121,7 @@ impl Machine {
             meta.creates = sequence::next(meta.creates);
             meta.pzxid = by.zxid;
         });
+        self.rules_changed(&path);
         let event = Some(Event { kind: ChangeKind::Created, acl: None, parent_acl });
         let undo = Undo::Create { id, parent };
         Ok(Done { shared, name_at: new.name_at, ..Done::new(path, stat, event, undo) })
@@ -139,6 +141,7 @@ impl Machine {
         }
         let slot = parent.children.find(at.name().as_bytes()).map_err(|_| ErrorCode::NoNode)?;
         let znode = self.tree.node(*parent.children.at(slot).1);
+        self.permit_delete(by, path, znode.meta.kind)?;
         check_version(znode.meta.version, version)?;
         if !znode.children.is_empty() {
             return Err(ErrorCode::NotEmpty);
@@ -151,6 +154,7 @@ impl Machine {
         let id = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         let znode = self.tree.node(id);
         permit(&znode.acl, perms::WRITE, by.who)?;
+        self.permit_set_data(by, &set.path, (znode.meta.kind, set.data.as_ref()))?;
         let bytes_diff = bytes_diff(znode, set.data.as_ref());
         if by.stamp.enforce_quota {
             self.check_quota(&set.path, 0, bytes_diff)?;
@@ -167,6 +171,7 @@ impl Machine {
         let id = self.tree.find(&set.path).ok_or(ErrorCode::NoNode)?;
         let znode = self.tree.node(id);
         permit(&znode.acl, perms::ADMIN, by.who)?;
+        self.permit_set_acl(by, &set.path, znode.meta.kind)?;
         check_version(znode.meta.aversion, set.version)?;
         let stat = self.tree.set_acl((&set.path, id), SharedAcl::new(acl), |znode| {
             znode.meta.aversion = next_version(znode.meta.aversion);
@@ -179,6 +184,7 @@ impl Machine {
     /// check, which is only part of multi.
     pub(crate) fn check_version(&self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
         check_path(path)?;
+        self.permit_see(path, by.who)?;
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perms::READ, by.who)?;
         check_version(znode.meta.version, version)?;
@@ -220,6 +226,7 @@ impl Machine {
             meta.pzxid = zxid;
         });
         let Unlinked { id, parent_before: parent, parent_acl } = unlinked;
+        self.rules_changed(path.full);
         let name_at = path.name_at();
         let path = if shared.is_some() { String::new() } else { path.full.to_owned() };
         let event = Event { kind: ChangeKind::Deleted, acl: None, parent_acl };
@@ -246,6 +253,7 @@ impl Machine {
             znode.meta.mtime_ms = time_ms;
             (znode.stat(), znode.acl.clone(), Undo::SetData { id, data, before, bytes_diff })
         });
+        self.rules_changed(path);
         let event = Event { kind: ChangeKind::DataChanged, acl: Some(acl), parent_acl };
         Done::new(path.to_owned(), stat, Some(event), undo)
     }
@@ -277,6 +285,7 @@ impl Machine {
                 });
             }
         }
+        self.rules_changed(path);
     }
 
     /// Where a znode that came or went lies below its parent, or belongs.

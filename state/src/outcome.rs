@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::command::{Attachment, Origin};
 use crate::locks::Question;
+use crate::rules::Rules;
 
 /// The answer to one proposal, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Change<'a> {
     pub acl: &'a [Acl],
     /// The parent's ACL, for the child watches on it.
     pub parent_acl: &'a [Acl],
+    /// The rules of locks: events go to those who may see the znode.
+    pub rules: &'a Rules,
 }
 
 /// Something happened to a place in a lock's queue, whatever client made it.
@@ -102,6 +105,9 @@ pub struct LockEvent<'a> {
     /// It was made by acquire, so its session is to be told of grants and losses
     /// ([`rowlock_proto::lock::Notice`]).
     pub is_acquired: bool,
+    /// Name of the client that took the place away from its session: [`Why::Deleted`], [`Why::Forced`]. Else
+    /// empty.
+    pub by: &'a str,
     pub kind: LockEventKind,
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, SessionId, Stat};
 
-use crate::acl::shown_to;
+use crate::acl::{self, shown_to};
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::sessions::Session;
@@ -94,6 +94,11 @@ impl Machine {
         self.tree.get(path).map(|znode| znode.acl.entries())
     }
 
+    /// Returns whether a client may read the znode, if it is there: by its ACL and by the rules of locks.
+    pub fn may_read(&self, path: &str, who: &[Id]) -> bool {
+        self.rules.may_see(path, who) && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
+    }
+
     /// Bytes of all lists of rights, about: each distinct one once.
     pub fn acl_bytes(&self) -> u64 {
         self.tree.acls().bytes()
@@ -114,6 +119,7 @@ impl Machine {
     }
 
     fn readable(&self, path: &str, perm: i32, who: &[Id]) -> Result<&Znode, ErrorCode> {
+        self.permit_see(path, who)?;
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perm, who).map(|()| znode)
     }

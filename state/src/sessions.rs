@@ -455,7 +455,7 @@ impl Machine {
             SessionEnd::Expired => Why::SessionExpired,
             SessionEnd::Ended => Why::SessionEnded,
         });
-        let cause = Cause { grants_max: END_GRANTS_MAX, ..Cause::new(zxid, session, why) };
+        let cause = Cause { session, why, grants_max: END_GRANTS_MAX, ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut gone, sink);
         debug_assert!(
             steps::uncounted(|| gone.iter().all(|done| self.tree.get(done.path()).is_none())),

@@ -394,7 +394,12 @@ impl Cluster {
     }
 
     pub async fn wait_until_serves(&self, id: u64) {
-        let serves = || async move { self.status(id).await.filter(|s| s["serving"] == true).map(drop) };
+        let serves = || async move {
+            match self.status(id).await {
+                Some(status) => (status["serving"] == true).then_some(()),
+                None => http::get(self.http(id), "/readyz").await.map(drop),
+            }
+        };
         eventually(&format!("node {id} serves"), SERVING, serves).await;
     }
 

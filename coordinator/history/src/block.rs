@@ -156,6 +156,7 @@ mod tests {
             mode: Mode::Exclusive,
             is_acquired: true,
             readers: Readers::Anyone,
+            by: "".into(),
             kind,
         }
     }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_entries_are_those_of_version_3() {
+    fn bytes_of_entries_are_those_of_version_4() {
         const KEY: &str = "07000000000000000900000000000000";
         let key = |ordinal| Key { time_ms: 7, zxid: Zxid(9), ordinal };
         let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
@@ -188,14 +189,14 @@ mod tests {
             (1, Entry::Lock(record(LockEventKind::Granted { waited_ms: 0 })), "0100"),
             (2, Entry::Lock(gone), "0301040102"),
         ] {
-            let len = 38 + expected.len() / 2;
-            let expected = format!("00022f6c06016e120161027879000100{expected}");
+            let len = 39 + expected.len() / 2;
+            let expected = format!("00022f6c06016e12016102787900010000{expected}");
             let found = hex(&block(&[(key(ordinal), entry)]).bytes);
             assert_eq!(found, format!("{len:02x}00{KEY}{ordinal:02x}000000{expected}"));
         }
         let private = block(&[(key(3), Entry::Lock(private))]).bytes;
-        let expected = "00022f6c06016e1201610278790202010100010173016902";
-        assert_eq!(hex(&private), format!("2e00{KEY}03000000{expected}"));
+        let expected = "00022f6c06016e120161027879020201010001017301690002";
+        assert_eq!(hex(&private), format!("2f00{KEY}03000000{expected}"));
         let gap = block(&[(key(4), Entry::Gap(gap))]).bytes;
         assert_eq!(hex(&gap), format!("1b00{KEY}040000000112010403"));
     }

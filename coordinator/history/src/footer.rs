@@ -19,7 +19,7 @@ pub(super) const FOOTER_FILE: &str = "FOOTER";
 /// Where sled would keep values that are longer than ours can be. Always empty.
 const BLOBS: &str = "blobs";
 /// Of the form of a segment: of its blocks, too.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Locks and sessions that a footer names.

@@ -85,6 +85,9 @@ pub struct Record<'a> {
     pub mode: Mode,
     pub is_acquired: bool,
     pub readers: Readers,
+    /// Name of the client that took it away; empty: none did.
+    #[serde(borrow)]
+    pub by: Cow<'a, str>,
     pub kind: LockEventKind,
 }
 
@@ -128,6 +131,7 @@ impl<'a> Record<'a> {
             mode: event.mode,
             is_acquired: event.is_acquired,
             readers: Readers::of(event),
+            by: Cow::Borrowed(event.by),
             kind: event.kind,
         }
     }
@@ -138,6 +142,7 @@ impl<'a> Record<'a> {
             name: Cow::Owned(self.name.into_owned()),
             address: Cow::Owned(self.address.into_owned()),
             label: Cow::Owned(self.label.into_owned()),
+            by: Cow::Owned(self.by.into_owned()),
             ..self
         }
     }

@@ -41,6 +41,7 @@ fn change(sink: &dyn HistorySink, zxid: i64) {
         lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
+        by: "",
         kind,
     };
     sink.lock(&event(LockEventKind::Requested { ahead: 0 }));

@@ -3,11 +3,9 @@
 
 use std::cmp::Reverse;
 
-use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Ask, Party};
 use rowlock_proto::report::ShownQuestion;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
-use rowlock_state::acl;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::API_QUESTIONS_MAX;
@@ -49,9 +47,7 @@ impl Api {
     fn questioned(&self, caller: &Caller, ask: &Ask) -> Vec<Party> {
         let state = self.context.replica.state.read();
         let Some(queue) = state.lock_queue(&ask.lock) else { return Vec::new() };
-        let may_read = |path: &str| {
-            state.acl(path).is_none_or(|entries| acl::may(entries, perms::READ, &caller.identities))
-        };
+        let may_read = |path: &str| state.may_read(path, &caller.identities);
         if !may_read(&ask.lock) {
             return Vec::new();
         }

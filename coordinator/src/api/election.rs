@@ -10,7 +10,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_history::Entry;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::Party;
-use rowlock_proto::{ErrorCode, Zxid, path as paths};
+use rowlock_proto::{ErrorCode, Right, Zxid, path as paths};
 use rowlock_state::{ContenderView, Machine};
 use rowlock_types::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
@@ -126,6 +126,9 @@ async fn news(reading: &mut Reading, lock: &LockName, until: Instant) {
 
 fn look(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Refusal> {
     let nobody = Led { zxid: Zxid(0), leader: None };
+    if !state.rules().allow(election.path(), Right::See, &caller.identities) {
+        return Err(Refusal::NoRight(Right::See));
+    }
     let holder = state.lock_queue(election.path()).and_then(|queue| queue.holders().next());
     let Some(holder) = holder.filter(|holder| !is_for_another(state, election, &holder.path)) else {
         return Ok(nobody);

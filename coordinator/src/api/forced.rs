@@ -1,9 +1,10 @@
 //! Locks that an operator takes away from their holder.
 
-use rowlock_proto::FencingToken;
 use rowlock_proto::lock::Claim;
+use rowlock_proto::{FencingToken, Right};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
+use rowlock_state::rules::Decision;
 
 use super::call::Call;
 use super::{Api, Caller, LockName, Refusal};
@@ -15,6 +16,13 @@ const TTL_MS: u32 = 1_000;
 const OF_DELAY: FencingToken = FencingToken(0);
 
 impl Api {
+    /// Returns whether a rule that names the lock grants the caller this right, as far as this node knows.
+    pub fn grants(&self, caller: &Caller, lock: &LockName, right: Right) -> bool {
+        let state = self.context.replica.state.read();
+        let Decision { rights, pattern } = state.rules().decide(lock.path(), &caller.identities, true);
+        pattern.is_some() && rights.has(right)
+    }
+
     /// Takes the lock away from the holder with this token, or ends its lock-delay if the token is 0. Whether
     /// there was anything; repeating it is no error. The caller checks the permission.
     ///

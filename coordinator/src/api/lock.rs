@@ -11,7 +11,7 @@ use rowlock_proto::lock::{
     Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, MIN_HOLD_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party,
     PlaceState,
 };
-use rowlock_proto::{FencingToken, SessionId, name, path as paths};
+use rowlock_proto::{FencingToken, Right, SessionId, name, path as paths};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::Outcome;
 use rowlock_state::{LockView, Machine};
@@ -339,6 +339,9 @@ impl Api {
         assert!(lock.0.starts_with('/'), "the name of a lock has become a path");
         Call::new(self, caller).sync().await?;
         let state = self.context.replica.state.read();
+        if !state.rules().allow(&lock.0, Right::See, &caller.identities) {
+            return Err(Refusal::NoRight(Right::See));
+        }
         let held = holder(&state, (lock, token), (SessionId::NONE, &caller.identities))?;
         Ok(held.is_some())
     }

@@ -1,7 +1,7 @@
 //! Why a request is not granted.
 
-use rowlock_proto::ErrorCode;
 use rowlock_proto::lock::Party;
+use rowlock_proto::{ErrorCode, Right};
 
 /// See the module. Nothing has happened, except where it says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +18,9 @@ pub enum Refusal {
     /// An ACL does not allow it.
     #[error("the ACL does not allow this")]
     NotPermitted,
+    /// The rules of the lock do not grant this right.
+    #[error("{}", .0.missing_on("this lock"))]
+    NoRight(Right),
     /// Waiting would close a circle of owners that wait for each other.
     #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
     Deadlock(Vec<Party>),
@@ -66,6 +69,7 @@ impl Refusal {
             ErrorCode::SessionExpired => Refusal::LeaseOver,
             ErrorCode::SessionMoved => Refusal::Unknown,
             ErrorCode::NoAuth => Refusal::NotPermitted,
+            ErrorCode::NoRight(right) => Refusal::NoRight(right),
             ErrorCode::ThrottledOp => Refusal::Spent,
             ErrorCode::QuotaExceeded => {
                 Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")

@@ -3,7 +3,8 @@
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Op, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{ErrorCode, Request};
+use rowlock_proto::{ErrorCode, Request, Right};
+use rowlock_state::rules::{AccessRule, RULES_PATH, Rules};
 
 use super::subject::{CUT, Client, text, who};
 use super::{Audit, AuditRecord, Event, OK};
@@ -58,27 +59,36 @@ impl Note {
         debug_assert!(self.event.is_some() || audit.wants(Event::Denied), "a note is of something");
         let event = if is_denied { Some(Event::Denied) } else { self.event };
         let Some(event) = event else { return };
-        let result = refusal.map_or(OK.to_owned(), |code| format!("{code:?}"));
-        self.write(event, &result, audit);
+        let missing = match refusal {
+            Some(ErrorCode::NoRight(right)) => Some(right),
+            _ => None,
+        };
+        let result = match refusal {
+            None => OK.to_owned(),
+            Some(ErrorCode::NoRight(_)) => format!("{:?}", ErrorCode::NoAuth),
+            Some(code) => format!("{code:?}"),
+        };
+        self.write(event, (&result, missing), audit);
     }
 
     /// Records the request, of which it is not known whether it has happened: its answer did not come, or its
     /// client did not wait for it.
     pub fn unanswered(&self, audit: &Audit) {
         if let Some(event) = self.event {
-            self.write(event, "unknown", audit);
+            self.write(event, ("unknown", None), audit);
         }
     }
 
-    fn write(&self, event: Event, result: &str, audit: &Audit) {
+    fn write(&self, event: Event, (result, missing): (&str, Option<Right>), audit: &Audit) {
         let Note { op, paths, detail, client, .. } = self;
-        audit.record(&AuditRecord { event, op, paths, detail, result, client: client.clone() });
+        audit.record(&AuditRecord { event, op, paths, detail, result, missing, client: client.clone() });
     }
 }
 
 /// Whether it was refused for lack of a permission or a proof.
 fn is_denial(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::NoAuth | ErrorCode::AuthFailed | ErrorCode::SessionClosedRequireSaslAuth)
+    use ErrorCode as E;
+    matches!(code, E::NoAuth | E::NoRight(_) | E::AuthFailed | E::SessionClosedRequireSaslAuth)
 }
 
 fn error_of(result: &OpResult) -> Option<ErrorCode> {
@@ -98,6 +108,16 @@ fn untagged(request: &Request) -> &Request {
 
 fn event(request: &Request) -> Option<Event> {
     match request {
+        // Rules of locks are an operator's business.
+        Request::Create(_)
+        | Request::Create2(_)
+        | Request::SetData(_)
+        | Request::Delete { .. }
+        | Request::Multi(_)
+            if paths(request).contains(&RULES_PATH) =>
+        {
+            Some(Event::Admin)
+        }
         Request::SetAcl(_) => Some(Event::Acl),
         Request::Reconfig { .. } | Request::ForceRelease(_) | Request::Operate(_) => Some(Event::Admin),
         Request::Ask(ask) => Some(if ask.within_ms == 0 { Event::Locks } else { Event::Admin }),
@@ -174,6 +194,14 @@ fn path_of(op: &Op) -> &str {
     }
 }
 
+/// The beginning of the rules of locks, in one line, without hashes of passwords.
+fn rules_text(data: Option<&[u8]>) -> String {
+    let text = String::from_utf8_lossy(data.unwrap_or_default());
+    let Ok(rules) = Rules::parse(&text) else { return "malformed".to_owned() };
+    let one = |rule: AccessRule| format!("{} {} {}", rule.rights, rule.pattern, who(&[rule.who]).concat());
+    rules.iter().take(ACLS_MAX).map(one).collect::<Vec<_>>().join("; ")
+}
+
 fn detail(request: &Request) -> String {
     match request {
         Request::Reconfig { joining, leaving, new_members, .. } => {
@@ -182,6 +210,10 @@ fn detail(request: &Request) -> String {
             said.collect::<Vec<_>>().join(" ")
         }
         Request::ForceRelease(claim) => format!("token={}", claim.token),
+        Request::SetData(set) if set.path == RULES_PATH => rules_text(set.data.as_deref()),
+        Request::Create(create) | Request::Create2(create) if create.path == RULES_PATH => {
+            rules_text(create.data.as_deref())
+        }
         Request::Ask(ask) => format!("within_ms={} reason={}", ask.within_ms, ask.reason),
         Request::SetAcl(set) => {
             let acl = set.acl.iter().flat_map(|all| all.iter()).take(ACLS_MAX);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::ASK_BY_MAX_BYTES;
+use rowlock_state::acl;
 use serde::Serialize;
 
 use crate::trace::TraceParent;
@@ -47,7 +48,7 @@ impl Client {
     }
 }
 
-pub(super) fn who(identities: &[Id]) -> Vec<String> {
+pub(crate) fn who(identities: &[Id]) -> Vec<String> {
     let mut all: Vec<String> = identities
         .iter()
         .take(IDENTITIES_MAX)
@@ -63,9 +64,7 @@ pub(super) fn who(identities: &[Id]) -> Vec<String> {
 /// Who asks for a lock, as its holders are told: what the client has proven to be, else its address, and
 /// behind that what it says of itself. At most [`ASK_BY_MAX_BYTES`].
 pub(crate) fn asker(identities: &[Id], label: &str) -> String {
-    let is_name = |id: &&Id| !["ip", "super", "world"].contains(&id.scheme.as_str());
-    let name = identities.iter().find(is_name).or(identities.first());
-    let mut text = who(name.map(std::slice::from_ref).unwrap_or_default()).concat();
+    let mut text = acl::name_of(identities);
     if !label.is_empty() {
         text = if text.is_empty() { label.to_owned() } else { format!("{text} ({label})") };
     }

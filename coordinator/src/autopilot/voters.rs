@@ -123,6 +123,7 @@ impl Autopilot {
                     paths: &[],
                     detail: &detail,
                     result: OK,
+                    missing: None,
                     client,
                 });
                 true

@@ -160,6 +160,18 @@ fn check_client(source: &Source<'_>, config: &ClusterConfig) -> Result<(), Confi
     Ok(())
 }
 
+impl ClusterConfig {
+    /// Returns whether some clients must prove who they are: by a certificate, a token or a password. Then
+    /// only operators end holds of others, where no rule says otherwise (docs/access-control.md).
+    pub fn guards_locks(&self) -> bool {
+        let has_secure_port = self.nodes.iter().any(|node| node.secure_client_addr.is_some());
+        let by_certificate = has_secure_port
+            && self.client.client_auth != ClientAuth::None
+            && self.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        by_certificate || self.client.require_auth || self.http.is_closed()
+    }
+}
+
 /// What is allowed and yet unwise.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = Vec::new();

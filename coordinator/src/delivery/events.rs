@@ -209,6 +209,7 @@ mod tests {
             lock_acl: Acl::open_entries(),
             mode: Mode::Exclusive,
             is_acquired: true,
+            by: "",
             kind,
         }
     }

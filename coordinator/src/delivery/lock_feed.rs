@@ -242,6 +242,7 @@ mod tests {
             lock_acl: &[],
             mode: Mode::Exclusive,
             is_acquired: true,
+            by: "",
             kind: LockEventKind::Requested { ahead: 0 },
         });
     }

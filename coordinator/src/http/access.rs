@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -22,7 +22,7 @@ use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
 use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
-use super::problem::Problem;
+use super::problem::{Denial, Problem};
 use super::{HttpContext, api};
 use crate::audit::{Audit, AuditRecord, Client, Event};
 use crate::report::Viewer;
@@ -52,8 +52,6 @@ pub struct Access {
 pub(super) struct Asker {
     roles: BTreeSet<Role>,
     who: Vec<Id>,
-    /// Name of its token, for the audit log.
-    token: Option<String>,
     /// The trace that the request belongs to.
     trace: Option<TraceParent>,
 }
@@ -100,12 +98,12 @@ impl Access {
         if self.is_closed {
             return self.asker(request, visitor);
         }
-        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), token: None, trace: None })
+        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), trace: None })
     }
 
     fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
         if !self.is_closed || PROBES.contains(&request.uri().path()) {
-            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), token: None, trace: None });
+            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), trace: None });
         }
         let asker = self.asker(request, visitor)?;
         let may = asker.roles.iter().any(|role| role.covers(&Role::Read));
@@ -129,7 +127,7 @@ impl Access {
         let is_super = self.superusers.contains(&subject);
         let role = if is_super { Role::Operator } else { Role::Read };
         let who = superuser(is_super).chain([Id { scheme: "x509".to_owned(), id: subject }]);
-        Ok(Asker { roles: [role].into(), who: who.collect(), token: None, trace: None })
+        Ok(Asker { roles: [role].into(), who: who.collect(), trace: None })
     }
 
     fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
@@ -146,8 +144,9 @@ impl Access {
             None if self.wrong_tokens.take(address.ip(), time::now()) => Err(Refused::WrongToken),
             None => Err(Refused::TooMany),
             Some(found) => {
-                let who = superuser(found.roles.contains(&Role::Operator)).collect();
-                Ok(Asker { roles: found.roles.clone(), who, token: Some(found.name.clone()), trace: None })
+                let named = Id { scheme: "token".to_owned(), id: found.name.clone() };
+                let who = superuser(found.roles.contains(&Role::Operator)).chain([named]).collect();
+                Ok(Asker { roles: found.roles.clone(), who, trace: None })
             }
         }
     }
@@ -166,13 +165,24 @@ impl Access {
             visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(trace);
         let paths = [crate::audit::text(path)];
-        self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail: "", result, client });
+        let (detail, missing) = ("", None);
+        self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail, result, missing, client });
+    }
+
+    /// Records a request that an ACL or a rule of a lock has refused.
+    fn record_denial(&self, denial: Denial, (method, path): (&Method, &str), who: (&Asker, &Visitor)) {
+        let Denial { missing } = denial;
+        let (event, op, result) = (Event::Denied, "http", "NoAuth");
+        if self.audit.wants(event) {
+            let (paths, client) = ([crate::audit::text(path)], who.0.client(who.1));
+            let detail = method.as_str();
+            self.audit.record(&AuditRecord { event, op, paths: &paths, detail, result, missing, client });
+        }
     }
 
     /// Records what an operator has done, `done` with which result.
     pub(super) fn record_admin(&self, done: &AdminRequest<'_>, asker: &Asker, visitor: &Visitor) {
-        let who: Vec<Id> = asker.who.iter().cloned().chain(asker.named()).collect();
-        let client = Client::new(&who, SessionId::NONE, visitor.address).traced(asker.trace.as_ref());
+        let client = asker.client(visitor);
         let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::audit::text(path));
         self.audit.record(&AuditRecord {
@@ -181,6 +191,7 @@ impl Access {
             paths: paths.as_slice(),
             detail,
             result,
+            missing: None,
             client,
         });
     }
@@ -223,13 +234,13 @@ impl Asker {
         Viewer { who: self.who.clone(), session: SessionId::NONE }
     }
 
-    /// As whom it writes, beside its address.
+    /// As whom it writes, beside its address. Rules of locks name a token by its name.
     pub(super) fn who(&self) -> &[Id] {
         &self.who
     }
 
-    pub(super) fn named(&self) -> Option<Id> {
-        self.token.as_ref().map(|name| Id { scheme: "token".to_owned(), id: name.clone() })
+    fn client(&self, visitor: &Visitor) -> Client {
+        Client::new(&self.who, SessionId::NONE, visitor.address).traced(self.trace.as_ref())
     }
 
     /// The trace that the request belongs to.
@@ -303,8 +314,14 @@ async fn pass(
     let trace = header.and_then(TraceParent::parse);
     match judged {
         Ok(asker) => {
-            request.extensions_mut().insert(Asker { trace, ..asker });
-            next.run(request).await
+            let asker = Asker { trace, ..asker };
+            request.extensions_mut().insert(asker.clone());
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let response = next.run(request).await;
+            if let Some(denial) = response.extensions().get::<Denial>() {
+                context.access.record_denial(*denial, (&method, &path), (&asker, visitor));
+            }
+            response
         }
         Err(refused) => {
             context.access.count(refused, visitor.address, &context.metrics);

@@ -38,6 +38,7 @@ use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_env::turnstile::Class;
+use rowlock_proto::Right;
 use rowlock_proto::acl::Id;
 use rowlock_tls::Keeper;
 use rowlock_types::limits::{
@@ -244,8 +245,34 @@ impl Asked {
         if may { Ok(()) } else { Err(Denied(Box::new(denied()))) }
     }
 
-    fn check_lock(&self, name: &LockName) -> Result<(), Denied> {
-        self.check(self.asker.may(&Role::Lock(name.path().to_owned())))
+    /// Refuses a caller whose token has no role for the lock.
+    fn check_lock(&self, name: &LockName, right: Right) -> Result<(), Denied> {
+        self.check_role(self.asker.may(&Role::lock(name.path())), right, name.path())
+    }
+
+    /// Refuses a caller that may not end other clients' holds of the lock: neither is it an operator, nor
+    /// does a rule grant it.
+    fn check_force(&self, name: &LockName) -> Result<(), Denied> {
+        if self.asker.may(&Role::Operator) {
+            return Ok(());
+        }
+        self.check_lock(name, Right::Force)?;
+        match self.api().grants(&self.caller(), name, Right::Force) {
+            true => Ok(()),
+            false => Err(Refusal::NoRight(Right::Force).into()),
+        }
+    }
+
+    fn check_role(&self, has_role: bool, right: Right, path: &str) -> Result<(), Denied> {
+        if has_role {
+            return Ok(());
+        }
+        self.context.http.metrics.http_forbidden_total.inc();
+        let detail = format!(
+            "the token has no role for {path}, so the right \"{right}\" is missing; an operator can make another \
+             one with `rowlock token new`"
+        );
+        Err(Problem::new(StatusCode::FORBIDDEN, detail).denied(Some(right)).into())
     }
 
     /// The method is not one of those that this path takes.
@@ -309,7 +336,7 @@ async fn end_lease(asked: Asked, PathText(id): PathText, request: Request) -> An
 /// As at the listener for operators. A caller that may use a lock may also ask who holds it.
 async fn report(asked: Asked, uri: Uri) -> Answer {
     let scope = Question::parse(&report::asked(&uri)).map_or(Scope::All, |question| question.scope());
-    asked.check(asked.asker.may_see(&scope))?;
+    asked.check_role(asked.asker.may_see(&scope), Right::See, &scope.to_string())?;
     Ok(report::answer(&asked.context.http, (&asked.asker, &asked.visitor), &uri).await)
 }
 
@@ -326,6 +353,15 @@ async fn status(asked: Asked) -> Answer {
 /// What is done with a lock by POST.
 const VERBS: [&str; 4] = ["acquire", "release", "verify", "ask"];
 
+/// The right on a lock that a verb needs at least.
+fn right_of(verb: &str) -> Right {
+    match verb {
+        "ask" => Right::Ask,
+        "verify" => Right::See,
+        _ => Right::Take,
+    }
+}
+
 /// What a path below `/v1/locks/` takes: reading is for each, since a lock may have such a name.
 fn allowed(rest: &str) -> &'static str {
     match rest.rsplit_once('/') {
@@ -340,7 +376,7 @@ async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answe
     let verb = rest.rsplit_once('/').filter(|(_, verb)| VERBS.contains(verb));
     let (name, verb) = verb.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
     let name: LockName = name.parse()?;
-    asked.check_lock(&name)?;
+    asked.check_lock(&name, right_of(verb))?;
     let (api, caller, headers) = (asked.api(), asked.caller(), request.headers().clone());
     match verb {
         "acquire" => {

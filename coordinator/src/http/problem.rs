@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use rowlock_proto::Right;
 use serde_json::{Map, Value};
 
 #[derive(Debug)]
@@ -9,12 +10,29 @@ pub(super) struct Problem {
     status: StatusCode,
     detail: String,
     members: Map<String, Value>,
+    denied: Option<Denial>,
+}
+
+/// Goes with the response of a refusal for lack of a permission, for the audit log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Denial {
+    /// The right on a lock that is missing; `None`: the ACL does not permit it.
+    pub(super) missing: Option<Right>,
 }
 
 impl Problem {
     /// `detail` is for people and says what this very request met.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Problem { status, detail: detail.into(), members: Map::new() }
+        Problem { status, detail: detail.into(), members: Map::new(), denied: None }
+    }
+
+    /// Marks the refusal as one for lack of a permission, and names the missing right to programs.
+    pub(super) fn denied(self, missing: Option<Right>) -> Self {
+        let problem = match missing {
+            Some(right) => self.with("missing", right.as_str()),
+            None => self,
+        };
+        Problem { denied: Some(Denial { missing }), ..problem }
     }
 
     /// An extension member, for programs.
@@ -32,6 +50,11 @@ impl IntoResponse for Problem {
         body.insert("status".to_owned(), self.status.as_u16().into());
         body.insert("detail".to_owned(), self.detail.into());
         let content_type = HeaderValue::from_static("application/problem+json");
-        (self.status, [(header::CONTENT_TYPE, content_type)], Value::Object(body).to_string()).into_response()
+        let document = Value::Object(body).to_string();
+        let mut response = (self.status, [(header::CONTENT_TYPE, content_type)], document).into_response();
+        if let Some(denied) = self.denied {
+            response.extensions_mut().insert(denied);
+        }
+        response
     }
 }

@@ -60,9 +60,14 @@ pub(super) fn problem(refusal: &Refusal) -> Problem {
     let status = match refusal {
         Refusal::NoSuchReport(_) | Refusal::NotThere(_) => StatusCode::NOT_FOUND,
         Refusal::BadQuestion(_) => StatusCode::BAD_REQUEST,
-        Refusal::NotPermitted(_) => StatusCode::FORBIDDEN,
+        Refusal::NotPermitted(_) | Refusal::NoRight(..) => StatusCode::FORBIDDEN,
         Refusal::NotKept(_) => StatusCode::NOT_IMPLEMENTED,
         Refusal::Busy | Refusal::NotNow(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Problem::new(status, refusal.to_string())
+    let problem = Problem::new(status, refusal.to_string());
+    match refusal {
+        Refusal::NotPermitted(_) => problem.denied(None),
+        Refusal::NoRight(right, _) => problem.denied(Some(*right)),
+        _ => problem,
+    }
 }

@@ -36,7 +36,15 @@ pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<A
 /// Records what the node itself does.
 pub(super) fn record(door: &Audit, op: &str) {
     let client = Client::default();
-    door.record(&AuditRecord { event: Event::Admin, op, paths: &[], detail: "", result: OK, client });
+    door.record(&AuditRecord {
+        event: Event::Admin,
+        op,
+        paths: &[],
+        detail: "",
+        result: OK,
+        missing: None,
+        client,
+    });
 }
 
 /// Records the connections that the nodes' port refuses.
@@ -45,7 +53,15 @@ pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
         let client = Client { address: Some(address), ..Client::default() };
         let detail = text(reason);
         let (op, result) = ("nodePort", "refused");
-        door.record(&AuditRecord { event: Event::Denied, op, paths: &[], detail: &detail, result, client });
+        door.record(&AuditRecord {
+            event: Event::Denied,
+            op,
+            paths: &[],
+            detail: &detail,
+            result,
+            missing: None,
+            client,
+        });
     })
 }
 

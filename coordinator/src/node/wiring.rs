@@ -79,6 +79,12 @@ impl Parts {
             Wires { leadership, signals, operator, status, proposals, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
         let addresses = Addresses::of(&listeners);
+        if !wires.config.guards_locks() {
+            tracing::info!(
+                "locks are open: every client that connects may take, force and delete every lock that no rule \
+                 names; see docs/access-control.md"
+            );
+        }
         self.start_leadership(&wires, leadership_tx);
         self.start_compaction(&wires.config);
         self.tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
@@ -151,6 +157,7 @@ impl Parts {
             me: wires.config.id,
             raft: self.raft.clone(),
             enforce_quota: wires.config.znodes.enforce_quota,
+            guard_locks: wires.config.guards_locks(),
             replica: self.replica.applied().clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -278,7 +285,7 @@ impl Parts {
             reconfig,
             operations,
             new_sessions: Arc::new(NewSessions::new(wires.config.client.new_sessions_per_second)),
-            reports: self.reports.clone(),
+            reports: self.reports.clone().guarded(wires.config.guards_locks()),
             touch,
             status: wires.status.clone(),
             isolation: Arc::new(isolation),
@@ -317,7 +324,7 @@ impl Parts {
             metrics: self.metrics.clone(),
             status: wires.status.clone(),
             source: Arc::new(Source { replica: self.replica.clone(), registry: self.registry.clone() }),
-            reports: self.reports.clone(),
+            reports: self.reports.clone().guarded(wires.config.guards_locks()),
             hosts: wires.config.http_hosts(),
             access: Arc::new(self.http_access(&wires.config)),
             nodes: HttpAddresses::of(&wires.config),

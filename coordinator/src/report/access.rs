@@ -1,11 +1,14 @@
-//! Who may see what. A lock needs READ on its znode, or on the nearest one above it when that is gone. A
+//! Who may see what. A lock needs the right to see it, and READ on its znode, or on the nearest one
+//! above it when that is gone. A
 //! place in its queue needs READ on the queue znode as well. A session is seen by itself and by superusers.
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::path as paths;
+use rowlock_proto::report::LockAccess;
+use rowlock_proto::{Right, SessionId};
+use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, acl};
 
 use super::Refusal;
@@ -34,6 +37,30 @@ impl Viewer {
     }
 }
 
+/// Returns the rights on a lock: of the reader, or for a superuser those of an identity that it names.
+pub(super) fn rights(
+    machine: &Machine,
+    (lock, who): (&str, Option<&Id>),
+    reader: &Viewer,
+    is_guarded: bool,
+) -> Result<LockAccess, Refusal> {
+    let who = match who {
+        Some(one) if reader.is_super() || reader.who.contains(one) => std::slice::from_ref(one),
+        Some(_) => {
+            return Err(Refusal::NotPermitted("only operators may ask for the rights of others".to_owned()));
+        }
+        None => &reader.who,
+    };
+    let Decision { rights, pattern } = machine.rules().decide(lock, who, is_guarded);
+    Ok(LockAccess {
+        lock: lock.to_owned(),
+        who: crate::audit::named(who),
+        rights: rights.iter().collect(),
+        rule: pattern.map(|pattern| pattern.to_string()),
+        guarded: is_guarded,
+    })
+}
+
 /// Whether `who` may see more of a place in a queue than its name.
 pub(crate) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
     machine.acl(path).is_some_and(|list| acl::may(list, perms::READ, who))
@@ -43,11 +70,19 @@ pub(crate) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
 pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Refusal> {
     match may_see(machine, lock, who) {
         true => Ok(()),
+        false if !rules_show(machine, lock, who) => Err(Refusal::NoRight(Right::See, lock.to_owned())),
         false => Err(Refusal::NotPermitted(format!("{lock} may not be read"))),
     }
 }
 
+fn rules_show(machine: &Machine, lock: &str, who: &[Id]) -> bool {
+    machine.rules().allow(lock, Right::See, who)
+}
+
 pub(crate) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
+    if !rules_show(machine, lock, who) {
+        return false;
+    }
     let mut path = lock;
     loop {
         if let Some(list) = machine.acl(path) {

@@ -97,7 +97,8 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
             HistoryEvent::Asked { question, place: HistoryPlace { label: String::new(), ..place } }
         }
         LockEventKind::Gone { held_ms, waited_ms, why } => {
-            let end = HistoryEnd { reason: reason(why).to_owned(), waited_ms, held_ms, place };
+            let by = (!record.by.is_empty()).then(|| record.by.to_string());
+            let end = HistoryEnd { reason: reason(why).to_owned(), waited_ms, held_ms, by, place };
             match (held_ms, why) {
                 (None, _) => HistoryEvent::Abandoned(end),
                 (Some(_), Why::Released | Why::SessionClosed) => HistoryEvent::Released(end),

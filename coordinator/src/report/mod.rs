@@ -23,8 +23,8 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::worker;
 use rowlock_history::History;
-use rowlock_proto::ErrorCode;
 use rowlock_proto::acl::Id;
+use rowlock_proto::{ErrorCode, Right};
 use rowlock_state::{Frozen, Machine, acl};
 use serde::Serialize;
 
@@ -53,6 +53,9 @@ pub enum Refusal {
     /// It may not be read.
     #[error("{0}")]
     NotPermitted(String),
+    /// The rules of the lock at this path do not grant it.
+    #[error("{}", .0.missing_on(.1))]
+    NoRight(Right, String),
     /// Too many are asked for at once.
     #[error("too many reports are being made; try again")]
     Busy,
@@ -71,6 +74,7 @@ impl Refusal {
             Refusal::NoSuchReport(_) | Refusal::BadQuestion(_) => ErrorCode::BadArguments,
             Refusal::NotThere(_) => ErrorCode::NoNode,
             Refusal::NotPermitted(_) => ErrorCode::NoAuth,
+            Refusal::NoRight(right, _) => ErrorCode::NoRight(*right),
             Refusal::Busy => ErrorCode::ThrottledOp,
             Refusal::NotKept(_) => ErrorCode::Unimplemented,
             Refusal::NotNow(_) => ErrorCode::OperationTimeout,
@@ -89,6 +93,8 @@ pub struct Reports {
     backups: Backups,
     places: Arc<ReportSlots>,
     tasks: TaskGroup,
+    /// Set if only operators end holds, where no rule names the lock.
+    is_guarded: bool,
 }
 
 /// A report that may be made now: one of `limits::REPORTS_MAX`.
@@ -107,7 +113,14 @@ impl Reports {
         backups: Backups,
         tasks: TaskGroup,
     ) -> Reports {
-        Reports { history, registry, clock, backups, places: Arc::default(), tasks }
+        let (places, is_guarded) = (Arc::default(), false);
+        Reports { history, registry, clock, backups, places, tasks, is_guarded }
+    }
+
+    /// Returns it for a cluster that guards its locks, or not.
+    #[must_use]
+    pub fn guarded(self, is_guarded: bool) -> Reports {
+        Reports { is_guarded, ..self }
     }
 
     /// The time by which a report on this state tells how long ago something was.
@@ -179,8 +192,9 @@ impl ReportSlot {
             }
             question => {
                 let (registry, now_ms) = (self.reports.registry.clone(), self.reports.clock.now_ms());
+                let is_guarded = self.reports.is_guarded;
                 worker::run_blocking("report", move || {
-                    document(frozen.machine(), &question, &reader, &registry, now_ms)
+                    document(frozen.machine(), &question, &reader, &registry, (now_ms, is_guarded))
                 })
                 .await
             }
@@ -207,7 +221,7 @@ fn document(
     question: &Question,
     reader: &Viewer,
     registry: &Registry,
-    now_ms: i64,
+    (now_ms, is_guarded): (i64, bool),
 ) -> Result<String, Refusal> {
     // The leader's clock may be ahead of this node's: no wait is shorter than nothing.
     let now_ms = now_ms.max(machine.time_ms());
@@ -218,6 +232,9 @@ fn document(
         }
         Question::Sessions { session, limit } => {
             sessions::overview(machine, *session, *limit, reader, registry).map(|shown| json_of(&shown))
+        }
+        Question::Access { lock, who } => {
+            access::rights(machine, (lock, who.as_ref()), reader, is_guarded).map(|shown| json_of(&shown))
         }
         Question::History(_) | Question::Backup { .. } => unreachable!("answered before"),
     }

@@ -1,13 +1,16 @@
 //! What is asked: a path with its query, checked as a whole before anything is looked at.
 
 use rowlock_history::Key;
+use rowlock_proto::acl::Id;
 use rowlock_proto::{FencingToken, SessionId, Zxid, name, path as paths};
+use rowlock_state::rules;
 use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
 use super::backup::Piece;
 
-pub(super) const PATHS: [&str; 5] = ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/backup"];
+pub(super) const PATHS: [&str; 6] =
+    ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];
 /// Longest question that is looked at.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
@@ -26,6 +29,11 @@ pub enum Question {
         limit: usize,
     },
     History(HistoryQuestion),
+    Access {
+        lock: String,
+        /// The identity that is asked about; otherwise the reader.
+        who: Option<Id>,
+    },
     Backup {
         /// Of one that has been begun; otherwise one is begun.
         piece: Option<Piece>,
@@ -48,6 +56,16 @@ impl Scope {
             Scope::Lock(path) => path == lock,
             Scope::Prefix(prefix) => lock.starts_with(prefix),
             Scope::All => true,
+        }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Scope::Lock(path) => f.write_str(path),
+            Scope::Prefix(prefix) => write!(f, "the locks below {prefix}"),
+            Scope::All => f.write_str("all locks"),
         }
     }
 }
@@ -126,6 +144,13 @@ impl Question {
                 Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
+            "/v1/access" => {
+                let lock = given.lock()?;
+                let Some(lock) = lock else { return bad("say which: /v1/access?lock=NAME".to_owned()) };
+                let form = "an identity, like x509:CN=bob or token:ci";
+                let who = given.take_as("who", form, |text| rules::parse_identity(text).ok())?;
+                Question::Access { lock, who }
+            }
             "/v1/backup" => Question::Backup { piece: given.piece()? },
             "/v1/history" => Question::History(HistoryQuestion {
                 lock: given.lock()?,
@@ -153,9 +178,9 @@ impl Question {
     pub fn scope(&self) -> Scope {
         match self {
             Question::Locks(locks) if !locks.prefix.is_empty() => Scope::Prefix(locks.prefix.clone()),
-            Question::Queue { lock, .. } | Question::History(HistoryQuestion { lock: Some(lock), .. }) => {
-                Scope::Lock(lock.clone())
-            }
+            Question::Queue { lock, .. }
+            | Question::Access { lock, .. }
+            | Question::History(HistoryQuestion { lock: Some(lock), .. }) => Scope::Lock(lock.clone()),
             _ => Scope::All,
         }
     }

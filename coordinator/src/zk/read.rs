@@ -14,7 +14,7 @@ use rowlock_env::time;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{ErrorCode, Request, SessionId, Stat};
+use rowlock_proto::{ErrorCode, Request, Right, SessionId, Stat};
 use rowlock_state::Machine;
 use rowlock_types::limits;
 use rowlock_types::memory::Memory;
@@ -120,11 +120,15 @@ impl LocalReader<'_> {
             // Of a read-only connection: its session is known to no other node.
             Request::CloseSession => Ok(Response::Empty),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
-                let set = |table: &mut _| watching::set_watches(machine, table, self.connection, &watches);
+                let by = (self.connection, &**self.identities);
+                let set = |table: &mut _| watching::set_watches(machine, table, by, &watches);
                 let events = self.with_watches(set)?;
                 return Ok(ReadReply { events, result: Ok(Response::Empty), then: Then::Stay });
             }
             Request::AddWatch { .. } if self.memory.is_full() => Err(ErrorCode::QuotaExceeded),
+            Request::AddWatch { path, .. } if !machine.rules().may_see(&path, self.identities) => {
+                Err(ErrorCode::NoRight(Right::See))
+            }
             Request::AddWatch { path, mode } => {
                 self.with_watches(|table| watching::add_watch(table, self.connection, &path, mode))?
             }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
+use rowlock_proto::acl::Id;
 use rowlock_proto::event::EventType;
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
@@ -20,7 +21,7 @@ const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 pub(super) fn set_watches(
     machine: &Machine,
     table: &mut WatchTable,
-    connection: ConnectionId,
+    (connection, who): (ConnectionId, &[Id]),
     watches: &SetWatches,
 ) -> Result<Vec<Bytes>, TooManyWatches> {
     let seen = watches.relative_zxid;
@@ -43,7 +44,9 @@ pub(super) fn set_watches(
     let mut events = Vec::new();
     for (paths, kinds, missed) in lists {
         for path in paths {
-            let missed = missed(announcement::stat(machine, path));
+            // What the rules hide has no events for this client, missed ones neither.
+            let is_seen = machine.rules().may_see(path, who);
+            let missed = missed(announcement::stat(machine, path)).filter(|_| is_seen);
             match missed.filter(|_| !mutant::is(Mutant::MissedEventsForgotten)) {
                 None => table.add(connection, path, kinds)?,
                 Some(event_type) => {

@@ -23,7 +23,7 @@ pub fn reply(header: ReplyHeader, body: Option<&Response>, out: &mut BytesMut) {
     });
     debug_assert_eq!(
         decode::reply_header(&mut last_frame(out, start)),
-        Ok(header),
+        Ok(ReplyHeader { err: header.err.and_then(|err| ErrorCode::from_code(err.code())), ..header }),
         "a header is read back as it was written"
     );
     debug_assert!(

@@ -37,7 +37,8 @@ pub(super) fn entry(event: &LockEvent<'_>) -> HistoryEntry {
                 Why::Forced => ("forced", false),
                 Why::Revoked => ("revoked", false),
             };
-            let end = HistoryEnd { reason: reason.to_owned(), waited_ms, held_ms, place };
+            let by = Some(event.by.to_owned()).filter(|by| !by.is_empty());
+            let end = HistoryEnd { reason: reason.to_owned(), waited_ms, held_ms, by, place };
             match (held_ms.is_some(), is_given_back) {
                 (false, _) => HistoryEvent::Abandoned(end),
                 (true, true) => HistoryEvent::Released(end),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
+use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
@@ -106,7 +107,7 @@ impl Machine {
                 Ok(placed) => places.push(placed),
             }
         }
-        self.publish(Cause::new(by.zxid, by.session, None), &mut done, sink);
+        self.publish(Cause::new(by, None), &mut done, sink);
         let mut place_states = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
             let place_state = match placed {
@@ -191,6 +192,7 @@ impl Machine {
         // Before anything is said of the queue.
         let znode = known.map_or_else(|| self.tree.nearest(path), |known| self.tree.node(known));
         permit(&znode.acl, perms::CREATE, by.who)?;
+        self.require(path, Right::Take, (by.who, by.stamp))?;
         if let Some(lock) = self.locks.busy(found) {
             if let Some(refusal) = self.refusal(by, acquire, lock, search) {
                 return Ok(Placed::Refused(refusal));
@@ -287,7 +289,7 @@ impl Machine {
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
             // The limit is the znode's data.
-            Some(_) if !may_tell_limit(by, znode) => return Err(ErrorCode::NoAuth),
+            Some(_) if !self.may_tell_limit(by, (&acquire.lock, znode)) => return Err(ErrorCode::NoAuth),
             Some(limit) => return Ok(Some(PlaceState::LimitIs(limit))),
             None if acquire.limit == 0 => return Ok(Some(PlaceState::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
@@ -305,10 +307,15 @@ impl Machine {
             None => return Err(ErrorCode::BadArguments),
         };
         match permits > limit {
-            true if !may_tell_limit(by, self.tree.node(node)) => Err(ErrorCode::NoAuth),
+            true if !self.may_tell_limit(by, (&acquire.lock, self.tree.node(node))) => Err(ErrorCode::NoAuth),
             true => Ok(Some(PlaceState::LimitIs(limit))),
             false => Ok(None),
         }
+    }
+
+    /// Returns whether the client may know a limit that it has not named itself.
+    fn may_tell_limit(&self, by: &Author, (path, lock): (&str, &Znode)) -> bool {
+        lock.acl.allows(perms::READ, by.who) && self.rules.allow(path, Right::See, by.who)
     }
 
     pub(crate) fn take_all_back(
@@ -319,11 +326,6 @@ impl Machine {
             self.undo(done);
         }
     }
-}
-
-/// Whether the client may know a limit that it has not named itself.
-fn may_tell_limit(by: &Author, lock: &Znode) -> bool {
-    lock.acl.allows(perms::READ, by.who)
 }
 
 fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
 
@@ -68,7 +69,8 @@ impl Machine {
         if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
             return None;
         }
-        if let Err(code) = permit(&parent.acl, perms::CREATE, by.who) {
+        let may_take = || self.require(&acquire.lock, Right::Take, (by.who, by.stamp));
+        if let Err(code) = permit(&parent.acl, perms::CREATE, by.who).and_then(|()| may_take()) {
             return Some(Err(code));
         }
         let acl = match resolved(acquire.acl.as_deref(), Some(parent), by.who) {
@@ -118,7 +120,14 @@ impl Machine {
         let (parent, znode) = (self.tree.node(place.parent), self.tree.node(id));
         let acls = (znode.acl.entries(), parent.acl.entries());
         let kind = ChangeKind::Created;
-        sink.changed(&Change { zxid, path: &path, kind, acl: acls.0, parent_acl: acls.1 });
+        sink.changed(&Change {
+            zxid,
+            path: &path,
+            kind,
+            acl: acls.0,
+            parent_acl: acls.1,
+            rules: &self.rules,
+        });
         let label = znode.data().map(|data| &data[..]);
         let event = EventPlace { lock: &acquire.lock, path: &path, czxid: zxid, label, acls };
         let ahead = self.locks.at(lock).len() as u32;
@@ -161,7 +170,14 @@ impl Machine {
         let znode = self.tree.node(gone.id);
         let acls = (znode.acl.entries(), gone.parent_acl.entries());
         let kind = ChangeKind::Deleted;
-        sink.changed(&Change { zxid, path: &key.path, kind, acl: acls.0, parent_acl: acls.1 });
+        sink.changed(&Change {
+            zxid,
+            path: &key.path,
+            kind,
+            acl: acls.0,
+            parent_acl: acls.1,
+            rules: &self.rules,
+        });
         let label = znode.data().map(|data| &data[..]);
         let event = EventPlace { lock: path.parent(), path: &key.path, czxid, label, acls };
         let granted_ms = contender.granted_ms.expect("it holds the lock");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{self, Ask};
+use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ use super::key::{Key, KeyRef};
 use super::lock::Lock;
 use super::party::Room;
 use super::publish::revoke_at_ms;
-use crate::command::Proposal;
+use crate::command::{Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::machine::Machine;
 use crate::ops::permit;
@@ -186,7 +187,7 @@ impl Machine {
     /// Asks the holders of a lock. Needs no session: what it may do depends on the author's identities.
     pub(crate) fn ask<S: EventSink + ?Sized>(
         &mut self,
-        proposal: &Proposal,
+        (proposal, stamp): (&Proposal, Stamp),
         ask: &Ask,
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
@@ -202,6 +203,8 @@ impl Machine {
         if ask.within_ms != 0 {
             permit(&znode.acl, perms::DELETE, who)?;
         }
+        let right = if ask.within_ms == 0 { Right::Ask } else { Right::Force };
+        self.require(&ask.lock, right, (who, stamp))?;
         let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
         let before = lock.holders().take(ASKED_MAX).filter_map(|(_, it)| it.asked.as_deref());
         let turn = NextQuestion::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;

@@ -94,7 +94,7 @@ impl Machine {
         self.locks.change(path, key, |holder| holder.min_hold_ms = 0);
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
-        self.publish(Cause::new(by.zxid, by.session, why), &mut [removed, created], sink);
+        self.publish(Cause::new(by, why), &mut [removed, created], sink);
         assert!(
             self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms == 0),
             "{path}: a place was kept from its own successor"

@@ -3,6 +3,7 @@
 
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
+use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
 
@@ -51,7 +52,7 @@ impl Machine {
             }
         }
         let why = Some(Why::Released);
-        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
+        self.publish(Cause::new(by, why), &mut done, sink);
         assert!(held.len() == claims.len(), "an answer for each claim");
         debug_assert!(
             steps::uncounted(|| claims.iter().all(|claim| self.holder_of(claim) != Some(by.session))),
@@ -79,7 +80,7 @@ impl Machine {
             }
         }
         let why = Some(Why::Released);
-        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
+        self.publish(Cause::new(by, why), &mut done, sink);
         Ok(Outcome::Done)
     }
 
@@ -97,13 +98,16 @@ impl Machine {
         if let Some(lock) = found {
             permit(&lock.acl, perms::DELETE, by.who)?;
         }
+        if let Some((lock, _)) = place(claim) {
+            self.require(lock, Right::Force, (by.who, by.stamp))?;
+        }
         if self.holder_of(claim).is_none() {
             return Ok(Outcome::Held(smallvec![false]));
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
         let why = Some(Why::Forced);
-        self.publish(Cause::new(by.zxid, by.session, why), &mut done, sink);
+        self.publish(Cause::new(by, why), &mut done, sink);
         debug_assert_eq!(
             steps::uncounted(|| self.holder_of(claim)),
             None,
@@ -120,6 +124,7 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Outcome, ErrorCode> {
         permit(&self.tree.nearest(lock).acl, perms::DELETE, by.who)?;
+        self.require(lock, Right::Force, (by.who, by.stamp))?;
         let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
         if lasts {
             self.locks.delay(lock, 0);
@@ -170,6 +175,7 @@ impl Machine {
         if znode.meta.kind == Kind::Ephemeral(session) {
             return Ok(());
         }
+        self.permit_see(key.path, who)?;
         permit(&znode.acl, perms::READ, who)?;
         permit(&self.tree.nearest(lock).acl, perms::READ, who)
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, PlaceState};
+use rowlock_proto::right::Right;
 use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
@@ -57,9 +58,13 @@ impl<'a> Room<'a> {
         machine.tree.node(znode).acl.allows(perms::READ, self.who)
     }
 
+    fn may_see(&self, machine: &Machine, lock: &Lock) -> bool {
+        machine.rules.allow(&lock.path, Right::See, self.who)
+    }
+
     /// Returns which parts of a place in the queue the reader may see.
     fn sight(&self, machine: &Machine, lock: &Lock, place: &Contender) -> Sight {
-        match self.may_read(machine, lock.node) {
+        match self.may_read(machine, lock.node) && self.may_see(machine, lock) {
             false => Sight::Nothing,
             true if self.may_read(machine, place.node) => Sight::All,
             true => Sight::Name,
@@ -86,7 +91,8 @@ impl Machine {
     pub(super) fn ahead_shown(&self, lock: &Lock, ahead: usize, room: &Room<'_>) -> u32 {
         // A delay may last longer than the znode of a lock without a queue.
         let znode = lock.znode().or_else(|| self.tree.find(&lock.path));
-        if znode.is_some_and(|znode| room.may_read(self, znode)) { ahead as u32 } else { 1 }
+        let is_readable = znode.is_some_and(|znode| room.may_read(self, znode)) && room.may_see(self, lock);
+        if is_readable { ahead as u32 } else { 1 }
     }
 
     /// Says of each of the session's places where it stands now.

@@ -1,7 +1,7 @@
 //! What a command that has been carried out means to those who watch: znode changes first, then what became
 //! of the locks' queues.
 
-use rowlock_proto::acl::Acl;
+use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use smallvec::SmallVec;
@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use super::contender::Contender;
 use super::key::KeyRef;
 use super::{LABEL_MAX, limit_in};
+use crate::acl;
 use crate::arena::Number;
 use crate::machine::Machine;
-use crate::ops::Done;
+use crate::ops::{Author, Done};
 use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
 use crate::sessions::Sessions;
 use crate::steps;
@@ -19,9 +20,11 @@ use crate::tree::Path;
 
 /// Why znodes come and go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cause {
+pub(crate) struct Cause<'a> {
     pub zxid: Zxid,
     pub session: SessionId,
+    /// Identities of the client that caused it.
+    pub who: &'a [Id],
     /// Why places are gone, where the command says so; otherwise it depends on whose they were.
     pub why: Option<Why>,
     /// Locks are granted until this many places have been. Each lock after that gets a delay that is over at
@@ -29,24 +32,29 @@ pub(crate) struct Cause {
     pub grants_max: usize,
 }
 
-impl Cause {
-    pub(crate) fn new(zxid: Zxid, session: SessionId, why: Option<Why>) -> Self {
-        Cause { zxid, session, why, grants_max: usize::MAX }
+impl<'a> Cause<'a> {
+    pub(crate) fn new(by: &Author<'a>, why: Option<Why>) -> Self {
+        Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
     }
 
     /// No session has asked for it.
     pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
-        Cause::new(zxid, SessionId::NONE, None)
+        Cause { zxid, session: SessionId::NONE, who: &[], why: None, grants_max: usize::MAX }
     }
 }
 
 impl Machine {
     /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free
     /// now.
-    pub(crate) fn publish<S: EventSink + ?Sized>(&mut self, cause: Cause, done: &mut [Done], sink: &mut S) {
+    pub(crate) fn publish<S: EventSink + ?Sized>(
+        &mut self,
+        cause: Cause<'_>,
+        done: &mut [Done],
+        sink: &mut S,
+    ) {
         assert!(cause.zxid == self.last_zxid, "what is told is what was done last");
         for done in &*done {
-            done.fire(&self.tree, cause.zxid, sink);
+            done.fire((&self.tree, &self.rules), cause.zxid, sink);
         }
         let is_alone = done.len() == 1;
         let mut changed = SmallVec::<[&str; 2]>::new();
@@ -162,7 +170,7 @@ impl Machine {
 
     fn left<'a, S: EventSink + ?Sized>(
         &mut self,
-        cause: Cause,
+        cause: Cause<'_>,
         done: &'a Done,
         sink: &mut S,
     ) -> Option<&'a str> {
@@ -194,7 +202,11 @@ impl Machine {
             label: done.data(&self.tree),
             acls: done.acls(&self.tree),
         };
-        sink.lock(&place.event(cause.zxid, self.time_ms, &contender, kind));
+        let by = match why {
+            Why::Deleted | Why::Forced => acl::name_of(cause.who),
+            _ => String::new(),
+        };
+        sink.lock(&LockEvent { by: &by, ..place.event(cause.zxid, self.time_ms, &contender, kind) });
         // A delay goes with the lock's znode, which the same command may have deleted.
         if let Some(until_ms) = contender.delays_until_ms(why, self.time_ms)
             && self.tree.find(lock).is_some()
@@ -332,6 +344,7 @@ impl<'a> EventPlace<'a> {
             lock_acl: self.acls.1,
             mode: contender.mode,
             is_acquired: contender.is_acquired,
+            by: "",
             kind,
         }
     }

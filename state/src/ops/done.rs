@@ -10,6 +10,7 @@ use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::locks::{Contender, Key};
 use crate::outcome::{Change, ChangeKind, EventSink};
+use crate::rules::Rules;
 use crate::tree::{ParentCounters, Path, Tree};
 
 /// An operation that has been carried out.
@@ -103,14 +104,19 @@ impl Done {
     }
 
     /// Tells the sink, if there is something to tell.
-    pub(crate) fn fire<S: EventSink + ?Sized>(&self, tree: &Tree, zxid: Zxid, sink: &mut S) {
+    pub(crate) fn fire<S: EventSink + ?Sized>(
+        &self,
+        (tree, rules): (&Tree, &Rules),
+        zxid: Zxid,
+        sink: &mut S,
+    ) {
         if let Some(Event { kind, .. }) = &self.event {
             let (acl, parent_acl) = self.acls(tree);
             debug_assert!(
                 !acl.is_empty() && !parent_acl.is_empty(),
                 "an event without ACLs is told to nobody"
             );
-            sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl });
+            sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl, rules });
         }
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let tree = builder.finish()?;
     let mut machine =
         Machine { tree, sessions, last_zxid, time_ms, last_entry, cluster, upgrade, ..Machine::new() };
+    machine.rules = Arc::new(machine.rules_text().map_err(SnapshotError::Damaged)?);
     restore_locks(&mut machine, queues, delays)?;
     if RESERVED.iter().any(|path| machine.tree.get(path).is_none()) {
         return damaged("a reserved znode is missing");

@@ -7,4 +7,5 @@ mod histories;
 mod locks;
 mod model;
 mod need_to_know;
+mod rules;
 mod stories;

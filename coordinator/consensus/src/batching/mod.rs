@@ -60,6 +60,8 @@ pub struct Maker {
     pub raft: Raft,
     /// Whether the entries of this leader enforce hard quotas.
     pub enforce_quota: bool,
+    /// Set if they leave to superusers what ends a hold, where no rule names the lock.
+    pub guard_locks: bool,
     /// Tells which locks are free.
     pub replica: Arc<AppliedState>,
     pub clock: Arc<LogClock>,
@@ -246,8 +248,9 @@ impl Entries {
             self.maker.metrics.comparison_batches_total.inc();
         }
         self.maker.metrics.batch_commands.record(proposals.len());
-        let (time_ms, enforce_quota) = (self.maker.clock.now_ms(), self.maker.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, ordinal: self.made, proposals };
+        let Maker { enforce_quota, guard_locks, .. } = self.maker;
+        let time_ms = self.maker.clock.now_ms();
+        let batch = Batch { time_ms, enforce_quota, guard_locks, ordinal: self.made, proposals };
         let bytes = batch.encode_as(self.maker.replica.version());
         debug_assert_eq!(Batch::decode(&bytes).ok().as_ref(), Some(&batch), "it is read as it was written");
         busy::spend(Work::Command, batch.proposals.len() as u64);

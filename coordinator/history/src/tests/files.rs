@@ -38,6 +38,7 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
         lock_acl: Acl::open_entries(),
         mode: Mode::Exclusive,
         is_acquired: true,
+        by: "",
         kind: LockEventKind::Converted,
     };
     let newest = store.newest();
@@ -211,8 +212,8 @@ fn a_segment_of_another_version_is_set_aside() {
     let changes = several_segments(node.path());
     let oldest = segments(node.path())[0].clone();
     let mut footer = fs::read(oldest.join("FOOTER")).unwrap();
-    assert_eq!(footer[0], 3);
-    footer[0] = 4;
+    assert_eq!(footer[0], 4);
+    footer[0] = 5;
     let body = footer.len() - 4;
     let crc = crc32fast::hash(&footer[..body]).to_le_bytes();
     footer[body..].copy_from_slice(&crc);

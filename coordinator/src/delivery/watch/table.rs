@@ -10,6 +10,7 @@ use rowlock_proto::event::{EventType, WatchedEvent};
 use rowlock_proto::{Zxid, encode, path as znode_path};
 use rowlock_state::acl;
 use rowlock_state::outcome::{Change, ChangeKind};
+use rowlock_state::rules::Rules;
 use rowlock_types::metrics::Metrics;
 
 use super::weight::{WatchBounds, weight};
@@ -63,6 +64,7 @@ struct Tiding<'a> {
     event_type: EventType,
     path: &'a str,
     acl: &'a [Acl],
+    rules: &'a Rules,
 }
 
 impl WatchTable {
@@ -217,7 +219,8 @@ impl WatchTable {
             ChangeKind::DataChanged => (EventType::NodeDataChanged, Kinds::DATA),
             ChangeKind::Deleted => (EventType::NodeDeleted, Kinds::DATA | Kinds::CHILD),
         };
-        let tiding = Tiding { zxid: change.zxid, event_type, path: change.path, acl: change.acl };
+        let tiding =
+            Tiding { zxid: change.zxid, event_type, path: change.path, acl: change.acl, rules: change.rules };
         let once = if mutant::is(Mutant::PersistentOnce) { Kinds::PERSISTENT } else { Kinds::NONE };
         let mut receivers =
             self.spend(change.path, spent | once, spent | Kinds::PERSISTENT | Kinds::RECURSIVE);
@@ -231,7 +234,8 @@ impl WatchTable {
         if let Some(parent) = znode_path::parent(change.path) {
             let receivers = self.spend(parent, Kinds::CHILD, Kinds::CHILD | Kinds::PERSISTENT);
             let event_type = EventType::NodeChildrenChanged;
-            let tiding = Tiding { zxid: change.zxid, event_type, path: parent, acl: change.parent_acl };
+            let (acl, rules) = (change.parent_acl, change.rules);
+            let tiding = Tiding { zxid: change.zxid, event_type, path: parent, acl, rules };
             self.deliver(&tiding, &receivers);
         }
     }
@@ -284,7 +288,8 @@ impl WatchTable {
         let mut frame: Option<Bytes> = None;
         for connection in receivers {
             let watcher = self.watchers.get(connection).expect("the indexes agree");
-            if !acl::may(tiding.acl, perms::READ, &watcher.identities) {
+            let who = &watcher.identities;
+            if !(acl::may(tiding.acl, perms::READ, who) && tiding.rules.may_see(tiding.path, who)) {
                 continue;
             }
             // Encoded once, however many connections hear it.

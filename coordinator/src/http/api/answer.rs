@@ -139,7 +139,7 @@ impl From<Refusal> for Denied {
         let status = match &refusal {
             Refusal::Bad(_) => StatusCode::BAD_REQUEST,
             Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
-            Refusal::WrongSecret | Refusal::NotPermitted => StatusCode::FORBIDDEN,
+            Refusal::WrongSecret | Refusal::NotPermitted | Refusal::NoRight(_) => StatusCode::FORBIDDEN,
             Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
             Refusal::OtherVersion | Refusal::Stale => StatusCode::PRECONDITION_FAILED,
             Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -156,6 +156,8 @@ impl From<Refusal> for Denied {
             }
             Refusal::Limit(limit) => problem.with("limit", *limit),
             Refusal::Stale => problem.with("stale", true),
+            Refusal::NotPermitted => problem.denied(None),
+            Refusal::NoRight(right) => problem.denied(Some(*right)),
             _ => problem,
         };
         let mut response = problem.into_response();

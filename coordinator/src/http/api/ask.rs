@@ -1,4 +1,5 @@
-//! `POST /v1/locks/{name}/ask`. A question with a deadline is for operators, and recorded in the audit log.
+//! `POST /v1/locks/{name}/ask`. A question with a deadline needs the right to
+//! force, and is recorded in the audit log.
 
 use axum::extract::Request;
 
@@ -6,23 +7,21 @@ use super::super::access::AdminRequest;
 use super::request::AskHolders;
 use super::{Answer, Asked, answer, body};
 use crate::api::{LockName, Refusal};
-use crate::tokens::Role;
 
 pub(super) async fn ask(asked: &Asked, name: &LockName, request: Request) -> Answer {
     let wanted: AskHolders = body(request.into_body()).await?;
     let has_deadline = wanted.has_deadline();
     if has_deadline {
-        asked.check(asked.asker.may(&Role::Operator))?;
+        asked.check_force(name)?;
     }
     let caller = asked.caller();
-    let who: Vec<_> = asked.asker.named().into_iter().chain(caller.identities.iter().cloned()).collect();
-    let ask = wanted.ask(name, &who)?;
+    let ask = wanted.ask(name, &caller.identities)?;
     let detail = format!("within_ms={} reason={}", ask.within_ms, ask.reason);
     let done = asked.api().ask(&caller, ask).await;
     if has_deadline {
         let result = match &done {
             Ok(_) => "ok",
-            Err(Refusal::NotPermitted) => "NoAuth",
+            Err(Refusal::NotPermitted | Refusal::NoRight(_)) => "NoAuth",
             Err(Refusal::Unknown) => "unknown",
             Err(_) => "failed",
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::Uri;
-use rowlock_proto::Zxid;
+use rowlock_proto::{Right, Zxid};
 
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
@@ -30,7 +30,8 @@ pub(super) async fn resign(asked: Asked, PathText(name): PathText, request: Requ
 
 pub(super) async fn leader(asked: Asked, PathText(name): PathText, uri: Uri) -> Answer {
     let election = api::election(&name)?;
-    asked.check(asked.asker.may_see(&Scope::Lock(election.path().to_owned())))?;
+    let scope = Scope::Lock(election.path().to_owned());
+    asked.check_role(asked.asker.may_see(&scope), Right::See, election.path())?;
     let poll = poll(uri.query().unwrap_or_default())?;
     Ok(answer::led(&asked.api().leader(&asked.caller(), &election, poll).await?))
 }
@@ -38,7 +39,7 @@ pub(super) async fn leader(asked: Asked, PathText(name): PathText, uri: Uri) -> 
 /// The election, if its lock may be used.
 fn own(asked: &Asked, name: &str) -> Result<LockName, Denied> {
     let election = api::election(name)?;
-    asked.check_lock(&election)?;
+    asked.check_lock(&election, Right::Take)?;
     Ok(election)
 }
 

@@ -1,4 +1,4 @@
-//! `DELETE /v1/locks/{name}/holders/{token}`: for operators, and recorded in the audit log.
+//! `DELETE /v1/locks/{name}/holders/{token}`: needs the right to force, and is recorded in the audit log.
 
 use rowlock_proto::FencingToken;
 
@@ -6,21 +6,20 @@ use super::super::access::AdminRequest;
 use super::path_text::PathText;
 use super::{Answer, Asked, allowed, answer};
 use crate::api::{LockName, Refusal};
-use crate::tokens::Role;
 
 pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
     let holder =
         rest.rsplit_once('/').and_then(|(lock, token)| Some((lock.strip_suffix("/holders")?, token)));
     let (name, token) = holder.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
-    asked.check(asked.asker.may(&Role::Operator))?;
     let name: LockName = name.parse()?;
+    asked.check_force(&name)?;
     let wrong = || Refusal::Bad("the token is no number".to_owned());
     let token = token.parse().map(FencingToken).map_err(|_| wrong())?;
     let forced = asked.api().force(&asked.caller(), &name, token).await;
     let result = match &forced {
         Ok(true) => "ok",
         Ok(false) => "NotHeld",
-        Err(Refusal::NotPermitted) => "NoAuth",
+        Err(Refusal::NotPermitted | Refusal::NoRight(_)) => "NoAuth",
         Err(Refusal::Unknown) => "unknown",
         Err(_) => "failed",
     };

@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use rowlock_proto::Right;
 use rowlock_types::limits::API_BODY_MAX_BYTES;
 use serde_json::Value;
 
@@ -13,7 +14,6 @@ use super::documents::{StandingState, StateHeld};
 use super::{Answer, Asked, Denied, answer, problem, read_body};
 use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::report::question::decoded;
-use crate::tokens::Role;
 
 /// Before the name of the state.
 pub(in crate::http) const PREFIX: &str = "/v1/terraform/";
@@ -62,12 +62,12 @@ async fn unlock(asked: &Asked, request: Request) -> Answer {
 
 /// `force-unlock` of OpenTofu, and of older releases of Terraform, does not say by which ID.
 async fn force(asked: &Asked, name: &LockName) -> Answer {
-    asked.check(asked.asker.may(&Role::Operator))?;
+    asked.check_force(name)?;
     let forced = asked.api().force_state(&asked.caller(), name).await;
     let (detail, result) = match &forced {
         Ok(Some(token)) => (format!("token={}", token.0), "ok"),
         Ok(None) => (String::new(), "NotHeld"),
-        Err(Refusal::NotPermitted) => (String::new(), "NoAuth"),
+        Err(Refusal::NotPermitted | Refusal::NoRight(_)) => (String::new(), "NoAuth"),
         Err(_) => (String::new(), "Failed"),
     };
     let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
@@ -80,7 +80,7 @@ fn own(asked: &Asked) -> Result<LockName, Denied> {
     let name = asked.path.strip_prefix(PREFIX).filter(|name| !name.contains('/')).and_then(decoded);
     let wrong = || Refusal::Bad("the name of a state is one part of the path".to_owned());
     let name = api::state_lock(&name.ok_or_else(wrong)?)?;
-    asked.check_lock(&name)?;
+    asked.check_lock(&name, Right::Take)?;
     Ok(name)
 }
 

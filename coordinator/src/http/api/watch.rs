@@ -14,8 +14,8 @@ use futures_util::stream;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::Zxid;
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::{Right, Zxid};
 use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
 use super::super::connection::{Turn, Visitor};
@@ -47,7 +47,7 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Answer {
     let question = question(&uri, &headers)?;
-    asked.check(asked.asker.may_see(&question.scope))?;
+    asked.check_role(asked.asker.may_see(&question.scope), Right::See, &question.scope.to_string())?;
     let watch = asked.api().watch(&asked.caller(), question).await?;
     let ends = time::now() + API_WATCH_MAX;
     let stream = Stream { watch, visitor: asked.visitor, turn: None, shutdown, ends, has_begun: false };

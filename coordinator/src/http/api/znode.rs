@@ -12,9 +12,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use rowlock_proto::{CreateMode, FencingToken, SessionId, Stat, Version};
+use rowlock_state::rules::RULES_PATH;
 use rowlock_types::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::super::access::AdminRequest;
 use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
@@ -53,7 +55,7 @@ pub(super) async fn znode(asked: Asked, request: Request) -> Answer {
 
 async fn get(asked: &Asked, asks: &Parts) -> Answer {
     let path: ZnodePath = text_of(asks.uri.path()).and_then(|text| text.parse())?;
-    asked.check(asked.asker.may(&Role::Znode(path.as_str().to_owned())))?;
+    asked.check(asked.asker.may(&Role::znode(path.as_str())))?;
     let (consistency, view) = question(asks.uri.query().unwrap_or_default())?;
     let (api, caller) = (asked.api(), asked.caller());
     match view {
@@ -98,7 +100,7 @@ async fn change(asked: &Asked, head: Parts, body: Body) -> Answer {
     let path = path?;
     // A role for one path does not allow to make others whose name begins so.
     let number = if is_sequential { "0000000000" } else { "" };
-    asked.check(asked.asker.may(&Role::Znode(format!("{}{number}", path.as_str()))))?;
+    asked.check(asked.asker.may(&Role::znode(&format!("{}{number}", path.as_str()))))?;
     let by = by(&head.headers)?;
     let api = asked.api();
     let (change, _room) = match head.method {
@@ -120,8 +122,13 @@ async fn change(asked: &Asked, head: Parts, body: Body) -> Answer {
         }
     };
     query.end()?;
-    let changed = api.change(&asked.caller(), &path, (change, by)).await?;
-    Ok(answered(&path, &changed))
+    let changed = api.change(&asked.caller(), &path, (change, by)).await;
+    if path.as_str() == RULES_PATH {
+        let result = if changed.is_ok() { "ok" } else { "failed" };
+        let done = AdminRequest { op: head.method.as_str(), path: RULES_PATH, detail: "", result };
+        asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+    }
+    Ok(answered(&path, &changed?))
 }
 
 fn answered(path: &ZnodePath, changed: &Changed) -> Response {

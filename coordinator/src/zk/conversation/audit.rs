@@ -39,7 +39,15 @@ impl Conversation {
         let audit = &self.shared.context.audit;
         if audit.wants(event) {
             let (client, detail) = (self.client(), &crate::audit::text(detail));
-            audit.record(&AuditRecord { event, op: "auth", paths: &[], detail, result, client });
+            audit.record(&AuditRecord {
+                event,
+                op: "auth",
+                paths: &[],
+                detail,
+                result,
+                missing: None,
+                client,
+            });
         }
     }
 
@@ -61,5 +69,13 @@ pub(in crate::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, refuse
     let proven = peer.proven.get().map(|identities| identities.to_vec()).unwrap_or_default();
     let client = Client::new(&proven, rowlock_proto::SessionId::NONE, peer.addr);
     let (detail, result) = (refused.unwrap_or_default(), if refused.is_some() { "Refused" } else { OK });
-    audit.record(&AuditRecord { event: Event::Auth, op: "tls", paths: &[], detail, result, client });
+    audit.record(&AuditRecord {
+        event: Event::Auth,
+        op: "tls",
+        paths: &[],
+        detail,
+        result,
+        missing: None,
+        client,
+    });
 }

@@ -74,15 +74,18 @@ fn a_batch_of_other_commands_is_written_as_in_the_golden_file_and_read_back() {
 }
 
 #[test]
-fn a_batch_that_enforces_quotas_differs_in_its_flags_only() {
+fn a_batch_with_other_decisions_of_its_leader_differs_in_its_flags_only() {
     let plain = sample::batch();
+    let guarding = Batch { guard_locks: true, ..plain.clone() };
+    assert_eq!(Batch::decode(&guarding.encode()).unwrap(), guarding);
+    assert_eq!(guarding.encode()[..2], [1, 2]);
     let enforcing = Batch { enforce_quota: true, ..plain.clone() };
     let bytes = enforcing.encode();
     assert_eq!(Batch::decode(&bytes).unwrap(), enforcing);
     assert_eq!((&bytes[..2], &bytes[2..]), (&[1, 1][..], &plain.encode()[2..]));
     let mut newer = bytes.to_vec();
-    newer[1] = 2;
-    assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(2))));
+    newer[1] = 4;
+    assert!(matches!(Batch::decode(&newer), Err(BatchError::Flags(4))));
     assert!(matches!(Batch::decode(&bytes[..1]), Err(BatchError::Empty)));
 }
 

@@ -91,6 +91,7 @@ pub fn batch() -> Batch {
     Batch {
         time_ms: 1_700_000_000_123,
         enforce_quota: false,
+        guard_locks: false,
         ordinal: Ordinal { term: 7, number: 300 },
         proposals: commands().into_iter().enumerate().map(proposal).collect(),
     }

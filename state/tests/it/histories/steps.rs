@@ -79,7 +79,7 @@ impl Generator {
 
     pub fn next(&mut self, chance: &mut Chance, state: &Machine) -> (Stamp, Proposal) {
         self.time_ms += chance.pick(&[0, 0, 1, 5, 200, 2_000, -500]);
-        let stamp = Stamp { time_ms: self.time_ms, enforce_quota: chance.one_in(4) };
+        let stamp = Stamp { time_ms: self.time_ms, enforce_quota: chance.one_in(4), ..Stamp::default() };
         if self.sessions.len() < SESSIONS {
             let timeout_ms = chance.pick(&[500, 1_000, 4_000]);
             let open = Command::OpenSession { proof: Proof::of(&PASSWORD), timeout_ms };

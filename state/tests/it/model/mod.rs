@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(machine.check(), Ok(()), "{:?}", proposal);
             same_trees(&machine, &naive)?;
             clients.learn(&applied.result);
-            let Stamp { time_ms, enforce_quota } = stamp;
+            let Stamp { time_ms, enforce_quota, .. } = stamp;
             log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() });
         }
 

@@ -69,8 +69,11 @@ fn with_quotas(outer: Bytes, inner: Option<Bytes>) -> Step {
 
 /// A step with the leader's clock, which may jump back, and its wish to enforce quotas.
 fn stamped_step() -> impl Strategy<Value = (Stamp, Step)> {
-    let stamp =
-        (0i64..10_000, any::<bool>()).prop_map(|(time_ms, enforce_quota)| Stamp { time_ms, enforce_quota });
+    let stamp = (0i64..10_000, any::<bool>()).prop_map(|(time_ms, enforce_quota)| Stamp {
+        time_ms,
+        enforce_quota,
+        ..Stamp::default()
+    });
     (stamp, step())
 }
 

@@ -3,15 +3,19 @@
 //! `as NAME acquire LOCK PREFIX [mode=x|s|N] [limit=N] [try=1] [owner=session|N|under:PLACE] [hold=MS]
 //! [delay=MS] [min=MS] [lapses=1] [data=]`, more of them behind `;`; `release PATH TOKEN`, `verify PATH
 //! TOKEN` and `abandon LOCK PREFIX` likewise; `convert PATH TOKEN PREFIX mode=`; `force PATH TOKEN`; `ask
-//! LOCK BY REASON [within=MS]`; `once ID ACKED COMMAND` (as the client sends it again after a lost reply).
+//! LOCK BY REASON [within=MS]`; `rules RULE;RULE`, `rerules RULE;RULE`; `once ID ACKED COMMAND` (as the
+//! client sends it again after a lost reply).
 
 use std::fmt::Write as _;
 
-use rowlock_proto::FencingToken;
+use bytes::Bytes;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, Party, PlaceState};
+use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::{FencingToken, Version};
 use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
+use rowlock_state::rules::RULES_PATH;
 use rowlock_state::{ContenderView, Machine};
 
 use crate::stories::script::Words;
@@ -43,6 +47,14 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
             reason: words.at(3).to_owned(),
             within_ms: words.number("within", 0),
         }),
+        "rules" => {
+            let (path, data, acl) = (RULES_PATH.to_owned(), Some(rules(rest)), Some(Acl::shared_open()));
+            Command::Create { create: Create { path, data, acl, flags: 0 }, ttl_ms: None }
+        }
+        "rerules" => {
+            let (path, data) = (RULES_PATH.to_owned(), Some(rules(rest)));
+            Command::SetData(SetData { path, data, version: Version::ANY })
+        }
         "once" => {
             let (id, rest) = rest.split_once(' ').unwrap();
             let (acked, rest) = rest.split_once(' ').unwrap();
@@ -53,11 +65,16 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
     })
 }
 
+/// The text of rules, one a line.
+fn rules(words: &str) -> Bytes {
+    words.replace(';', "\n").into()
+}
+
 fn acquire(words: &Words<'_>) -> Acquire {
     Acquire {
         lock: words.at(0).into(),
         prefix: words.at(1).into(),
-        data: words.option("data").map(|data| bytes::Bytes::copy_from_slice(data.as_bytes())),
+        data: words.option("data").map(|data| Bytes::copy_from_slice(data.as_bytes())),
         acl: Some(Acl::shared_open()),
         mode: mode(words),
         limit: words.number("limit", 0),
@@ -112,14 +129,15 @@ fn party(Party { path, session, token, label, since_ms }: &Party) -> String {
 }
 
 pub fn event(event: &LockEvent<'_>) -> String {
-    let LockEvent { zxid, path, token, session, mode, is_acquired, kind, label, .. } = event;
+    let LockEvent { zxid, path, token, session, mode, is_acquired, kind, label, by, .. } = event;
     let what = match kind {
         LockEventKind::Requested { ahead } => format!("requested {mode:?} ahead {ahead}"),
         LockEventKind::Granted { waited_ms } => format!("granted after {waited_ms}"),
         LockEventKind::Converted => format!("converted to {mode:?}"),
         LockEventKind::Asked => "asked".to_owned(),
         LockEventKind::Gone { held_ms, waited_ms, why } => {
-            format!("gone {why:?} held {held_ms:?} waited {waited_ms}")
+            let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
+            format!("gone {why:?}{by} held {held_ms:?} waited {waited_ms}")
         }
     };
     let pushed = if *is_acquired { "" } else { " (plain)" };

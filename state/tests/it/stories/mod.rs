@@ -87,6 +87,8 @@ macro_rules! stories {
 }
 
 stories! {
+    access
+    access_guard
     acl
     attach_and_moved
     config

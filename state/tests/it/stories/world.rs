@@ -1,6 +1,6 @@
 //! A machine with named clients, and how its answers are written down.
 //!
-//! Verbs: `time MS`, `enforce on|off` (hard quotas), `node N`,
+//! Verbs: `time MS`, `enforce on|off` (hard quotas), `guard on|off` (of locks), `node N`, `may NAME LOCK`,
 //! `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes on with
 //! the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
 //! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and
@@ -17,6 +17,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
+use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
 
 use crate::stories::locks;
@@ -35,6 +36,7 @@ pub struct World {
     clients: BTreeMap<String, Client>,
     time_ms: i64,
     enforce_quota: bool,
+    guard_locks: bool,
     node: NodeId,
 }
 
@@ -46,6 +48,8 @@ impl World {
         match words.at(0) {
             "time" => self.time_ms = number(1),
             "enforce" => self.enforce_quota = words.at(1) == "on",
+            "guard" => self.guard_locks = words.at(1) == "on",
+            "may" => return self.may(words.at(1), words.at(2)),
             "quotas" => return self.quotas(),
             "node" => self.node = NodeId(words.at(1).parse().unwrap()),
             "auth" => self.client(words.at(1)).who.push(id(words.at(2))),
@@ -140,13 +144,20 @@ impl World {
             identities: client.who.as_slice().into(),
             command,
         };
-        let (time_ms, enforce_quota) = (self.time_ms, self.enforce_quota);
-        let batch = Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() };
+        let (time_ms, enforce_quota, guard_locks) = (self.time_ms, self.enforce_quota, self.guard_locks);
+        let proposals = vec![proposal];
+        let batch = Batch { time_ms, enforce_quota, guard_locks, proposals, ..Batch::default() };
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
         let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);
         let answer = format!("zxid {}: {}\n{}", applied.zxid.0, answer(&applied.result), told.0);
         (applied, answer)
+    }
+
+    fn may(&mut self, name: &str, lock: &str) -> String {
+        let who = self.client(name).who.clone();
+        let Decision { rights, pattern } = self.machine.rules().decide(lock, &who, self.guard_locks);
+        format!("{rights} by {}", pattern.map_or("no rule".to_owned(), |pattern| pattern.to_string()))
     }
 
     fn quotas(&self) -> String {
@@ -188,7 +199,7 @@ struct Told(String);
 
 impl EventSink for Told {
     fn changed(&mut self, change: &Change<'_>) {
-        let Change { zxid, path, kind, acl, parent_acl } = change;
+        let Change { zxid, path, kind, acl, parent_acl, .. } = change;
         write!(self.0, "  {kind:?} {path} at {}", zxid.0).unwrap();
         if *acl != Acl::open() || *parent_acl != Acl::open() {
             write!(self.0, " ({}; parent {})", acl_text(acl), acl_text(parent_acl)).unwrap();

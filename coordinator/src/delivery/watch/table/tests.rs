@@ -50,7 +50,14 @@ impl Room {
     fn change(&mut self, path: &str, kind: ChangeKind) {
         self.last_zxid += 1;
         let acl = self.acl.clone();
-        self.table.fire(&Change { zxid: Zxid(self.last_zxid), path, kind, acl: &acl, parent_acl: &acl });
+        self.table.fire(&Change {
+            zxid: Zxid(self.last_zxid),
+            path,
+            kind,
+            acl: &acl,
+            parent_acl: &acl,
+            rules: &Rules::default(),
+        });
         self.check();
     }
 
