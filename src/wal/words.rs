@@ -86,6 +86,7 @@ fn command(command: &Command, data: Data) -> Value {
             json!({ "op": "raiseVersion", "to": to.number, "release": to.release })
         }
         Command::HoldVersion { hold } => json!({ "op": "holdVersion", "hold": hold }),
+        Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
         Command::Ask(ask) => {
             let mut said = json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
             put(&mut said, Some(ask.reason.as_bytes()), data);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Few, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ClusterId, ErrorCode, NodeId, SessionId, Version};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -163,6 +163,11 @@ pub enum Command {
     },
     /// ask: a question to the holders of a lock. Needs no session.
     Ask(Ask),
+    /// Raises the zxid, so that all fencing tokens from here on are larger than `above`: resources know the
+    /// tokens of another service. A smaller number changes nothing. Takes no zxid.
+    RaiseTokens {
+        above: FencingToken,
+    },
 }
 
 thread_local! {
@@ -216,6 +221,7 @@ impl Command {
             | Command::EndGrace
             | Command::RaiseVersion { .. }
             | Command::HoldVersion { .. }
+            | Command::RaiseTokens { .. }
             | Command::Ask(_)
             | Command::Configure { .. } => false,
         }
@@ -260,6 +266,7 @@ impl Command {
             Command::RaiseVersion { .. } => "raiseVersion",
             Command::HoldVersion { .. } => "holdVersion",
             Command::Ask(_) => "ask",
+            Command::RaiseTokens { .. } => "raiseTokens",
         }
     }
 
@@ -306,7 +313,8 @@ impl Command {
             | Command::Found { .. }
             | Command::EndGrace
             | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. } => return None,
+            | Command::HoldVersion { .. }
+            | Command::RaiseTokens { .. } => return None,
         };
         Some(std::mem::take(of))
     }

@@ -60,7 +60,7 @@ impl EndSession {
 }
 
 /// Whether the submission that answers here was applied, rather than lost.
-async fn applied(mut inbox: Inbox) -> bool {
+pub(super) async fn applied(mut inbox: Inbox) -> bool {
     let mut messages = std::collections::VecDeque::new();
     loop {
         inbox.ready().await;

@@ -113,5 +113,6 @@ stories! {
     sequential
     sessions_and_ephemerals
     stat
+    token_floor
     zxid_and_time
 }
