@@ -104,7 +104,7 @@ impl Parts {
         let backups = Backups::new(config.data_dir.clone(), config.name.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
-        let (raft, quorum, storage, snapshots) = raft::open(
+        let started = raft::open(
             &settings,
             opened,
             replica.applied().clone(),
@@ -113,7 +113,12 @@ impl Parts {
             metrics.clone(),
             hook.clone(),
         )
-        .await?;
+        .await;
+        // Raft says that it stops; why is the log's to say.
+        let (raft, quorum, storage, snapshots) = started.map_err(|error| match &*failure.1.borrow() {
+            Some(NodeError::Disk(why)) => StartError::Disk(why.clone()),
+            _ => error.into(),
+        })?;
         Ok(Parts {
             raft,
             quorum,
