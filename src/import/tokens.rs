@@ -1,5 +1,5 @@
-//! Fencing tokens at an import. Those of this cluster follow its own count, and a resource that has seen larger
-//! ones of the source would refuse them.
+//! Fencing tokens at an import. Those of this cluster follow its own count, and a resource that has seen
+//! larger ones of the source would refuse them.
 
 use rowlock_client::Client;
 use rowlock_proto::ErrorCode;

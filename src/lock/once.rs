@@ -1,9 +1,9 @@
 //! `rowlock once`: runs a command once per interval on one of many hosts, for crontabs and timers.
 //!
 //! connect -> wait for the end of the interval, if that is near -> note the run -> run the command -> note
-//! its end -> release. The interval is a minimum hold of the lock, which the cluster counts from the grant; and
-//! it counts from the start of the command, which may be later, since answers can be late: the note says how
-//! late, and the next host waits for as long. No host's wall clock takes part. With `--retry-failed` only a run
+//! its end -> release. The interval is a minimum hold of the lock, which the cluster counts from the grant.
+//! It counts from the start of the command, which is later where an answer is late: the note says how late,
+//! and the next host waits for as long. No host's wall clock takes part. With `--retry-failed` only a run
 //! that went well counts: a command that fails is followed by the end of the session, which is no release.
 
 use std::process::ExitCode;

@@ -181,7 +181,7 @@ impl StorageError {
         }
     }
 
-    /// Tells another build's or release's bytes from damaged ones: this build cannot say that they are not whole.
+    /// Tells the bytes of another build or release from damaged ones: they may be whole.
     pub fn is_of_another_build(&self) -> bool {
         use StorageError::{FormatVersion, OtherBuild, OtherRelease};
         matches!(self, OtherBuild { .. } | OtherRelease(_) | FormatVersion { .. })

@@ -4,8 +4,8 @@
 use rowlock_state::{Layout, upgrade};
 use rowlock_types::versions::{Versions, this_build};
 
-/// Everything that this crate writes: `identity`, `acquaintances`, segments with their records, the headers of
-/// snapshots. The samples are the golden bytes of the modules' tests.
+/// Everything that this crate writes: `identity`, `acquaintances`, segments with their records, and the
+/// headers of snapshots. The samples are the golden bytes of the modules' tests.
 pub const FOLDER: Layout = Layout(0xad58_6e71);
 
 /// A mark of the build that wrote a folder or a file in it.
@@ -14,7 +14,7 @@ pub struct Stamp {
     pub folder: Layout,
     /// One for each version of the cluster's of which there may be entries or a state.
     pub replicated: Vec<(u16, Layout)>,
-    /// Release and commit.
+    /// The release and commit of that build.
     pub build: String,
 }
 

@@ -137,8 +137,8 @@ fn every_command_has_a_sample() {
     assert_eq!(missing(&commands), [] as [&str; 0]);
 }
 
-/// No golden file changes alone: the new fingerprint goes into `layout.rs` (then rewrite the files once more),
-/// and builds before and after refuse each other's files and connections.
+/// No golden file changes alone: the new fingerprint goes into `layout.rs` (then rewrite the files again).
+/// Builds before and after refuse each other's files and connections.
 #[test]
 fn the_fingerprint_is_that_of_the_golden_files() {
     let plain = ["batch", "batch_locks", "batch_other"].map(|name| bytes(&kept(name)));
