@@ -216,9 +216,14 @@ openapi seconds="600":
     cargo build --bin rowlock
     .ci/openapi {{seconds}}
 
-# Licences and advisories; needs cargo-deny.
+# Licences and advisories; needs cargo-deny (`cargo install --locked cargo-deny`).
 deny:
     cargo deny check
+
+# Advisories alone, by the database of today: what it says about a crate of ours goes into advisories.toml.
+advisories:
+    cargo deny fetch db
+    cargo deny check --disable-fetch advisories
 
 # Other people's ZooKeeper clients against a cluster at `hosts`, with the scripts in the folder `suites`
 # (`just compat ../shared/compat`): raw frames, zkCli.sh, the C client, Curator, and all of kazoo's own tests. Every part

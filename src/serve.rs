@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rowlock_coordinator::config::NodeConfig;
-use rowlock_coordinator::node::{Node, NodeError, StartError};
+use rowlock_coordinator::config::{ClusterConfig, NodeConfig};
+use rowlock_coordinator::node::{BootstrapError, Node, NodeError, StartError};
 use rowlock_proto::NodeId;
-use rowlock_wal::StorageError;
+use rowlock_wal::{StorageError, is_of_the_disk};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::SignalKind;
 
@@ -167,7 +167,7 @@ fn say_what_starts(config: &NodeConfig) {
         config.nodes.iter().map(|node| format!("{}@{}", node.id, node.peer_addr)).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        commit = crate::version::COMMIT,
+        commit = rowlock_types::versions::COMMIT,
         cluster = config.name,
         node = %config.id,
         client = or_none(&config.client_addr),
@@ -198,25 +198,28 @@ fn leave_files_for_the_node(config: &mut NodeConfig) {
     }
 }
 
+/// The exit code of a start that failed. A supervisor starts the node again after a disk error (74), and not
+/// after what a person must correct.
 fn not_started(e: &StartError) -> Failure {
-    if let StartError::Storage(StorageError::Io { .. }) = e {
-        return Failure::new(DATA_FOLDER, format!("{e} Or name another folder with --data."));
-    }
-    let code = match e {
-        StartError::Storage(_) => DATA_FOLDER,
-        StartError::Listen { .. } => UNAVAILABLE,
-        StartError::Audit(_) => DATA_FOLDER,
-        StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
-            CONFIG
+    match e {
+        StartError::Storage(error) if error.is_of_the_disk() => Failure::new(IO, e),
+        StartError::Storage(StorageError::Io { .. }) => {
+            Failure::new(DATA_FOLDER, format!("{e} Or name another folder with --data."))
         }
-        StartError::Raft(_) => SOFTWARE,
-    };
-    Failure::new(code, e)
+        StartError::Audit(error) if is_of_the_disk(error.kind()) => Failure::new(IO, e),
+        StartError::Disk(_) => Failure::new(IO, e),
+        StartError::Storage(_) | StartError::Audit(_) => Failure::new(DATA_FOLDER, e),
+        StartError::Listen { .. } => Failure::new(UNAVAILABLE, e),
+        StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
+            Failure::new(CONFIG, e)
+        }
+        StartError::Raft(_) => Failure::new(SOFTWARE, e),
+    }
 }
 
 fn stopped_by_itself(e: &NodeError) -> Failure {
     let code = match e {
-        NodeError::Disk(_) => IO,
+        NodeError::Disk(_) | NodeError::Bootstrap(BootstrapError::Disk(_)) => IO,
         NodeError::Bootstrap(_) | NodeError::OtherRelease(_) => DATA_FOLDER,
         NodeError::Raft(_) | NodeError::Differs(_) => SOFTWARE,
     };
@@ -231,5 +234,88 @@ fn end_with(parent: i32) -> Result<(), Failure> {
     match getppid() {
         Some(now) if Pid::from_raw(parent) == Some(now) => Ok(()),
         _ => Err(Failure::new(USAGE, format!("process {parent} is not our parent, or has already ended"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use rowlock_wal::Identity;
+
+    use super::*;
+
+    fn io(source: Error) -> StartError {
+        StartError::Storage(StorageError::Io { action: "creating", path: "/data".into(), source })
+    }
+
+    /// The causes of a failed start, and what systemd's unit makes of them: it starts a node again but after
+    /// 64, 70, 73 and 78.
+    #[test]
+    fn a_start_that_fails_has_the_exit_code_of_its_cause() {
+        let exposed = |kind: ErrorKind| StorageError::Exposed { path: "/data".into(), source: kind.into() };
+        let (damaged, why) = (StorageError::KnownNodes { path: "/data".into() }, "why".to_owned());
+        let found = Identity { cluster: "a".to_owned(), node: NodeId(1) };
+        let expected = Identity { cluster: "b".to_owned(), node: NodeId(1) };
+        let others = StorageError::NotOurs { path: "/data".into(), found, expected };
+        let listen = || Error::from(ErrorKind::AddrInUse);
+        for (error, code) in [
+            // A disk that is full or fails.
+            (io(ErrorKind::StorageFull.into()), IO),
+            (io(ErrorKind::QuotaExceeded.into()), IO),
+            (io(ErrorKind::ReadOnlyFilesystem.into()), IO),
+            (io(Error::from_raw_os_error(5)), IO),
+            (io(Error::other("no such device")), IO),
+            (io(ErrorKind::UnexpectedEof.into()), IO),
+            (exposed(ErrorKind::ReadOnlyFilesystem).into(), IO),
+            (StartError::Audit(ErrorKind::StorageFull.into()), IO),
+            (StartError::Disk(why.clone()), IO),
+            // A folder that a person must correct.
+            (io(ErrorKind::PermissionDenied.into()), DATA_FOLDER),
+            (io(ErrorKind::NotADirectory.into()), DATA_FOLDER),
+            (exposed(ErrorKind::PermissionDenied).into(), DATA_FOLDER),
+            (damaged.into(), DATA_FOLDER),
+            (others.into(), DATA_FOLDER),
+            (StorageError::InUse("/data".into()).into(), DATA_FOLDER),
+            (StartError::Audit(ErrorKind::PermissionDenied.into()), DATA_FOLDER),
+            // All others.
+            (
+                StartError::Listen { address: why.clone(), purpose: "HTTP", source: listen(), remedy: "" },
+                UNAVAILABLE,
+            ),
+            (StartError::NoClients, CONFIG),
+            (StartError::Tokens(why.clone()), CONFIG),
+            (StartError::Raft(why.clone()), SOFTWARE),
+        ] {
+            let failure = not_started(&error);
+            assert_eq!(failure.code, code, "{error:?}");
+            assert_eq!(
+                failure.message.contains("--data"),
+                matches!(&error, StartError::Storage(StorageError::Io { .. }) if code == DATA_FOLDER)
+            );
+        }
+        let unit = include_str!("../deploy/rowlock.service");
+        assert!(
+            unit.contains("\nRestart=on-failure\n")
+                && unit.contains("\nRestartPreventExitStatus=64 70 73 78\n")
+        );
+    }
+
+    #[test]
+    fn a_disk_that_fails_under_a_running_node_has_the_same_exit_code() {
+        let disk = || StorageError::Io {
+            action: "writing",
+            path: "/data".into(),
+            source: Error::from_raw_os_error(5),
+        };
+        for (error, code) in [
+            (NodeError::Disk("why".to_owned()), IO),
+            (BootstrapError::from(disk()).into(), IO),
+            (BootstrapError::from(StorageError::KnownNodes { path: "/data".into() }).into(), DATA_FOLDER),
+            (BootstrapError::NotAMember { node: NodeId(1) }.into(), DATA_FOLDER),
+            (NodeError::Raft("why".to_owned()), SOFTWARE),
+        ] {
+            assert_eq!(stopped_by_itself(&error).code, code, "{error:?}");
+        }
     }
 }

@@ -2,17 +2,12 @@
 
 use std::process::ExitCode;
 
+use rowlock_types::versions::{COMMIT, RELEASE};
 use serde_json::json;
 
 use crate::exit::Failure;
 use crate::print::print;
 use crate::znode::{Output, print_json};
-
-/// Of the commit that a package was built from.
-pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
-    Some(commit) => commit,
-    None => "unreleased",
-};
 
 /// Show the version and the commit it was built from
 #[derive(clap::Args)]
@@ -24,10 +19,9 @@ pub struct Version {
 
 impl Version {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let version = env!("CARGO_PKG_VERSION");
         match self.output {
-            Output::Simple => print(format!("rowlock {version} ({COMMIT})\n").as_bytes())?,
-            Output::Json => print_json(&json!({ "version": version, "commit": COMMIT }))?,
+            Output::Simple => print(format!("rowlock {RELEASE} ({COMMIT})\n").as_bytes())?,
+            Output::Json => print_json(&json!({ "version": RELEASE, "commit": COMMIT }))?,
         }
         Ok(ExitCode::SUCCESS)
     }

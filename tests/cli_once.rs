@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rowlock_proto::opcode::OpCode;
 use rowlock_world::rng::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::cli_under_lock::start;
@@ -66,6 +70,61 @@ async fn a_minimum_hold_keeps_others_out_after_a_release_and_after_a_death() {
     assert_eq!(post(api, "/v1/locks/h/release", &claim).await.unwrap().1, json!({ "released": true }));
     let (_, busy) = lock(json!({ "ttl_ms": 10_000 })).await;
     assert_eq!((&busy["state"], &busy["holder"]), (&json!("busy"), &Value::Null));
+}
+
+/// Passes a client on to the node at `target`; answers are late by this much once, behind the first acquire.
+async fn with_a_late_grant(target: String, late: Duration) -> String {
+    let acquire = OpCode::Acquire.as_i32().to_be_bytes();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let until = Arc::new(Mutex::new(None::<Instant>));
+        while let Ok((near, _)) = listener.accept().await {
+            let (mut near_in, mut near_out) = near.into_split();
+            let (mut far_in, mut far_out) = TcpStream::connect(&target).await.unwrap().into_split();
+            let (asked, answered) = (until.clone(), until.clone());
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 64 << 10];
+                while let Ok(count @ 1..) = near_in.read(&mut bytes).await {
+                    if bytes[..count].windows(acquire.len()).any(|bytes| bytes == acquire) {
+                        asked.lock().unwrap().get_or_insert_with(|| Instant::now() + late);
+                    }
+                    far_out.write_all(&bytes[..count]).await.unwrap();
+                }
+            });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 64 << 10];
+                while let Ok(count @ 1..) = far_in.read(&mut bytes).await {
+                    let held_back = *answered.lock().unwrap();
+                    if let Some(until) = held_back {
+                        tokio::time::sleep_until(until.into()).await;
+                    }
+                    if near_out.write_all(&bytes[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Two starts were within `--every`: the interval counted from the grant alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_starts_are_within_the_interval_though_the_answer_of_a_grant_is_late() {
+    const EVERY_MS: i64 = 6_000;
+    let cluster = Cluster::start(1, FAST).await;
+    let late = with_a_late_grant(cluster.endpoints(), secs(4)).await;
+    let runs = cluster.folder.join("runs");
+    let job = format!("date +%s%3N >> {}", runs.display());
+    let flags = ["once", "--every", "6s", "-w", "20", "--session-timeout", "20", "j", "-c", &job];
+    let first = start(&cluster.folder, &[&["once", "--endpoints", &late], &flags[1..]].concat()).end().await;
+    assert_eq!(first.code, 0, "{}", first.err);
+    let second = ask(&cluster, &flags).await;
+    assert_eq!(second.code, 0, "{}", second.err);
+    let runs = fs::read_to_string(runs).unwrap();
+    let at: Vec<i64> = runs.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(at.len() == 2 && at[1] - at[0] >= EVERY_MS, "{at:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,6 +61,43 @@ fn complaints(lock: &Table, known: &Table, ignored: &BTreeSet<&str>) -> Vec<Stri
     found
 }
 
+/// What is wrong with the versions that a Cargo.toml permits: those who build a published crate take any of
+/// them, and not the ones of our Cargo.lock.
+fn loose(manifest: &Table, known: &Table, ignored: &BTreeSet<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, dependency) in manifest["workspace"]["dependencies"].as_table().unwrap() {
+        let wanted = dependency.as_str().or_else(|| dependency.get("version")?.as_str()).unwrap();
+        let name = dependency.get("package").and_then(Toml::as_str).unwrap_or(name);
+        let (floor, end) = permitted(wanted);
+        for hole in tables(known, "holes").filter(|hole| text(hole, "crate") == name) {
+            let bound = |key: &str| hole.get(key).map(|of| version(of.as_str().unwrap()));
+            let has_it = bound("from").is_none_or(|from| from < end)
+                && bound("below").is_none_or(|below| floor < below);
+            let id = text(hole, "id");
+            if has_it && !ignored.contains(id) {
+                found.push(format!(
+                    "{name} = \"{wanted}\" permits versions with {id}: ask for {}",
+                    text(hole, "below")
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// The first version that a requirement permits, and the first that it does not permit any more.
+fn permitted(wanted: &str) -> ([u64; 3], [u64; 3]) {
+    let exact = wanted.strip_prefix('=');
+    let from = version(exact.unwrap_or(wanted));
+    let end = match from {
+        [major, minor, patch] if exact.is_some() => [major, minor, patch + 1],
+        [0, 0, patch] if wanted.split('.').count() > 2 => [0, 0, patch + 1],
+        [0, minor, _] => [0, minor + 1, 0],
+        [major, ..] => [major + 1, 0, 0],
+    };
+    (from, end)
+}
+
 /// Whether what the licence asks for can be given: `AND` and `OR` with brackets; `/` is an old `OR`.
 fn is_allowed(licence: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = licence.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
@@ -118,6 +155,14 @@ fn every_crate_is_of_crates_io_and_without_a_known_hole() {
     assert!(ignored(&deny).is_subset(&named), "advisories.toml names what deny.toml ignores");
     let ignores = tables(deny["advisories"].as_table().unwrap(), "ignore");
     assert!(ignores.into_iter().all(|item| !text(item, "reason").is_empty()), "each with its reason");
+}
+
+#[test]
+fn no_crate_is_permitted_in_a_version_with_a_known_hole() {
+    let (known, deny) = (table("advisories.toml"), table("deny.toml"));
+    assert_eq!(loose(&table("Cargo.toml"), &known, &ignored(&deny)), [] as [String; 0]);
+    let checked = text(&known, "checked");
+    assert!(checked.len() == 10 && checked >= "2026-11-28", "it says when it was brought up to date");
 }
 
 #[test]
@@ -188,6 +233,20 @@ fn a_hole_another_source_and_another_licence_are_found() {
     }
     let with_d = lock(&package("d", "1.0.0", &right));
     assert!(complaints(&with_d, &known, &["X-2"].into()).is_empty(), "it is ignored, with a reason");
+
+    for (wanted, complaint) in [
+        ("\"1\"", true),
+        ("\"1.4.2\"", false),
+        ("\"1.4.1\"", true),
+        ("\"=1.3.0\"", true),
+        ("\"=1.1.0\"", false),
+        ("\"2\"", false),
+        ("{ version = \"1.2\", default-features = false }", true),
+    ] {
+        let manifest = lock(&format!("[workspace.dependencies]\nc = {wanted}\n"));
+        assert_eq!(loose(&manifest, &known, &BTreeSet::new()).len(), usize::from(complaint), "{wanted}");
+    }
+    assert_eq!(permitted("0.23.45"), ([0, 23, 45], [0, 24, 0]));
 
     let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].into();
     for (licence, is) in [

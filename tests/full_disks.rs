@@ -215,3 +215,23 @@ async fn logs_without_any_room_wait_for_it_and_lose_nothing_and_no_node_needs_a_
     let client = cluster.client().await;
     assert_eq!(client.exists("/large").await.unwrap().unwrap().version, last);
 }
+
+/// A supervisor starts a node again after 74, and not after 73, with which such a start ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_on_a_full_disk_ends_with_74_and_starts_when_there_is_room() {
+    let _alone = ALONE.lock().await;
+    let mut cluster = Cluster::start(1, &format!("{FAST}{LIMITS}")).await;
+    cluster.stop(1).await;
+    fs::rename(cluster.data(1), cluster.folder.join("former")).unwrap();
+    let Some(disk) = Disk::mount(cluster.data(1)) else {
+        println!("skipped: only root may mount a file system for the node's data");
+        return;
+    };
+    disk.fill(0);
+    cluster.start_node(1);
+    assert_eq!(cluster.exit_code(1).await, Some(74), "{}", cluster.log(1));
+    assert!(cluster.log(1).contains("The disk is full"), "{}", cluster.log(1));
+    disk.free_up();
+    cluster.start_node(1);
+    cluster.wait_until_serves(1).await;
+}

@@ -361,3 +361,33 @@ async fn live_zookeeper_comes_over_and_goes_back() {
         assert!(matches!(gone, Ok(()) | Err(Error::Rejected(ErrorCode::NoNode))), "{path}: {gone:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_after_an_import_are_larger_than_the_floor_also_after_a_restart() {
+    let mut cluster = cluster(3).await;
+    let file = golden();
+    let from = ["--from-snapshot", &file];
+    let shown = import(&cluster, &[&from[..], &["--dry-run"]].concat()).await;
+    assert!(
+        shown.out.contains("tokens:      start again") && shown.out.contains("--token-floor"),
+        "{}",
+        shown.out
+    );
+    let floor = ["--token-floor", "9000000000"];
+    let refused = end(start(&cluster, false, &[&from[..], &floor].concat())).await;
+    assert!(refused.code == REFUSED && refused.err.contains("needs a superuser"), "{}", refused.err);
+    let client = super_client(&cluster).await;
+    let before = client.mutex("before").lock().await.unwrap();
+    assert!(before.token().0 < 9_000_000_000);
+    client.create("/old", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    let said = import(&cluster, &[&from[..], &floor, &["--under", "/old"]].concat()).await;
+    assert!(said.code == 0 && said.err.contains("1 places in this cluster's queues"), "{}", said.err);
+    assert!(said.err.contains("larger than 9000000000 from now on"), "{}", said.err);
+    let after = client.mutex("after").lock().await.unwrap();
+    assert!(after.token().0 > 9_000_000_000, "{}", after.token());
+    cluster.kill_all();
+    (1..=3).for_each(|id| cluster.start_node(id));
+    cluster.wait_until_serving().await;
+    let again = cluster.client().await.mutex("again").lock().await.unwrap();
+    assert!(again.token() > after.token());
+}

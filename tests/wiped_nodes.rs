@@ -67,7 +67,7 @@ impl Round {
     async fn expect_refusal(&mut self, id: u64, words: &str) {
         assert_eq!(self.cluster.exit_code(id).await, Some(DATA_FOLDER));
         let log = self.cluster.log(id);
-        assert!(log.contains(words) && log.contains("under a new id with `learner = true`"), "{log}");
+        assert!(log.contains(words) && log.contains("Never start this node under its old id"), "{log}");
     }
 }
 

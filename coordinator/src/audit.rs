@@ -12,6 +12,7 @@ mod subject;
 mod writer;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -111,7 +112,7 @@ impl Audit {
         events: BTreeSet<Event>,
         node: NodeId,
         metrics: Arc<Metrics>,
-    ) -> Result<(Audit, AuditWriter), String> {
+    ) -> io::Result<(Audit, AuditWriter)> {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
         let writer = AuditWriter::open(settings, queue, metrics.clone())?;
         Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))

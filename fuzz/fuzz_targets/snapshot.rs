@@ -11,7 +11,8 @@ use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::{Machine, SnapshotError};
 use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 
-const VERSION: u16 = 1;
+/// Before the first block: magic, versions, fingerprint.
+const HEADER_BYTES: usize = 16;
 /// Of `Record::End`, among the records.
 const END: u8 = 4;
 
@@ -48,8 +49,9 @@ fn records(records: &[u8]) {
         let mut block = records.to_vec();
         block.extend_from_slice(&[END, 253]);
         block.extend_from_slice(&digest.to_le_bytes());
-        let mut bytes = b"ROWLSNAP".to_vec();
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let mut bytes = Vec::new();
+        Machine::new().freeze().encode(&mut bytes).expect("memory takes everything");
+        bytes.truncate(HEADER_BYTES);
         bytes.extend_from_slice(&u32::try_from(block.len()).expect("an input is short").to_le_bytes());
         bytes.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
         bytes.extend_from_slice(&block);

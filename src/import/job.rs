@@ -15,6 +15,7 @@ use super::retry::insist;
 use super::show::{self, Progress};
 use super::snapshot::Snapshot;
 use super::target::Target;
+use super::tokens;
 use super::trial::{TrialResult, try_acls};
 use super::trouble::Trouble;
 use super::undo::{Undone, undo};
@@ -55,6 +56,12 @@ impl<'a> ImportJob<'a> {
             signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
         };
         let Some((plan, counting)) = prepared else { return Ok(ExitCode::SUCCESS) };
+        if let Some(floor) = self.options.token_floor {
+            let document = tokens::raise(&self.client, floor).await?;
+            if let Some(note) = tokens::note_of_places(&document) {
+                errln!("rowlock: note: {note}");
+            }
+        }
         let header = Header {
             id: format!("{:016x}", rng::u64()),
             by: who(),
@@ -97,14 +104,15 @@ impl<'a> ImportJob<'a> {
         let root_creates = existing.as_ref().map(|(_, creates)| *creates);
         let counting = Counting { steps_max: self.options.counter_steps, root_creates };
         let plan = self.plan(counting).await.map_err(|trouble| trouble.failure())?;
+        let floor = self.options.token_floor;
         let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
         if self.options.dry_run {
             match self.options.output {
-                Output::Json => print_json(&show::plan_json(&plan, &conflicts))?,
-                Output::Simple => print(show::plan_lines(&plan, &conflicts, true).as_bytes())?,
+                Output::Json => print_json(&show::plan_json(&plan, &conflicts, floor))?,
+                Output::Simple => print(show::plan_lines(&plan, &conflicts, floor, true).as_bytes())?,
             }
         } else {
-            errln!("{}", show::plan_lines(&plan, &conflicts, false).trim_end());
+            errln!("{}", show::plan_lines(&plan, &conflicts, floor, false).trim_end());
         }
         refusal(&plan, &conflicts).map_or(Ok(()), Err)?;
         Ok((!self.options.dry_run).then_some((plan, counting)))
@@ -165,7 +173,9 @@ impl<'a> ImportJob<'a> {
     async fn report(&self, plan: &Plan, verified: &Verified) -> Result<ExitCode, Failure> {
         // The import is complete, whether its report is read or not.
         let printed = match self.options.output {
-            Output::Json => print(format!("{}\n", show::verdict_json(plan, verified)).as_bytes()),
+            Output::Json => print(
+                format!("{}\n", show::verdict_json(plan, verified, self.options.token_floor)).as_bytes(),
+            ),
             Output::Simple => print(show::verdict_line(plan, verified).as_bytes()),
         };
         if let Err(e) = journal::remove(&self.client).await {

@@ -110,7 +110,15 @@ mod tests {
 
     fn record(path: &str, creates: i32) -> Record {
         let acl = Arc::new(Vec::new());
-        Record { path: path.to_owned(), data: None, acl, kind: Lifetime::Persistent, version: 0, creates }
+        Record {
+            path: path.to_owned(),
+            data: None,
+            acl,
+            kind: Lifetime::Persistent,
+            version: 0,
+            creates,
+            zxid: 0,
+        }
     }
 
     fn paths_of(closed: &[Open]) -> Vec<&str> {

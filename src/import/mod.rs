@@ -17,6 +17,7 @@ mod show;
 pub mod snapshot;
 mod spool;
 mod target;
+mod tokens;
 mod trial;
 mod trouble;
 mod undo;
@@ -47,6 +48,9 @@ use self::trouble::Trouble;
 /// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them),
 /// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is
 /// ever overwritten.
+///
+/// Fencing tokens go on from this cluster's own count, so they start again for resources that have seen those
+/// of the source: set --token-floor to the largest token that a resource may have seen.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
 pub struct Import {
@@ -75,6 +79,10 @@ pub struct Import {
     /// Maximum number of creates spent on one znode's next sequential number
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
     counter_steps: i64,
+    /// Let this cluster's fencing tokens be larger than N from now on (needs a superuser)
+    #[arg(long, value_name = "N", conflicts_with = "undo",
+          value_parser = clap::value_parser!(i64).range(0..=rowlock_state::TOKEN_FLOOR_MAX))]
+    token_floor: Option<i64>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: crate::znode::Output,

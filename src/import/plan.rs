@@ -62,6 +62,8 @@ pub struct Plan {
     pub largest: Vec<(usize, String)>,
     /// Names of the source's root's children.
     pub top: Vec<String>,
+    /// The last change in the source that its znodes show.
+    pub last_zxid: i64,
     /// The root itself has data or an ACL of its own.
     pub root_is_special: bool,
     lineage: Lineage,
@@ -106,6 +108,7 @@ impl Plan {
 
     /// The next znode of the source.
     pub fn add(&mut self, record: &Record, target: &Target) {
+        self.last_zxid = self.last_zxid.max(record.zxid);
         match select(record) {
             Selection::System => self.system += 1,
             Selection::Ephemeral => self.ephemerals += 1,

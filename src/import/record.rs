@@ -21,6 +21,8 @@ pub struct Record {
     pub version: i32,
     /// Children created so far: the number of the next sequential one.
     pub creates: i32,
+    /// The last change of it or of its list of children; fencing tokens of the source are no larger.
+    pub zxid: i64,
 }
 
 /// What ends a znode's life.

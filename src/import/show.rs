@@ -7,6 +7,7 @@ use rowlock_env::time::{self, Instant};
 use serde_json::{Value, json};
 
 use super::plan::{Notes, Plan};
+use super::tokens;
 use super::verify::Verified;
 use super::window::Amount;
 use crate::print::safe_lines;
@@ -72,7 +73,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// What the source has and what will become of it; in full, with the largest znodes.
-pub fn plan_lines(plan: &Plan, conflicts: &Notes, is_full: bool) -> String {
+pub fn plan_lines(plan: &Plan, conflicts: &Notes, floor: Option<i64>, is_full: bool) -> String {
     let mut out = format!(
         "to import:   {} znodes with {} of data ({} containers, {} with a time to live)\n",
         plan.znodes,
@@ -87,6 +88,7 @@ pub fn plan_lines(plan: &Plan, conflicts: &Notes, is_full: bool) -> String {
         plan.raised, plan.raise_steps, plan.lowered.count
     );
     out += &format!("ACLs:        {} different ones\n", plan.acls.len());
+    out += &tokens::line(floor, plan);
     if plan.root_is_special {
         out += "note:        data and ACL of the source's root are left out: the target's root is there already\n";
     }
@@ -112,7 +114,7 @@ fn notes_lines(what: &str, notes: &Notes) -> String {
 }
 
 /// The same for programs.
-pub fn plan_json(plan: &Plan, conflicts: &Notes) -> Value {
+pub fn plan_json(plan: &Plan, conflicts: &Notes, floor: Option<i64>) -> Value {
     let notes = |notes: &Notes| json!({"count": notes.count, "first": notes.first});
     let largest: Vec<Value> =
         plan.largest.iter().map(|(bytes, path)| json!({"path": path, "bytes": bytes})).collect();
@@ -129,6 +131,8 @@ pub fn plan_json(plan: &Plan, conflicts: &Notes) -> Value {
         "counter_steps": plan.raise_steps,
         "counters_lowered": notes(&plan.lowered),
         "acls": plan.acls.len(),
+        "token_floor": floor.map(|floor| floor.to_string()),
+        "last_zxid": plan.last_zxid.to_string(),
         "largest": largest,
         "conflicts": notes(conflicts),
         "impossible": notes(&plan.obstacles),
@@ -160,9 +164,9 @@ pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
 }
 
 /// The same for programs.
-pub fn verdict_json(plan: &Plan, verified: &Verified) -> Value {
+pub fn verdict_json(plan: &Plan, verified: &Verified, floor: Option<i64>) -> Value {
     json!({
-        "plan": plan_json(plan, &Notes::default()),
+        "plan": plan_json(plan, &Notes::default(), floor),
         "verified": {
             "znodes": verified.amount.znodes,
             "bytes": verified.amount.bytes,

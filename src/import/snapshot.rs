@@ -138,17 +138,19 @@ impl Records<'_> {
         let data = self.input.buffer()?;
         let index = self.input.long()?;
         let acl = self.acls.get(&index).ok_or_else(|| self.input.damaged("an unknown ACL"))?.clone();
-        for _stamp in ["czxid", "mzxid", "ctime", "mtime"] {
+        let changed = [self.input.long()?, self.input.long()?];
+        for _stamp in ["ctime", "mtime"] {
             self.input.long()?;
         }
         let version = self.input.int()?;
         let creates = self.input.int()?;
         let _aversion = self.input.int()?;
         let kind = Lifetime::from_owner(self.input.long()?);
-        let _pzxid = self.input.long()?;
+        let pzxid = self.input.long()?;
+        let zxid = changed.into_iter().fold(pzxid, i64::max);
         // The root has no name in the file.
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(Some(Record { path, data, acl, kind, version, creates }))
+        Ok(Some(Record { path, data, acl, kind, version, creates, zxid }))
     }
 
     fn check_seal(&mut self) -> Result<(), SnapshotError> {

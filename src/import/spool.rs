@@ -48,7 +48,8 @@ impl Spool {
             }
         }
         self.buffer.put_i64(index);
-        self.buffer.put_bytes(0, 4 * 8);
+        self.buffer.put_i64(record.zxid);
+        self.buffer.put_bytes(0, 3 * 8);
         self.buffer.put_i32(record.version);
         self.buffer.put_i32(record.creates);
         self.buffer.put_i32(0);
@@ -98,6 +99,7 @@ mod tests {
             kind,
             version: 3,
             creates: 7,
+            zxid: 11,
         };
         let all = [
             record("/", None, Lifetime::Persistent),

@@ -103,6 +103,7 @@ mod tests {
             kind: Lifetime::Persistent,
             version: 0,
             creates: 0,
+            zxid: 0,
         }
     }
 

@@ -128,5 +128,7 @@ fn record(found: SourceZnode) -> Result<Record, Trouble> {
     // The wire has the changes of children: twice the creates, less those that are left (DataNode.copyStat).
     let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
     let creates = i32::try_from(creates).unwrap_or(i32::MAX);
-    Ok(Record { path, data, acl: Arc::new(acl), kind, version: stat.version.0, creates })
+    let (acl, version) = (Arc::new(acl), stat.version.0);
+    let zxid = stat.czxid.max(stat.mzxid).max(stat.pzxid).0;
+    Ok(Record { path, data, acl, kind, version, creates, zxid })
 }

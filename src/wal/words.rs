@@ -90,6 +90,7 @@ fn command(command: &Command, data: Data) -> Value {
             let (places, change) = (places(std::slice::from_ref(claim)), part(change, data));
             json!({ "op": "fenced", "places": places, "change": change })
         }
+        Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
         Command::Ask(ask) => {
             let mut said = json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
             put(&mut said, Some(ask.reason.as_bytes()), data);

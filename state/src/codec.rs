@@ -303,6 +303,7 @@ mod tests {
                 to: ClusterVersion { number: number as u16, release },
             }),
             any::<bool>().prop_map(|hold| Command::HoldVersion { hold }),
+            int().prop_map(|above| Command::RaiseTokens { above: rowlock_proto::FencingToken(above) }),
             (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),
             Just(Command::Refused(rowlock_proto::ErrorCode::BadArguments)),
         ];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Few, Mode};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ClusterId, ErrorCode, NodeId, SessionId, Version};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -169,6 +169,11 @@ pub enum Command {
         claim: Claim,
         change: Op,
     },
+    /// Raises the zxid, so that all fencing tokens from here on are larger than `above`: resources know the
+    /// tokens of another service. A smaller number changes nothing. Takes no zxid.
+    RaiseTokens {
+        above: FencingToken,
+    },
 }
 
 thread_local! {
@@ -233,6 +238,7 @@ impl Command {
             | Command::EndGrace
             | Command::RaiseVersion { .. }
             | Command::HoldVersion { .. }
+            | Command::RaiseTokens { .. }
             | Command::Ask(_)
             | Command::Configure { .. } => false,
         }
@@ -278,6 +284,7 @@ impl Command {
             Command::HoldVersion { .. } => "holdVersion",
             Command::Ask(_) => "ask",
             Command::Fenced { .. } => "fenced",
+            Command::RaiseTokens { .. } => "raiseTokens",
         }
     }
 
@@ -318,7 +325,8 @@ impl Command {
             | Command::Found { .. }
             | Command::EndGrace
             | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. } => return None,
+            | Command::HoldVersion { .. }
+            | Command::RaiseTokens { .. } => return None,
         };
         Some(std::mem::take(of))
     }

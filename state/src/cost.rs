@@ -185,6 +185,7 @@ impl<'a> Bill<'a> {
             | Command::EndGrace
             | Command::RaiseVersion { .. }
             | Command::HoldVersion { .. }
+            | Command::RaiseTokens { .. }
             | Command::DigestAt { .. } => {}
         }
         // The end of a session, or of holds that last too long, cannot be refused.

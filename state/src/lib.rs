@@ -22,6 +22,7 @@ mod digest;
 pub mod export;
 mod guesses;
 mod invariants;
+mod layout;
 mod locks;
 mod machine;
 mod multi;
@@ -51,14 +52,15 @@ pub use cost::{
     EXPANSION_MAX_BYTES, QUEUE_PLACES_MAX,
 };
 pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
+pub use layout::Layout;
 pub use locks::{
     ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, ContenderView, Deadline, LABEL_MAX, LockView,
     PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
 };
 pub use machine::{Counts, Machine};
 pub use proof::Proof;
-pub use restore::{LeftBehind, NewCluster, Rule, ZxidsUsedUp};
+pub use restore::{LeftBehind, NewCluster, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, Session};
-pub use snapshot::{Frozen, SnapshotError};
+pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
 pub use upgrade::ClusterVersion;
 pub use znode::Kind;

@@ -12,7 +12,7 @@
 //!
 //! The fourth rule covers every recipe, since nothing can be held without a session.
 
-use rowlock_proto::{ClusterId, Zxid};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, Zxid};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Ordinal};
@@ -30,6 +30,9 @@ const SPANS: i64 = 2;
 const ZXIDS_PER_MS: i64 = 128;
 /// Bits of a zxid that fit into a session id.
 const ZXID_BITS: u32 = 56;
+
+/// The largest token that others may have given: as many again are left for this cluster's.
+pub const TOKEN_FLOOR_MAX: i64 = (1 << (ZXID_BITS - 1)) - 1;
 
 /// The identity of a new cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +87,7 @@ impl Machine {
         let floor = (((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS)
             .saturating_add(age_ms.saturating_mul(ZXIDS_PER_MS));
         // The ends below take zxids of the new span, and it is to have room for commands besides.
-        if floor >= 1 << (ZXID_BITS - 1) {
+        if floor > TOKEN_FLOOR_MAX {
             return Err(ZxidsUsedUp(before));
         }
         let counts = self.counts();
@@ -110,6 +113,17 @@ impl Machine {
         assert_eq!(left.znodes + counts.ephemerals, counts.znodes, "only ephemeral znodes go");
         assert!(left_out.is_some() || self.last_zxid > before && self.last_zxid.0 >= floor);
         Ok(LeftBehind { sessions: counts.sessions, ephemerals: counts.ephemerals })
+    }
+
+    /// Makes tokens from here on larger than `above`, which another service may have given. `BadArguments`:
+    /// there would be no room for this cluster's.
+    pub(crate) fn raise_tokens(&mut self, above: FencingToken) -> Result<Outcome, ErrorCode> {
+        if above.0 > TOKEN_FLOOR_MAX {
+            return Err(ErrorCode::BadArguments);
+        }
+        self.last_zxid = self.last_zxid.max(Zxid(above.0));
+        assert!(self.last_zxid.0 >= above.0, "the next token is larger than the floor");
+        Ok(Outcome::Done)
     }
 
     /// Which cluster this is the state of. `None`: it has only just been formed.

@@ -17,6 +17,7 @@ use rowlock_proto::acl::Acl;
 
 use crate::command::Ordinal;
 use crate::dedup::OutcomeRecord;
+use crate::layout::Layout;
 use crate::locks::Key;
 use crate::machine::Machine;
 use crate::sessions::Host;
@@ -24,6 +25,9 @@ use crate::upgrade::{ClusterVersion, FIRST, Upgrade};
 use crate::znode::Znode;
 use block::BlockWriter;
 use record::Row;
+
+/// Version of a snapshot's bytes, besides that of the cluster's in it.
+pub const SNAPSHOT_VERSION: u16 = block::VERSION;
 
 /// The state at one moment, unaffected by what is applied afterwards.
 ///
@@ -46,6 +50,11 @@ pub enum SnapshotError {
     /// Written by another version.
     #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
     Version(u16),
+    /// Written by a build that writes this version of the cluster's otherwise.
+    #[error(
+        "the snapshot is of another build: version {version} of the cluster's state has the fingerprint {found} in it"
+    )]
+    OtherBuild { version: u16, found: Layout },
     /// The cluster has changed to a version that this release does not know.
     #[error("the snapshot is of version {} of the cluster's state: run release {} or a later one", .0.number, .0.release.escape_debug())]
     Newer(ClusterVersion),
@@ -81,7 +90,7 @@ impl Frozen {
 
     /// Writes the snapshot. The caller flushes.
     pub fn encode(&self, out: &mut impl io::Write) -> io::Result<()> {
-        self.put(BlockWriter::new(out)?)
+        self.put(BlockWriter::new(out, self.machine.version().number)?)
     }
 
     fn put(&self, mut blocks: BlockWriter<'_>) -> io::Result<()> {

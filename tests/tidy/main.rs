@@ -5,6 +5,7 @@
 //! The tests read the files of the repository directly: nothing here is simulated.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
+mod advice;
 mod assertions;
 mod docs;
 mod glossary;
@@ -32,6 +33,11 @@ fn no_file_function_or_line_is_too_long() {
 #[test]
 fn crates_and_modules_import_downward() {
     holds(layers::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn only_one_file_advises_to_give_up_a_data_folder() {
+    holds(advice::breaches(&Tree::of_the_repository()));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!  0  magic          8 bytes
 //!  8  version        u32, little-endian
 //! 12  header length  u32, little-endian
-//! 16  header: JSON, one object
+//! 16  header: JSON, one object, with the build and the fingerprint of this form
 //!     state: the blocks of a snapshot, as many bytes as the header says
 //!     SHA-256 of everything before
 //! ```
@@ -12,14 +12,17 @@
 use std::io::{self, Read, Write};
 
 use rowlock_proto::ClusterId;
-use rowlock_state::{Frozen, Machine, SnapshotError};
+use rowlock_state::{Frozen, Layout, Machine, SnapshotError};
 use rowlock_types::limits::STATE_LOCK_MS;
+use rowlock_types::versions::{COMMIT, RELEASE, this_build};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 8] = *b"RWLKBKUP";
 /// Version of the file. The state inside has its own.
 pub const FORMAT_VERSION: u32 = 1;
+/// The fingerprint of the file without the state, which has its own. The sample is that of the test below.
+const LAYOUT: Layout = Layout(0x8b59_a46d);
 /// Largest header that is read.
 const HEADER_MAX_BYTES: u32 = 1 << 20;
 const SUM_BYTES: usize = 32;
@@ -29,6 +32,10 @@ const SUM_BYTES: usize = 32;
 pub struct Header {
     /// The release of the node that made it.
     pub release: String,
+    /// The commit of that build.
+    pub commit: String,
+    /// The fingerprint of the file's form.
+    pub layout: Layout,
     pub cluster: String,
     /// Id of the cluster, in hexadecimal digits. `None`: it had none yet.
     pub cluster_id: Option<String>,
@@ -61,6 +68,13 @@ pub enum BackupError {
     NotABackup,
     #[error("has format version {0}, this release reads {FORMAT_VERSION}: use the release that made it")]
     Version(u32),
+    /// The file may be whole: another build reads it.
+    #[error(
+        "was made by another build of release {0}, and is not readable by this one ({ours}). It is not damaged: use that \
+         build to restore it, or export it with that build and import it here",
+        ours = this_build()
+    )]
+    OtherBuild(String),
     #[error("ends early: it is damaged, or was not written to its end")]
     Truncated,
     /// The bytes are others than those that were written.
@@ -76,7 +90,9 @@ impl Header {
         let counts = machine.counts();
         let members = machine.get_data("/zookeeper/config", &[]).ok().and_then(|(data, _)| data);
         Header {
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+            release: RELEASE.to_owned(),
+            commit: COMMIT.to_owned(),
+            layout: LAYOUT,
             cluster: cluster.to_owned(),
             cluster_id: machine.cluster().map(|id| id.to_string()),
             term: machine.last_entry().term,
@@ -195,6 +211,10 @@ pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
     let machine = Machine::decode(&mut state).map_err(|error| match error {
         SnapshotError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => BackupError::Truncated,
         SnapshotError::Io(error) => BackupError::Io(error),
+        SnapshotError::OtherBuild { .. } | SnapshotError::Version(_) => {
+            let Header { release, commit, .. } = &header;
+            BackupError::OtherBuild(format!("{} ({})", release.escape_debug(), commit.escape_debug()))
+        }
         error => BackupError::State(error),
     })?;
     if state.limit() > 0 {
@@ -214,6 +234,21 @@ pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
         return Err(BackupError::Damaged("its header is that of another state".to_owned()));
     }
     Ok((header, machine))
+}
+
+/// The part of a header that each build can read.
+#[derive(Deserialize)]
+struct MadeBy {
+    release: String,
+    commit: Option<String>,
+    layout: Option<Layout>,
+}
+
+impl MadeBy {
+    fn refused(&self) -> BackupError {
+        let commit = self.commit.as_deref().unwrap_or("of unknown commit");
+        BackupError::OtherBuild(format!("{} ({})", self.release.escape_debug(), commit.escape_debug()))
+    }
 }
 
 /// Counts everything that is read into the checksum.
@@ -243,7 +278,12 @@ impl<R: Read> Summed<R> {
         }
         let mut text = vec![0; number(4) as usize];
         self.fill(&mut text)?;
-        serde_json::from_slice(&text).map_err(|error| BackupError::Damaged(format!("its header: {error}")))
+        let damaged = |error| BackupError::Damaged(format!("its header: {error}"));
+        let made_by: MadeBy = serde_json::from_slice(&text).map_err(damaged)?;
+        if made_by.layout != Some(LAYOUT) {
+            return Err(made_by.refused());
+        }
+        serde_json::from_slice(&text).map_err(damaged)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), BackupError> {
@@ -259,5 +299,34 @@ impl<R: Read> Read for Summed<R> {
         let count = self.input.read(bytes)?;
         self.sum.update(&bytes[..count]);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_sample() {
+        let header = Header {
+            release: "0.2.0".to_owned(),
+            commit: "x".to_owned(),
+            layout: Layout(0),
+            cluster: "test".to_owned(),
+            cluster_id: Some("7".to_owned()),
+            term: 2,
+            zxid: 3,
+            time_ms: 4,
+            znodes: 5,
+            sessions: 6,
+            longest_timeout_ms: 7,
+            digest: "8".to_owned(),
+            members: "m".to_owned(),
+            state_bytes: 5,
+        };
+        let mut writer = Writer::begin(Vec::new(), &header).expect("memory takes everything");
+        writer.write_all(b"state").expect("memory takes everything");
+        let samples = Layout::of_samples([writer.finish().expect("it is whole")]);
+        assert_eq!(LAYOUT, samples, "LAYOUT is to be {samples}");
     }
 }

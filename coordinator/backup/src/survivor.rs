@@ -24,7 +24,9 @@ pub enum SurvivorError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// An entry of its log cannot be read.
-    #[error("entry {at} of the log cannot be read: {why}. A later release may have written it")]
+    #[error(
+        "entry {at} of the log cannot be read: {why}. A later release, or another build, may have written it"
+    )]
     Entry { at: LogId, why: String },
 }
 

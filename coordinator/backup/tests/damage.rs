@@ -86,6 +86,32 @@ fn other_files_and_other_versions_are_named() {
     let mut later = backup(&state(1));
     later[8] = 9;
     assert!(matches!(file::read(&later[..]), Err(BackupError::Version(9))));
+    let bytes = backup(&state(1));
+    let at = bytes.windows(10).position(|bytes| bytes == b"  \"layout\"").expect("the header has it");
+    let width = bytes[at..].iter().position(|byte| *byte == b'\n').expect("a line ends");
+    let with = |new: &str| [&bytes[..at], format!("{new:<width$}").as_bytes(), &bytes[at + width..]].concat();
+    // The length of the header stays. A build that says nothing is another one, too.
+    let (other, none) = ("  \"layout\": 7,", "");
+    for new in [other, none] {
+        let error = file::read(&with(new)[..]).expect_err("is not read");
+        assert!(matches!(error, BackupError::OtherBuild(_)), "{error}");
+        assert!(error.to_string().contains("not damaged"), "{error}");
+    }
+}
+
+/// The error was that of a damaged file.
+#[test]
+fn the_state_of_another_build_in_a_backup_is_named_as_such() {
+    let state = state(3);
+    let mut body = Vec::new();
+    state.freeze().encode(&mut body).unwrap();
+    // The fingerprint of the state's form.
+    body[12] ^= 1;
+    let header = Header::of(&state, "test", body.len() as u64);
+    let mut writer = file::Writer::begin(Vec::new(), &header).unwrap();
+    std::io::Write::write_all(&mut writer, &body).unwrap();
+    let error = file::read(&writer.finish().unwrap()[..]).expect_err("is not read");
+    assert!(matches!(&error, BackupError::OtherBuild(_)), "{error}");
 }
 
 #[test]

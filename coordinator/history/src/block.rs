@@ -132,7 +132,7 @@ fn damaged(why: &str) -> HistoryError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::borrow::Cow;
 
     use proptest::prelude::*;
@@ -140,6 +140,7 @@ mod tests {
     use rowlock_proto::lock::Mode;
     use rowlock_proto::{FencingToken, SessionId};
     use rowlock_state::outcome::{LockEventKind, Why};
+    use rowlock_world::samples::missing;
 
     use super::*;
     use crate::readers::Readers;
@@ -199,6 +200,27 @@ mod tests {
         assert_eq!(hex(&private), format!("2f00{KEY}03000000{expected}"));
         let gap = block(&[(key(4), Entry::Gap(gap))]).bytes;
         assert_eq!(hex(&gap), format!("1b00{KEY}040000000112010403"));
+    }
+
+    /// The bytes of an entry of each kind.
+    pub(crate) fn samples() -> Vec<Vec<u8>> {
+        let gone = LockEventKind::Gone { held_ms: Some(2), waited_ms: -1, why: Why::SessionExpired };
+        let kinds = [
+            LockEventKind::Requested { ahead: 300 },
+            LockEventKind::Granted { waited_ms: 0 },
+            LockEventKind::Converted,
+            gone,
+            LockEventKind::Asked,
+        ];
+        let reasons = [GapReason::TooFast, GapReason::Snapshot, GapReason::Lost, GapReason::NoSpace];
+        let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
+        assert_eq!(missing(&kinds), [] as [&str; 0]);
+        assert_eq!(missing(&reasons), [] as [&str; 0]);
+        let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
+        let records = kinds.map(record).into_iter().chain([private]).map(Entry::Lock);
+        let gaps = reasons.map(|why| Entry::Gap(Gap { from: Zxid(9), missing: Some(4), why }));
+        let key = Key { time_ms: 7, zxid: Zxid(9), ordinal: 1 };
+        records.chain(gaps).map(|entry| block(&[(key, entry)]).bytes).collect()
     }
 
     fn hex(bytes: &[u8]) -> String {

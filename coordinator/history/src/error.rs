@@ -9,6 +9,9 @@ pub enum HistoryError {
     /// They are not as they were left.
     #[error("{0}")]
     Damaged(String),
+    /// They may be whole, and are in the bytes of another build or release.
+    #[error("it was written by another build or release, which can read it")]
+    OtherBuild,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("sled: {0}")]

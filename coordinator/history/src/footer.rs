@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::{SessionId, Zxid};
+use rowlock_state::Layout;
 use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,8 @@ pub(super) const FOOTER_FILE: &str = "FOOTER";
 const BLOBS: &str = "blobs";
 /// Of the form of a segment: of its blocks, too.
 const VERSION: u8 = 4;
+/// The fingerprint of that form, behind the version. The samples are those of the test below.
+const LAYOUT: Layout = Layout(0xcbed_1631);
 /// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Locks and sessions that a footer names.
@@ -153,8 +156,9 @@ impl Footer {
             return Err(damaged("has a wrong checksum"));
         }
         let (version, body) = body.split_first().ok_or_else(|| damaged("is empty"))?;
-        if *version != VERSION {
-            return Err(damaged("is of another version"));
+        let (layout, body) = body.split_first_chunk().ok_or_else(|| damaged("is cut off"))?;
+        if (*version, Layout(u32::from_le_bytes(*layout))) != (VERSION, LAYOUT) {
+            return Err(HistoryError::OtherBuild);
         }
         let footer: Footer =
             codec::decode(body, FOOTER_MAX_BYTES).map_err(|error| damaged(&error.to_string()))?;
@@ -187,12 +191,17 @@ impl Footer {
             })?;
             self.files.push(ClosedFile { name, len, crc: crc.finalize() });
         }
+        folder.write_atomic(FOOTER_FILE, &self.encode(LAYOUT))?;
+        Ok(())
+    }
+
+    fn encode(&self, layout: Layout) -> Vec<u8> {
         let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&layout.0.to_le_bytes());
         codec::encode_into(self, &mut bytes);
         let crc = crc32fast::hash(&bytes).to_le_bytes();
         bytes.extend_from_slice(&crc);
-        folder.write_atomic(FOOTER_FILE, &bytes)?;
-        Ok(())
+        bytes
     }
 
     /// Copies the files that the footer names from `from` to the empty folder `to`, and says so if one of
@@ -237,6 +246,24 @@ fn read_through(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fingerprint_is_that_of_the_samples() {
+        let entries = crate::block::tests::samples();
+        let key = Key { time_ms: 7, zxid: Zxid(9), ordinal: 1 };
+        let footer = Footer {
+            number: 3,
+            replaces: Some(2),
+            is_lost: true,
+            blocks: vec![Head { first: key, last: Key { ordinal: 300, ..key }, entries: 2 }],
+            payload_bytes: 300,
+            covered: Zxid(9),
+            names: Names { all: Some([1, 2].into()), last: Default::default() },
+            files: vec![ClosedFile { name: "db".to_owned(), len: 300, crc: 7 }],
+        };
+        let samples = Layout::of_samples(entries.into_iter().chain([footer.encode(Layout(0))]));
+        assert_eq!(LAYOUT, samples, "LAYOUT is to be {samples}");
+    }
 
     #[test]
     fn every_session_of_a_lock_is_named() {

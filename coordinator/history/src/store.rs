@@ -34,6 +34,8 @@ const VIEW: &str = "view";
 const COVERED: &str = "COVERED";
 /// Where a damaged segment is kept for an investigation; only the last one.
 const DAMAGED: &str = "history.damaged-";
+/// Name of a set-aside segment that another build or release has written.
+const OTHER_BUILD: &str = "history.other-build-";
 /// Parts that share the bound in bytes: closed segments, and two for the open one and the copy that is read.
 const PARTS: u64 = 10;
 const PARTS_NOT_CLOSED: u64 = 2;
@@ -73,7 +75,8 @@ impl Bounds {
 pub(super) struct Found {
     node: PathBuf,
     footers: Vec<Footer>,
-    damaged: Vec<u64>,
+    /// Segments without a footer that can be read, and why.
+    damaged: Vec<(u64, HistoryError)>,
     /// Up to here everything is in the segments.
     pub covered: Zxid,
 }
@@ -94,19 +97,21 @@ impl Found {
             let folder = Dir::open(&dir.path().join(folder_name(number)))?;
             match Footer::read(&folder) {
                 Ok(footer) if footer.number == number => footers.push(footer),
-                _ => damaged.push(number),
+                Err(error @ HistoryError::OtherBuild) => damaged.push((number, error)),
+                _ => damaged.push((number, HistoryError::Damaged("it has no footer that fits".to_owned()))),
             }
         }
         footers.sort_by_key(|footer| footer.number);
         let newest = footers.last().map_or(0, |footer| footer.number);
         // It covers the newest segment too, whose entries come back from the log or are declared missing.
-        let noted = match damaged.iter().any(|number| *number > newest) {
+        let noted = match damaged.iter().any(|(number, _)| *number > newest) {
             true => None,
             false => dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()),
         };
         let covered =
             footers.iter().map(|footer| footer.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
-        let lost: Vec<Footer> = damaged.iter().filter_map(|number| Footer::lost(*number, &footers)).collect();
+        let lost: Vec<Footer> =
+            damaged.iter().filter_map(|(number, _)| Footer::lost(*number, &footers)).collect();
         footers.extend(lost);
         footers.sort_by_key(|footer| footer.number);
         Ok(Found { node, footers, damaged, covered })
@@ -142,7 +147,8 @@ impl Store {
                 folder.remove_all()?;
             }
         }
-        let highest = footers.iter().map(|footer| footer.number).chain(damaged.iter().copied()).max();
+        let highest =
+            footers.iter().map(|footer| footer.number).chain(damaged.iter().map(|(number, _)| *number)).max();
         let newest = footers.iter().map(Footer::last).max().unwrap_or(Key::MIN);
         let mut store = Store {
             data,
@@ -157,8 +163,8 @@ impl Store {
             is_changed: false,
             newest,
         };
-        for number in damaged {
-            store.set_aside(number, &HistoryError::Damaged("it has no footer that fits".to_owned()));
+        for (number, error) in damaged {
+            store.set_aside(number, &error);
         }
         if let Some(number) = take_opening(&store.dir) {
             let why = HistoryError::Damaged("the node went down while it was opened".to_owned());
@@ -331,7 +337,8 @@ impl Store {
 
     /// Moves a segment out of the way, and leaves a footer that says what was in it.
     fn set_aside(&mut self, number: u64, error: &HistoryError) {
-        let kept = format!("{DAMAGED}{number}");
+        let is_others = matches!(error, HistoryError::OtherBuild);
+        let kept = format!("{}{number}", if is_others { OTHER_BUILD } else { DAMAGED });
         tracing::warn!(segment = number, %error, kept, "a part of the lock history cannot be used and was set aside");
         let moved = self.move_away(number, &kept);
         if let Err(error) = moved {
@@ -340,7 +347,8 @@ impl Store {
     }
 
     fn move_away(&mut self, number: u64, kept: &str) -> Result<(), HistoryError> {
-        for earlier in self.data.list()?.iter().filter(|name| name.starts_with(DAMAGED)) {
+        let is_earlier = |name: &&String| name.starts_with(DAMAGED) || name.starts_with(OTHER_BUILD);
+        for earlier in self.data.list()?.iter().filter(is_earlier) {
             Dir::open(&self.data.path().join(earlier))?.remove_all()?;
         }
         let folder = folder_name(number);

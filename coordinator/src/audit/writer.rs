@@ -1,5 +1,6 @@
 //! Writes the lines of the audit log into its file, and begins a new file when it is full.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,10 +51,10 @@ impl AuditWriter {
         settings: Settings,
         queue: mpsc::Receiver<String>,
         metrics: Arc<Metrics>,
-    ) -> Result<AuditWriter, String> {
+    ) -> io::Result<AuditWriter> {
         let path = settings.file.clone();
         let mut files = Files::of(settings)?;
-        files.file().map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        files.file().map_err(|e| named(&e, &format!("{} cannot be written", path.display())))?;
         Ok(AuditWriter { queue, files, metrics, is_failing: false })
     }
 
@@ -118,18 +119,28 @@ impl AuditWriter {
     }
 }
 
+/// The same error with what failed in front.
+fn named(error: &io::Error, what: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
 impl Files {
-    fn of(settings: Settings) -> Result<Files, String> {
+    fn of(settings: Settings) -> io::Result<Files> {
         let path = &settings.file;
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| format!("{} is not the name of a file", path.display()))?.to_owned();
-        let dir = Dir::create(folder).map_err(|e| format!("{} cannot be used: {e}", folder.display()))?;
+        let no_name = || {
+            let what = format!("{} is not the name of a file", path.display());
+            io::Error::new(io::ErrorKind::InvalidFilename, what)
+        };
+        let name = name.ok_or_else(no_name)?.to_owned();
+        let dir = Dir::create(folder);
+        let dir = dir.map_err(|e| named(&e, &format!("{} cannot be used", folder.display())))?;
         Ok(Files { dir, name, settings, open: None })
     }
 
     /// The file and where it ends. A line that a crash has cut off is ended.
-    fn file(&mut self) -> std::io::Result<&mut (File, u64)> {
+    fn file(&mut self) -> io::Result<&mut (File, u64)> {
         if self.open.is_none() {
             let exists = self.dir.exists(&self.name);
             let file =
@@ -149,7 +160,7 @@ impl Files {
     }
 
     /// Writes the lines, or as many as there is room for; then how many are missing.
-    fn append(&mut self, lines: &[String]) -> Result<(), (std::io::Error, u64)> {
+    fn append(&mut self, lines: &[String]) -> Result<(), (io::Error, u64)> {
         let mut rest = lines;
         while !rest.is_empty() {
             let written = self.append_to_one(rest).map_err(|error| (error, rest.len() as u64))?;
@@ -159,7 +170,7 @@ impl Files {
     }
 
     /// Writes into the file as many lines as it takes, and turns it over when it is full.
-    fn append_to_one(&mut self, lines: &[String]) -> std::io::Result<usize> {
+    fn append_to_one(&mut self, lines: &[String]) -> io::Result<usize> {
         let max_bytes = self.settings.max_bytes;
         let (file, end) = self.file()?;
         let mut text = String::new();
@@ -184,7 +195,7 @@ impl Files {
         Ok(count)
     }
 
-    fn turn_over(&mut self) -> std::io::Result<()> {
+    fn turn_over(&mut self) -> io::Result<()> {
         if let Some((file, _)) = self.open.take() {
             file.sync_all()?;
         }

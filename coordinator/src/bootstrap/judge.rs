@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_consensus::peer::Introduction;
 use rowlock_proto::NodeId;
+use rowlock_types::advice::Heard;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_wal::FolderState;
 
@@ -142,6 +143,16 @@ pub(super) fn newest(answers: &Answers) -> Option<&Introduction> {
     established.max_by_key(|answer| answer.members_at)
 }
 
+/// Finds out whether a majority of the voters has answered and has the data, without `me`.
+pub(super) fn heard(me: NodeId, answers: &Answers) -> Heard {
+    let Some(newest) = newest(answers) else { return Heard::Nothing };
+    let has_data = |node: &&NodeId| {
+        **node != me && answers.get(node).is_some_and(|answer| answer.is_admitted && !answer.is_fresh())
+    };
+    let count = newest.voters.iter().filter(has_data).count();
+    if count * 2 > newest.voters.len() { Heard::Quorum } else { Heard::Nothing }
+}
+
 /// Whether the leader that the answers name has answered itself, if they name one: it knows most.
 pub(super) fn leader_has_answered(us: &Us, answers: &Answers) -> bool {
     let named = answers.values().filter(|answer| answer.leader.is_some()).max_by_key(|answer| answer.term);
@@ -184,10 +195,11 @@ pub(super) fn check_log(us: &Us, leader: NodeId, answer: &Introduction) -> Resul
         return Ok(());
     }
     if us.last_index.is_none() {
-        return Err(BootstrapError::DataLost { node: us.node, witness: leader });
+        let heard = Heard::Nothing;
+        return Err(BootstrapError::DataLost { node: us.node, witness: leader, heard });
     }
     let (node, term, last) = (us.node, answer.term, us.last_index.unwrap_or(0));
-    Err(BootstrapError::RolledBack { node, leader, term, acknowledged, last })
+    Err(BootstrapError::RolledBack { node, leader, term, acknowledged, last, heard: Heard::Nothing })
 }
 
 #[cfg(test)]
@@ -226,6 +238,26 @@ mod tests {
 
     fn wait_for(nodes: &[u64]) -> Result<Verdict, BootstrapError> {
         Ok(Verdict::WaitFor(nodes.iter().copied().map(NodeId).collect()))
+    }
+
+    #[test]
+    fn a_majority_with_the_data_is_one_that_answers_has_entries_and_is_not_this_node() {
+        let (data, fresh) = (member(&[1, 2, 3]), Introduction::default());
+        let empty = Introduction { is_admitted: false, ..data.clone() };
+        let said = |answers: &[(u64, &Introduction)]| {
+            heard(NodeId(1), &answers.iter().map(|(node, said)| (NodeId(*node), (*said).clone())).collect())
+        };
+        assert_eq!(said(&[(2, &data), (3, &data)]), Heard::Quorum);
+        for nothing in [
+            &[][..],
+            &[(2, &data)],
+            &[(1, &data), (2, &data)],
+            &[(2, &data), (3, &fresh)],
+            &[(2, &data), (3, &empty)],
+            &[(2, &data), (4, &data)],
+        ] {
+            assert_eq!(said(nothing), Heard::Nothing, "{nothing:?}");
+        }
     }
 
     #[test]
@@ -364,7 +396,7 @@ mod tests {
         assert!(matches!(said(3, 1), Err(BootstrapError::RolledBack { term: 3, .. })), "it had voted since");
         assert_eq!(said(1, 9), Ok(Verdict::TakePart), "a later leader may have cut it");
         let answer = Introduction { acknowledged: Some(5), ..member(&[1, 2, 3]) };
-        let lost = BootstrapError::DataLost { node: NodeId(3), witness: NodeId(1) };
+        let lost = BootstrapError::DataLost { node: NodeId(3), witness: NodeId(1), heard: Heard::Nothing };
         assert_eq!(judge(&newcomer(3, &[1, 2, 3]), &[(NodeId(1), answer)].into()), Err(lost));
     }
 }

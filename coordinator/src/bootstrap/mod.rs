@@ -32,9 +32,10 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_types::advice::{Heard, Replace};
 use rowlock_types::member::Member;
 use rowlock_types::status::Status;
-use rowlock_wal::FolderState;
+use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;
 use self::judge::{Answers, Us, Verdict, judge};
@@ -61,10 +62,10 @@ pub enum BootstrapError {
     #[error(
         "node {node} comes with a data folder that is not the one by which node {witness} knows it: the folder was emptied \
          or replaced, or two nodes run under this number. A node that lost its data has forgotten its votes and what it \
-         acknowledged, and must not come back under its old number: remove node {node} from the cluster and start it \
-         with an empty folder under a new id with `learner = true` in cluster.toml"
+         acknowledged, and must not come back under its old number. If the former folder is there, start the node with it. \
+         {}", Replace { node: Some(*node), heard: *heard }
     )]
-    DataLost { node: NodeId, witness: NodeId },
+    DataLost { node: NodeId, witness: NodeId, heard: Heard },
     /// More nodes have lost their data than the cluster can lose.
     #[error(
         "nodes {} have empty data folders, and node {witness} knows node {node} by another one: they lost their data, and \
@@ -77,8 +78,8 @@ pub enum BootstrapError {
     #[error(
         "the data folder of node {node} is older than what the node has acknowledged: the leader of term {term}, node \
          {leader}, has its word for the log up to index {acknowledged}, and its log ends at {last}. An older copy of the \
-         folder was put back, or the disk has lost writes. Never put an older copy back: remove node {node} from the \
-         cluster and start it with an empty folder under a new id with `learner = true` in cluster.toml"
+         folder was put back, or the disk has lost writes. Never put an older copy back. {}",
+        Replace { node: Some(*node), heard: *heard }
     )]
     RolledBack {
         node: NodeId,
@@ -87,6 +88,7 @@ pub enum BootstrapError {
         acknowledged: u64,
         /// Where its log ends.
         last: u64,
+        heard: Heard,
     },
     /// The cluster exists without this node.
     #[error(
@@ -96,9 +98,22 @@ pub enum BootstrapError {
     NotAMember { node: NodeId },
     #[error("the cluster could not be formed: {0}")]
     Raft(String),
-    /// It could not be written down what the node has become.
+    /// The folder does not take what the node has become, or heard of its cluster.
     #[error("{0}")]
     Storage(String),
+    /// The disk does not take it.
+    #[error("{0}")]
+    Disk(String),
+}
+
+impl From<StorageError> for BootstrapError {
+    fn from(error: StorageError) -> Self {
+        if error.is_of_the_disk() {
+            BootstrapError::Disk(error.to_string())
+        } else {
+            BootstrapError::Storage(error.to_string())
+        }
+    }
 }
 
 /// What a node needs to come in.
@@ -124,7 +139,7 @@ fn say_what_to_start(node: NodeId, waits_for: &[NodeId], is_formed: bool) {
         tracing::warn!(
             %node, nodes,
             "empty data folder in a cluster that exists: this node takes no part before these nodes have answered. If they \
-             are gone for good, start it under a new id with `learner = true` in cluster.toml"
+             are gone for good, this machine needs a new id with `learner = true` in cluster.toml"
         );
     } else {
         tracing::warn!(
@@ -140,9 +155,21 @@ impl Bootstrap {
         tokio::select! {
             biased;
             () = shutdown.wait() => Ok(()),
-            result = self.come_in() => result,
+            result = self.come_in() => match result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(self.advised(error).await),
+            },
             () = self.discover() => Ok(()),
         }
+    }
+
+    /// The error with the advice that fits what the others say now: nothing else was heard of all of them.
+    async fn advised(&self, mut error: BootstrapError) -> BootstrapError {
+        if let BootstrapError::DataLost { heard, .. } | BootstrapError::RolledBack { heard, .. } = &mut error
+        {
+            *heard = judge::heard(self.config.id, &self.everybody().await);
+        }
+        error
     }
 
     async fn come_in(&self) -> Result<(), BootstrapError> {
@@ -198,8 +225,7 @@ impl Bootstrap {
         self.take_word_for_others(&answers).await;
         // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
         // from now on asked about others, whom it may never see itself.
-        let rising = folder.rise_to(FolderState::Admitted).await;
-        rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
+        folder.rise_to(FolderState::Admitted).await?;
         self.admission.grant();
         Ok(())
     }
@@ -252,7 +278,8 @@ impl Bootstrap {
                         witness = Some(node);
                         continue;
                     }
-                    return Err(BootstrapError::DataLost { node: us.node, witness: node });
+                    let heard = Heard::Nothing;
+                    return Err(BootstrapError::DataLost { node: us.node, witness: node, heard });
                 }
                 Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
                 Err(error) => tracing::debug!(%node, %error, "no introduction"),
@@ -300,8 +327,7 @@ impl Bootstrap {
                 said = Some(time::now());
             }
             if joined {
-                let rising = self.peers.folder().rise_to(FolderState::Member).await;
-                rising.map_err(|error| BootstrapError::Storage(error.to_string()))?;
+                self.peers.folder().rise_to(FolderState::Member).await?;
             }
             match leader {
                 Some(leader) if leader == us.node && joined => return Ok(()),
@@ -331,8 +357,8 @@ impl Bootstrap {
         if judge::was_removed(us, &answers) {
             tracing::warn!(
                 "node {} is no member of its cluster any more: it was removed. It serves no clients and does not come \
-                 back under this number. Stop it, and start it with an empty folder under a new id with `learner = true` \
-                 in cluster.toml if it is to join again",
+                 back under this number. Stop it. If the machine is to join again, it needs a new id with `learner = true` \
+                 in cluster.toml and another folder",
                 us.node
             );
         }

@@ -10,6 +10,7 @@ use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
+use rowlock_types::advice::Replace;
 use rowlock_types::limits::MARKS_MAX;
 
 /// Shared by apply, which notes, and the task, which judges.
@@ -165,16 +166,18 @@ impl fmt::Display for Difference {
             let nodes: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
             write!(f, ", {digest:016x} is that of node {}", nodes.join(" and "))?;
         }
+        // The words of the others came through the log, perhaps before this run.
+        let advice = Replace::unasked(Some(*me));
         match majority {
             Some(_) => write!(
                 f,
                 "; a majority has another one, so this node has stopped. Start it once more, in case only its memory was \
-                 wrong. If it stops again, keep its data folder for us, and put a new node in its place"
+                 wrong. If it stops again, compare rowlock --version on all nodes, and report it. {advice}"
             )?,
             None => write!(
                 f,
                 "; no majority tells which is right, so these nodes have stopped. Start all nodes. If they stop again, \
-                 choose one that you trust and put new nodes in the place of the others"
+                 compare rowlock --version on all nodes, keep all folders, and report it"
             )?,
         }
         f.write_str(" (docs/runbook.md, \"Replicas differ\")")

@@ -47,7 +47,7 @@ impl Parts {
         let failure = self.failure.0.clone();
         self.tasks.spawn_until_shutdown("cluster-notes", async move {
             let error = notes.run().await;
-            fail(&failure, BootstrapError::Storage(error.to_string()).into());
+            fail(&failure, BootstrapError::from(error).into());
         });
     }
 

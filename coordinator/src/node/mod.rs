@@ -35,7 +35,7 @@ use rowlock_types::status::Status;
 use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
-use crate::bootstrap::BootstrapError;
+pub use crate::bootstrap::BootstrapError;
 use crate::comparison::Difference;
 use crate::config::NodeConfig;
 use crate::delivery::outbox::CloseReason;
@@ -81,7 +81,10 @@ pub enum StartError {
     Tokens(String),
     /// The audit log cannot be written.
     #[error("[audit]: {0}; make the folder writable, or name another file")]
-    Audit(String),
+    Audit(io::Error),
+    /// The disk failed after the folder was open.
+    #[error("{0}")]
+    Disk(String),
     /// Any host that reaches the nodes' port would be taken for a node, and the configuration does not allow
     /// it.
     #[error(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::peer::{self, PeerPool, Releases};
 use rowlock_consensus::raft::log_store::LogStore;
-use rowlock_consensus::raft::{self, Admission, LeaderLease, QuorumContact, Raft};
+use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, worker};
@@ -72,8 +72,7 @@ pub(super) struct Trust {
 
 impl Parts {
     pub(super) async fn open(config: &NodeConfig, trust: Trust, hook: Hook) -> Result<Parts, StartError> {
-        let metrics = trust.metrics.clone();
-        let failure = watch::channel(None);
+        let (metrics, failure) = (trust.metrics.clone(), watch::channel(None));
         let replica = Arc::new(Replica::of(config.versions.clone()));
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
@@ -114,7 +113,8 @@ impl Parts {
             metrics.clone(),
             hook.clone(),
         )
-        .await?;
+        .await
+        .map_err(|error| cause(error, &failure.1))?;
         Ok(Parts {
             raft,
             quorum,
@@ -180,6 +180,14 @@ fn peers_of(
         peers.set_address(other.id, &other.peer_addr);
     }
     peers
+}
+
+/// The cause of a failed start: Raft says that it stops, and the log has said why.
+fn cause(error: OpenError, failure: &watch::Receiver<Option<NodeError>>) -> StartError {
+    match &*failure.borrow() {
+        Some(NodeError::Disk(why)) => StartError::Disk(why.clone()),
+        _ => error.into(),
+    }
 }
 
 /// The first failure stands.

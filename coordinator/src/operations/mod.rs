@@ -1,5 +1,5 @@
 //! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients,
-//! log more.
+//! log more, raise the fencing tokens.
 //!
 //! In the flow: a superuser's request ([`Ask`]) comes from its connection to the one task of this node that
 //! passes it on to the node that it is meant for, and tells the connection what has come of
@@ -11,6 +11,7 @@ pub mod end_session;
 pub mod hand_over;
 pub mod log_level;
 mod operator;
+mod token_floor;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,12 +19,13 @@ use serde_json::{Value, json};
 use super::end_session::{EndSession, NotExpired};
 use super::hand_over::HandOver;
 use super::log_level::LogLevel;
+use super::token_floor;
 use crate::delivery::registry::Registry;
 use crate::upgrade::Upgrades;
 
 /// For the other nodes to say whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);
-/// For the end of a session to be committed.
+/// Time for the end of a session, or for other tokens, to be committed.
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Operator {
@@ -60,6 +61,9 @@ impl Operator {
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
             Operation::LogLevel { wish, .. } => self.log_level.carry_out(wish),
             Operation::EndSession { session } => self.end_session(*session).await,
+            Operation::RaiseTokens { above } => {
+                token_floor::raise(&self.ending, *above, Instant::now() + END_DEADLINE).await
+            }
         };
         Ok(done.map(|document| document.to_string()))
     }

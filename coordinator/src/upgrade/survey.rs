@@ -136,7 +136,7 @@ mod tests {
 
     fn seen(node: u64, most: u16) -> MemberVersions {
         let release = if most == 1 { "0.2.0" } else { "0.3.0" };
-        let versions = Versions { least: 1, most, release: release.to_owned() };
+        let versions = Versions { most, release: release.to_owned(), ..Versions::of_this_release() };
         MemberVersions { node: NodeId(node), versions: Some(versions), is_up: true }
     }
 

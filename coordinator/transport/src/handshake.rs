@@ -16,7 +16,7 @@ use rowlock_types::limits::{
     PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES,
     PEER_IN_FLIGHT_MAX, PEER_SMALL_FRAME_MAX_BYTES,
 };
-use rowlock_types::versions::Versions;
+use rowlock_types::versions::{Build, Versions};
 use serde::{Deserialize, Serialize};
 
 /// What a connection between nodes begins with.
@@ -137,7 +137,7 @@ pub enum HandshakeRefusal {
     /// A cluster of the same name with another id.
     #[error(
         "this node belongs to another cluster of the same name: one of the two was restored from a backup, or formed \
-         anew. Stop the nodes of the old one, and start them again with empty folders to join the new one"
+         again. Decide which cluster lives, and keep the folders of the other one (docs/runbook.md)"
     )]
     ClusterId,
     /// Another node than the one that was meant.
@@ -170,23 +170,37 @@ pub enum HandshakeRefusal {
     /// The listener is of a later release, and has a reason that this one does not know. Never sent.
     #[error("it refuses for a reason that this release does not know: look into its log")]
     Unknown,
+    /// Both know a version, and write it in two ways. Says something of the listener, as `Version` does.
+    #[error(
+        "{theirs} and {ours} are two builds of one release that do not read each other's formats: run the same build on \
+         all nodes of a cluster. To go over to the other build with the data, see docs/maintenance.md, \"Another build of \
+         one release\""
+    )]
+    OtherBuild { ours: String, theirs: String },
 }
 
 /// The body of the dialer's first frame.
 pub fn encode_hello(hello: &Hello) -> Vec<u8> {
-    with_prefix(hello)
+    let mut body = with_prefix(hello);
+    codec::encode_into(&*hello.versions.build, &mut body);
+    body
 }
 
 /// The body of the listener's first frame.
 pub fn encode_verdict(verdict: &Result<Welcome, HandshakeRefusal>) -> Vec<u8> {
-    with_prefix(verdict)
+    let mut body = with_prefix(verdict);
+    if let Ok(welcome) = verdict {
+        codec::encode_into(&*welcome.versions.build, &mut body);
+    }
+    body
 }
 
 /// Checks a dialer's first frame against who we are.
 pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal> {
     let rest = behind_prefix(body)?;
     let hello = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
-    let (hello, _): (Hello, usize) = hello.map_err(|_| HandshakeRefusal::NotRowlock)?;
+    let (mut hello, read): (Hello, usize) = hello.map_err(|_| HandshakeRefusal::NotRowlock)?;
+    hello.versions.build = build_behind(rest, read)?;
     if hello.from.cluster != us.cluster {
         return Err(HandshakeRefusal::Cluster { theirs: hello.from.cluster });
     }
@@ -202,22 +216,44 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
 /// The version of everything behind the handshake, which both sides find by themselves.
 ///
 /// # Errors
-/// [`HandshakeRefusal::Version`]: there is none.
+/// [`HandshakeRefusal::Version`]: there is none. [`HandshakeRefusal::OtherBuild`]: they write it in two ways.
 pub fn agree(listener: &Versions, dialer: &Versions) -> Result<u16, HandshakeRefusal> {
     let refusal = || HandshakeRefusal::Version { ours: listener.clone(), theirs: dialer.clone() };
-    listener.common(dialer).ok_or_else(refusal)
+    let version = listener.common(dialer).ok_or_else(refusal)?;
+    if listener.build.agrees_with(&dialer.build, version) {
+        return Ok(version);
+    }
+    let named = |versions: &Versions| match versions.build.commit.as_str() {
+        "" => format!("{versions} of an unknown commit"),
+        commit => format!("{versions} of commit {}", commit.escape_debug()),
+    };
+    Err(HandshakeRefusal::OtherBuild { ours: named(listener), theirs: named(dialer) })
+}
+
+/// The build behind what was read. Some builds of 0.2.0 say nothing of themselves.
+fn build_behind(frame: &[u8], read: usize) -> Result<Box<Build>, HandshakeRefusal> {
+    match frame.get(read..) {
+        None | Some([]) => Ok(Box::default()),
+        Some(behind) => {
+            let build = codec::decode_front(behind, PEER_HELLO_MAX_BYTES);
+            build.map(|(build, _)| Box::new(build)).map_err(|_| HandshakeRefusal::NotRowlock)
+        }
+    }
 }
 
 /// What the listener's first frame says: who it is, or why not.
 pub fn check_verdict(body: &[u8]) -> Result<Welcome, HandshakeRefusal> {
     let rest = behind_prefix(body)?;
     let verdict = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
-    let (verdict, _): (Result<Welcome, HandshakeRefusal>, usize) = match verdict {
+    let (mut verdict, read): (Result<Welcome, HandshakeRefusal>, usize) = match verdict {
         Ok(read) => read,
         // A refusal that begins as ours do, with a number that we do not know.
         Err(_) if rest.len() > 1 && rest[0] == 1 => return Err(HandshakeRefusal::Unknown),
         Err(_) => return Err(HandshakeRefusal::NotRowlock),
     };
+    if let Ok(welcome) = &mut verdict {
+        welcome.versions.build = build_behind(rest, read)?;
+    }
     verdict
 }
 
@@ -240,6 +276,8 @@ fn behind_prefix(body: &[u8]) -> Result<&[u8], HandshakeRefusal> {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_state::Layout;
+
     use super::*;
 
     fn identity(cluster: &str, node: u64) -> Identity {
@@ -275,7 +313,35 @@ mod tests {
     }
 
     fn versions(least: u16, most: u16, release: &str) -> Versions {
-        Versions { least, most, release: release.to_owned() }
+        let layouts = (least..=most).map(|version| (version, Layout(version.into()))).collect();
+        Versions {
+            least,
+            most,
+            release: release.to_owned(),
+            build: Box::new(Build { commit: "c".to_owned(), layouts }),
+        }
+    }
+
+    #[test]
+    fn two_builds_that_write_one_version_otherwise_refuse_each_other_and_say_which_they_are() {
+        let ours = versions(1, 1, "0.2.0");
+        let mut other = versions(1, 2, "0.2.0");
+        assert_eq!(agree(&ours, &other), Ok(1), "a later release writes the earlier version alike");
+        other.build.commit = "39abd609".to_owned();
+        other.build.layouts[0].1 = Layout(8);
+        let refusal = agree(&ours, &other).expect_err("must be refused");
+        let told = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
+        assert!(told.contains("39abd609") && told.contains("two builds of one release"), "{told}");
+    }
+
+    #[test]
+    fn a_build_that_says_nothing_of_itself_is_another_one() {
+        let hello = hello("prod", 1, 2);
+        let old = with_prefix(&hello);
+        let read = check_hello(&old, &identity("prod", 2)).expect("its frame is read");
+        assert_eq!(*read.versions.build, Build::default());
+        let refusal = agree(&hello.versions, &read.versions).expect_err("must be refused");
+        assert!(refusal.to_string().contains("unknown commit"), "{refusal}");
     }
 
     #[test]
@@ -304,8 +370,9 @@ mod tests {
 
     #[test]
     fn every_truncation_of_a_hello_is_refused() {
-        let body = encode_hello(&hello("prod", 1, 2));
-        for cut in 0..body.len() {
+        let hello = hello("prod", 1, 2);
+        let (body, without_build) = (encode_hello(&hello), with_prefix(&hello).len());
+        for cut in (0..body.len()).filter(|cut| *cut != without_build) {
             assert_eq!(check_hello(&body[..cut], &identity("prod", 2)), Err(HandshakeRefusal::NotRowlock));
         }
     }

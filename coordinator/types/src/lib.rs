@@ -38,6 +38,7 @@
 //! protocol for numbers and error codes (`rowlock-proto`), and the replicated state (`rowlock-state`) for
 //! what a hook is shown and for what a state weighs.
 
+pub mod advice;
 pub mod client_disconnect;
 pub mod codec;
 pub mod duration;

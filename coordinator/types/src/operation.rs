@@ -3,7 +3,7 @@
 //! In the flow: the node that is asked reads the text, and passes the operation on to the node that it is
 //! meant for. Must never do: take what it does not understand to the end.
 
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{FencingToken, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// One operation. It travels between nodes: variants are appended, never reordered.
@@ -29,6 +29,8 @@ pub enum Operation {
     Upgrade(UpgradeStep),
     /// `/v1/log-level`: what the node writes into its log.
     LogLevel { node: NodeId, wish: LogWish },
+    /// `/v1/raise-tokens?above=5000`: fencing tokens from now on are larger.
+    RaiseTokens { above: FencingToken },
 }
 
 /// A change of a node's log level.
@@ -87,6 +89,10 @@ impl Operation {
                 Operation::Rebalance { node: node(take("node")?)?, percent }
             }
             "/v1/end-session" => Operation::EndSession { session: session(take("session")?)? },
+            "/v1/raise-tokens" => {
+                let above = take("above")?.parse().ok().filter(|above| *above >= 0)?;
+                Operation::RaiseTokens { above: FencingToken(above) }
+            }
             "/v1/upgrade" => Operation::Upgrade(match take("do")? {
                 "look" => UpgradeStep::Look,
                 "finalize" => UpgradeStep::Finalize,
@@ -119,7 +125,7 @@ impl Operation {
     /// asked, `me`.
     pub fn place(&self, me: NodeId, leader: Option<NodeId>) -> Option<NodeId> {
         match self {
-            Operation::EndSession { .. } => Some(me),
+            Operation::EndSession { .. } | Operation::RaiseTokens { .. } => Some(me),
             Operation::HandOver { .. } | Operation::Upgrade(_) => leader,
             Operation::Drain { node, .. }
             | Operation::Rebalance { node, .. }
@@ -175,6 +181,11 @@ mod tests {
                     wish: LogWish::Set { filter: "info,a::b=debug".to_owned(), for_ms: Some(5) },
                 },
                 Some(two),
+            ),
+            (
+                "/v1/raise-tokens?above=5000",
+                Operation::RaiseTokens { above: FencingToken(5_000) },
+                Some(NodeId(1)),
             ),
             (
                 "/v1/end-session?session=0x1f",

@@ -4,10 +4,12 @@
 //! One number counts for all of them, since they change together, with a release. Every release knows the
 //! version before its own as well, so that the nodes of a cluster are replaced one by one. Which of the
 //! versions is written is the cluster's decision (`rowlock_state::upgrade`), not the node's.
+//!
+//! Builds of one release may differ in a form all the same: [`Build`] tells them apart.
 
 use std::fmt;
 
-use rowlock_state::{ClusterVersion, upgrade};
+use rowlock_state::{ClusterVersion, Layout, upgrade};
 use serde::{Deserialize, Serialize};
 
 /// The oldest version that this release knows: that of release 0.2.0, the first one.
@@ -17,10 +19,49 @@ const MOST: u16 = upgrade::FIRST;
 /// The version that exists for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
 const REHEARSED: u16 = upgrade::REHEARSED;
 
+/// The release of this build.
+pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
+/// The commit that a package was built from.
+pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
+    Some(commit) => commit,
+    None => "unreleased",
+};
+
+/// The messages between nodes in the first version. The samples are
+/// `coordinator/consensus/src/peer/testdata/wire.txt`.
+pub const MESSAGES: Layout = Layout(0xfe9a_1e3a);
+
+/// Release and commit of this build, for people.
+pub fn this_build() -> String {
+    format!("{RELEASE} ({COMMIT})")
+}
+
+/// The fingerprints of a build, which differ between builds that write one version in two ways.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    pub commit: String,
+    /// Fingerprints of everything that nodes must have in common, for each version that the build knows.
+    pub layouts: Vec<(u16, Layout)>,
+}
+
+impl Build {
+    /// Makes the fingerprints of this build, for the versions from `least` to `most`.
+    fn of_versions(least: u16, most: u16) -> Box<Build> {
+        let known = |version| Some((version, Layout::of_version(version)?.and(MESSAGES)));
+        Box::new(Build { commit: COMMIT.to_owned(), layouts: (least..=most).filter_map(known).collect() })
+    }
+
+    /// Compares how both write this version. A build that says nothing of a version does not agree.
+    pub fn agrees_with(&self, other: &Build, version: u16) -> bool {
+        let of = |build: &Build| build.layouts.iter().find(|(known, _)| *known == version).copied();
+        of(self).is_some_and(|ours| of(other) == Some(ours))
+    }
+}
+
 /// The versions that a node knows, and the release that it runs.
 ///
 /// Invariant: it stands in the first frame of every connection between nodes, so its fields stay as they are
-/// for ever.
+/// for ever. The build comes behind that frame, and is nowhere else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The oldest one that it takes part in.
@@ -29,19 +70,22 @@ pub struct Versions {
     pub most: u16,
     /// The release, as `rowlock --version` says it.
     pub release: String,
+    #[serde(skip)]
+    pub build: Box<Build>,
 }
 
 impl Versions {
     pub fn of_this_release() -> Versions {
-        Versions { least: LEAST, most: MOST, release: env!("CARGO_PKG_VERSION").to_owned() }
+        let build = Build::of_versions(LEAST, MOST);
+        Versions { least: LEAST, most: MOST, release: RELEASE.to_owned(), build }
     }
 
     /// Those of a release that does not exist: this one with one more version. For tests of upgrades in this
     /// repository; no configuration file and no flag leads here.
     #[doc(hidden)]
     pub fn of_a_rehearsal() -> Versions {
-        let release = format!("{}-rehearsal", env!("CARGO_PKG_VERSION"));
-        Versions { least: LEAST, most: REHEARSED, release }
+        let build = Build::of_versions(LEAST, REHEARSED);
+        Versions { least: LEAST, most: REHEARSED, release: format!("{RELEASE}-rehearsal"), build }
     }
 
     /// Whether the node can read and write this version.
@@ -132,7 +176,7 @@ mod tests {
     use super::*;
 
     fn versions(least: u16, most: u16) -> Versions {
-        Versions { least, most, release: "x".to_owned() }
+        Versions { least, most, release: "x".to_owned(), build: Box::default() }
     }
 
     #[test]
@@ -165,6 +209,23 @@ mod tests {
             let told = node.check(&cluster(number)).expect_err("is refused").to_string();
             assert!(told.contains("0.9.0") && told.contains("0.5.0") && told.contains(advice), "{told}");
         }
+    }
+
+    #[test]
+    fn builds_agree_on_a_version_that_both_write_alike_and_on_no_other() {
+        let build = |layouts: &[(u16, u32)]| Build {
+            layouts: layouts.iter().map(|(version, layout)| (*version, Layout(*layout))).collect(),
+            ..Build::default()
+        };
+        let ours = build(&[(1, 7), (2, 8)]);
+        assert!(ours.agrees_with(&build(&[(1, 7)]), 1) && ours.agrees_with(&build(&[(2, 8), (3, 9)]), 2));
+        assert!(!ours.agrees_with(&build(&[(1, 6), (2, 8)]), 1), "it writes the version otherwise");
+        assert!(
+            !ours.agrees_with(&build(&[]), 1) && !build(&[]).agrees_with(&build(&[]), 1),
+            "it is unknown"
+        );
+        let (ours, next) = (Versions::of_this_release(), Versions::of_a_rehearsal());
+        assert!(ours.build.agrees_with(&next.build, MOST), "an upgrade is no other build");
     }
 
     #[test]

@@ -7,16 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_types::versions::OtherRelease;
+use rowlock_types::advice::Replace;
+use rowlock_types::versions::{OtherRelease, RELEASE, this_build};
 
 use super::identity::Identity;
+use super::layout::OtherBuild;
 use super::log::segment::{HeaderError, SegmentSeq};
-
-/// Advice when this node's copy of the log cannot be trusted any more.
-pub const REJOIN_ADVICE: &str = "The other nodes have the data: stop this node, check its disk, keep a copy of the \
-     folder for analysis if wanted, empty the folder, remove this node from the membership, and add it again under a \
-     new node id (as a learner first). Never start it again with an emptied folder under its old id: it would have \
-     forgotten its vote.";
 
 /// After an error that could have any cause.
 const LOOK_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";
@@ -46,8 +42,9 @@ pub enum StorageError {
     InUse(PathBuf),
     /// The state is another cluster's.
     #[error(
-        "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}.          Files of two clusters were mixed, one of them restored from a backup. {REJOIN_ADVICE}",
-        path.display()
+        "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}. Files of \
+         two clusters were mixed, one of them restored from a backup. {}",
+        path.display(), Replace::unasked(None)
     )]
     OtherCluster {
         path: PathBuf,
@@ -82,24 +79,25 @@ pub enum StorageError {
     OtherRelease(OtherRelease),
     /// Another version of Rowlock wrote it.
     #[error(
-        "the data folder {} has format version {found}, this version of Rowlock reads version {expected}. Nothing was \
+        "{} has format version {found}, this version of Rowlock reads version {expected}. Nothing was \
          changed. Run the version of Rowlock that wrote it.",
         path.display()
     )]
     FormatVersion { path: PathBuf, found: u32, expected: u32 },
-    /// Written before the first release.
+    /// A build of the same version wrote it, in bytes that this one does not read.
     #[error(
-        "the data folder {} was written by an unreleased version of Rowlock, and this version does not read it. \
-         Nothing was changed. Go on with the version that wrote it; or move the data folders of all nodes away, and \
-         start the cluster anew.",
-        .0.display()
+        "{} was written by another build of release {RELEASE}{}, and is not readable by this one ({}). It is not damaged, \
+         and nothing was changed. Go on with that build. To go over to this one with the data: save a backup and export it \
+         with that build, and import it into a new cluster of this one (docs/maintenance.md, \"Another build of one \
+         release\").",
+        path.display(), by.0.as_ref().map_or(String::new(), |build| format!(" ({})", build.escape_debug())), this_build()
     )]
-    Unreleased(PathBuf),
+    OtherBuild { path: PathBuf, by: OtherBuild },
     /// It has content but does not say whose.
     #[error(
         "the data folder {} has content, but its file `identity` is missing or damaged ({why}). If this is the right \
-         folder: {REJOIN_ADVICE}",
-        path.display()
+         folder: {}",
+        path.display(), Replace::unasked(None)
     )]
     NoIdentity {
         path: PathBuf,
@@ -107,16 +105,19 @@ pub enum StorageError {
         why: String,
     },
     /// The list of the nodes that this one knows cannot be read.
-    #[error("the file {} is damaged. It says which nodes this one knows. {REJOIN_ADVICE}", path.display())]
+    #[error(
+        "the file {} is damaged. It says which nodes this one knows. {}",
+        path.display(), Replace::unasked(None)
+    )]
     KnownNodes { path: PathBuf },
     /// The beginning of a segment cannot be read.
-    #[error("the log segment {} cannot be used: {why}. {REJOIN_ADVICE}", path.display())]
+    #[error("the log segment {} cannot be used: {why}. {}", path.display(), Replace::unasked(None))]
     SegmentHeader { path: PathBuf, why: HeaderError },
     /// A segment is not of this log.
     #[error(
         "the log segment {} is segment {} of node {node}, but it lies in the folder of {expected} under another name. \
-         Somebody has copied or renamed files. {REJOIN_ADVICE}",
-        path.display(), seq.0
+         A person has copied or renamed files. {}",
+        path.display(), seq.0, Replace::unasked(Some(expected.node))
     )]
     ForeignSegment {
         path: PathBuf,
@@ -130,8 +131,8 @@ pub enum StorageError {
     /// A segment is damaged in the middle.
     #[error(
         "the log segment {} is damaged at offset {offset}: {why}. This is not the trace of an interrupted write, so \
-         nothing was cut. {REJOIN_ADVICE}",
-        path.display()
+         nothing was cut. {}",
+        path.display(), Replace::unasked(None)
     )]
     Damaged {
         path: PathBuf,
@@ -141,14 +142,14 @@ pub enum StorageError {
         why: String,
     },
     /// Segments or entries are missing.
-    #[error("the log in {} is incomplete: {why}. {REJOIN_ADVICE}", path.display())]
+    #[error("the log in {} is incomplete: {why}. {}", path.display(), Replace::unasked(None))]
     Incomplete {
         /// The folder of the log.
         path: PathBuf,
         why: String,
     },
     /// No snapshot can be used, and the log does not reach back to the beginning.
-    #[error("no usable snapshot in {}: {why}. {REJOIN_ADVICE}", path.display())]
+    #[error("no usable snapshot in {}: {why}. {}", path.display(), Replace::unasked(None))]
     NoSnapshot {
         /// The folder of the snapshots.
         path: PathBuf,
@@ -168,6 +169,22 @@ impl StorageError {
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StorageError {
         let path = path.to_owned();
         move |source| StorageError::Io { action, path, source }
+    }
+
+    /// Tells a full or failing disk from a folder that a person must correct: a start after a while may help.
+    pub fn is_of_the_disk(&self) -> bool {
+        match self {
+            StorageError::Io { source, .. } | StorageError::Exposed { source, .. } => {
+                is_of_the_disk(source.kind())
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells the bytes of another build or release from damaged ones: they may be whole.
+    pub fn is_of_another_build(&self) -> bool {
+        use StorageError::{FormatVersion, OtherBuild, OtherRelease};
+        matches!(self, OtherBuild { .. } | OtherRelease(_) | FormatVersion { .. })
     }
 }
 
@@ -250,6 +267,28 @@ impl Unwritten {
 /// The file system, or this user's part of it, is full.
 pub fn is_for_lack_of_room(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Tells a full or failing disk from a path that is wrong or not permitted.
+pub fn is_of_the_disk(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{
+        AlreadyExists, DirectoryNotEmpty, InvalidFilename, InvalidInput, IsADirectory, NotADirectory,
+        NotFound, PermissionDenied, TooManyLinks, Unsupported, WouldBlock,
+    };
+    !matches!(
+        kind,
+        AlreadyExists
+            | DirectoryNotEmpty
+            | InvalidFilename
+            | InvalidInput
+            | IsADirectory
+            | NotADirectory
+            | NotFound
+            | PermissionDenied
+            | TooManyLinks
+            | Unsupported
+            | WouldBlock
+    )
 }
 
 /// Returns advice for the operator if the kind of the error tells the cause.

@@ -345,7 +345,7 @@ fn parse(bytes: &[u8]) -> Option<BTreeMap<NodeId, Incarnation>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn open(path: &std::path::Path) -> Result<Folder, StorageError> {
@@ -471,16 +471,17 @@ mod tests {
         assert!(matches!(folder.note_cluster(ClusterId(6)).await, Err(StorageError::OtherCluster { .. })));
     }
 
+    pub(crate) const GOLDEN: &str = "rowlock acquaintances 1\nnode 2 00000000000000000000000000000abc\n\
+                                     node 3 00000000000000000000000000000001\ncrc 971022f8\n";
+
     #[test]
     fn the_file_reads_like_this_and_a_damaged_one_is_refused() {
         let known = BTreeMap::from([(NodeId(2), Incarnation(0xabc)), (NodeId(3), Incarnation(1))]);
-        let golden = "rowlock acquaintances 1\nnode 2 00000000000000000000000000000abc\n\
-                      node 3 00000000000000000000000000000001\ncrc 971022f8\n";
-        assert_eq!(text(&known), golden);
-        assert_eq!(parse(golden.as_bytes()), Some(known));
+        assert_eq!(text(&known), GOLDEN);
+        assert_eq!(parse(GOLDEN.as_bytes()), Some(known));
         let temp = tempfile::tempdir().expect("a temporary folder");
         #[expect(clippy::disallowed_methods, reason = "the test damages a file behind env's back")]
-        std::fs::write(temp.path().join(FILE), golden.replace("node 2", "node 4")).expect("writes");
+        std::fs::write(temp.path().join(FILE), GOLDEN.replace("node 2", "node 4")).expect("writes");
         assert!(matches!(open(temp.path()), Err(StorageError::KnownNodes { .. })));
     }
 }

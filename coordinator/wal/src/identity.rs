@@ -9,17 +9,20 @@ use std::fmt;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_state::ClusterVersion;
+use rowlock_state::{ClusterVersion, upgrade};
 use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
+use super::layout::{OtherBuild, Stamp};
 
 const FILE: &str = "identity";
 /// Version of the folder's layout, since release 0.2.0. Segments and snapshots carry their own besides.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
+/// The version in builds before the release: they do not say which build they are.
+const UNSTAMPED_VERSION: u32 = 1;
 /// Beginning of the file, before the version.
 const BEGIN: &str = "Rowlock data folder, layout";
-/// Beginning of the file before the first release.
+/// Beginning of the file in the first builds.
 const UNRELEASED: &[u8] = b"rowlock data folder ";
 
 /// The owner of a data folder.
@@ -131,20 +134,23 @@ pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
     }
     let bytes = dir.read(FILE).map_err(StorageError::io("reading", &path.join(FILE)))?;
     if bytes.starts_with(UNRELEASED) {
-        return Err(StorageError::Unreleased(path));
+        return Err(StorageError::OtherBuild { path, by: OtherBuild(None) });
     }
     parse(&bytes).map_err(|unread| match unread {
         Unread::Damaged(why) => StorageError::NoIdentity { path, why },
         Unread::Version(found) => StorageError::FormatVersion { path, found, expected: LAYOUT_VERSION },
+        Unread::OtherBuild(by) => StorageError::OtherBuild { path, by },
     })
 }
 
 pub fn write(dir: &Dir, identity: &Identity, claim: &Claim) -> Result<(), StorageError> {
     let path = dir.path().join(FILE);
-    dir.write_atomic(FILE, text(identity, claim).as_bytes()).map_err(StorageError::io("writing", &path))
+    let stamp = Stamp::ours(claim.version.as_ref().map_or(upgrade::FIRST, |version| version.number));
+    dir.write_atomic(FILE, text(identity, claim, &stamp).as_bytes())
+        .map_err(StorageError::io("writing", &path))
 }
 
-fn text(identity: &Identity, claim: &Claim) -> String {
+fn text(identity: &Identity, claim: &Claim, stamp: &Stamp) -> String {
     let mut content = format!(
         "{BEGIN} {LAYOUT_VERSION}\nnode {}\ncluster {}\nlog {}\nincarnation {}\nstate {}\n",
         identity.node,
@@ -162,6 +168,9 @@ fn text(identity: &Identity, claim: &Claim) -> String {
     if let Some(ClusterVersion { number, release }) = &claim.version {
         content.push_str(&format!("version {number} {}\n", one_line(release)));
     }
+    let replicated = stamp.replicated.iter().map(|(version, layout)| format!(" {version}:{layout}"));
+    content.push_str(&format!("layouts {}{}\n", stamp.folder, replicated.collect::<String>()));
+    content.push_str(&format!("build {}\n", one_line(&stamp.build)));
     let crc = crc32fast::hash(content.as_bytes());
     format!("{content}crc {crc:08x}\n")
 }
@@ -177,6 +186,7 @@ enum Unread {
     Damaged(String),
     /// The file has another layout.
     Version(u32),
+    OtherBuild(OtherBuild),
 }
 
 fn damaged(why: &str) -> Unread {
@@ -196,8 +206,10 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
         value.ok_or_else(|| Unread::Damaged(format!("it does not say \"{name}\"")))
     };
     let version = field(BEGIN)?.parse().map_err(|_| damaged("its version is not a number"))?;
-    if version != LAYOUT_VERSION {
-        return Err(Unread::Version(version));
+    match version {
+        LAYOUT_VERSION => check_stamp(content)?,
+        UNSTAMPED_VERSION => return Err(Unread::OtherBuild(OtherBuild(None))),
+        other => return Err(Unread::Version(other)),
     }
     let node = field("node")?.parse().map(NodeId).map_err(|_| damaged("its node id is not a number"))?;
     let cluster = field("cluster")?.to_owned();
@@ -226,8 +238,27 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
     Ok((Identity { cluster, node }, Claim { log, incarnation, state, cluster: id, version }))
 }
 
+/// Finds the build that wrote the file, before anything is read whose form is that build's.
+fn check_stamp(content: &str) -> Result<(), Unread> {
+    let line = |name: &str| content.lines().find_map(|line| line.strip_prefix(name));
+    let build = line("build ").ok_or_else(|| damaged("it does not say \"build\""))?.to_owned();
+    let stamp = line("layouts ").and_then(|text| {
+        let mut words = text.split(' ');
+        let folder = words.next()?.parse().ok()?;
+        let pair = |word: &str| {
+            let (version, layout) = word.split_once(':')?;
+            Some((version.parse().ok()?, layout.parse().ok()?))
+        };
+        Some(Stamp { folder, replicated: words.map(pair).collect::<Option<_>>()?, build })
+    });
+    let stamp = stamp.ok_or_else(|| damaged("it does not say \"layouts\""))?;
+    stamp.check().map_err(Unread::OtherBuild)
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use rowlock_state::Layout;
+
     use super::*;
 
     fn identity(cluster: &str, node: u64) -> Identity {
@@ -265,15 +296,55 @@ mod tests {
         }
     }
 
+    fn with_crc(content: &str) -> String {
+        format!("{content}crc {:08x}\n", crc32fast::hash(content.as_bytes()))
+    }
+
     #[test]
     fn another_layout_version_is_refused_naming_both() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
-        let content = "Rowlock data folder, layout 2\nsomething new\n";
-        let crc = crc32fast::hash(content.as_bytes());
-        dir.write_atomic(FILE, format!("{content}crc {crc:08x}\n").as_bytes()).expect("writes");
+        let content = with_crc("Rowlock data folder, layout 3\nsomething new\n");
+        dir.write_atomic(FILE, content.as_bytes()).expect("writes");
         let text = claim(&dir, &identity("prod", 1)).expect_err("is newer").to_string();
-        assert!(text.contains("version 2") && text.contains("version 1"), "{text}");
+        assert!(text.contains("version 3") && text.contains("version 2"), "{text}");
+    }
+
+    /// Each was taken for damaged, or its log was replayed to another state.
+    #[test]
+    fn a_folder_of_another_build_is_refused_by_the_builds_name_and_not_changed() {
+        let temp = tempfile::tempdir().expect("a temporary folder");
+        let dir = Dir::open(temp.path()).expect("opens");
+        claim(&dir, &identity("prod", 1)).expect("is new");
+        let ours = String::from_utf8(dir.read(FILE).expect("is there")).expect("is text");
+        let (content, _) = ours.rsplit_once("crc ").expect("has a checksum");
+        let Stamp { folder, replicated, build } = Stamp::ours(upgrade::FIRST);
+        let other = content.replace(&build, "0.2.0 (39abd609)");
+        let state = replicated[0].1.to_string();
+        for (content, name) in [
+            (other.replace(&folder.to_string(), "00c0ffee"), "(0.2.0 (39abd609))"),
+            (other.replace(&state, "00c0ffee"), "(0.2.0 (39abd609))"),
+            ("Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\n".to_owned(), "another build"),
+            ("rowlock data folder 1\nnode 1\ncluster prod\nlog begun\n".to_owned(), "another build"),
+        ] {
+            let bytes = with_crc(&content);
+            dir.write_atomic(FILE, bytes.as_bytes()).expect("writes");
+            let error = claim(&dir, &identity("prod", 1)).expect_err("is not read");
+            let text = error.to_string();
+            assert!(error.is_of_another_build() && text.contains(name), "{text}");
+            assert!(text.contains("not damaged") && !text.contains("folder of its own"), "{text}");
+            assert_eq!(dir.read(FILE).expect("is there"), bytes.as_bytes(), "nothing was changed");
+        }
+    }
+
+    #[test]
+    fn a_folder_says_the_layout_of_each_version_that_its_cluster_has_had() {
+        let version = ClusterVersion { number: upgrade::REHEARSED, release: "0.3.0".to_owned() };
+        let (state, incarnation) = (FolderState::Member, Incarnation(1));
+        let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: Some(version) };
+        let text = text(&identity("prod", 1), &claim, &Stamp::ours(upgrade::REHEARSED));
+        assert!(text.contains(" 1:") && text.contains(" 2:"), "{text}");
+        assert_eq!(parse(text.as_bytes()), Ok((identity("prod", 1), claim)));
     }
 
     #[test]
@@ -282,7 +353,7 @@ mod tests {
         let dir = Dir::open(temp.path()).expect("opens");
         dir.sub(crate::WAL_DIR).expect("creates");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
-        dir.write_atomic(FILE, b"Rowlock data folder, layout 1\nnode 1\n").expect("writes");
+        dir.write_atomic(FILE, b"Rowlock data folder, layout 2\nnode 1\n").expect("writes");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
     }
 
@@ -294,35 +365,23 @@ mod tests {
         claim(&dir, &identity(" two\nlines ", 1)).expect("is ours");
     }
 
-    #[test]
-    fn a_folder_of_an_unreleased_version_is_refused_and_says_what_to_do() {
-        let temp = tempfile::tempdir().expect("a temporary folder");
-        let dir = Dir::open(temp.path()).expect("opens");
-        let old = b"rowlock data folder 1\nnode 1\ncluster prod\nlog begun\ncrc f2de9a0c\n";
-        dir.write_atomic(FILE, old).expect("writes");
-        let text = claim(&dir, &identity("prod", 1)).expect_err("is not read").to_string();
-        assert!(text.contains("unreleased version") && text.contains("start the cluster anew"), "{text}");
-        assert_eq!(dir.read(FILE).expect("is there"), old, "nothing was changed");
-    }
+    /// The file of a build that never was.
+    pub(crate) const GOLDEN: &str = "Rowlock data folder, layout 2\nnode 1\ncluster prod\nlog begun\nincarnation \
+                                     00000000000000000000000000000abc\nstate admitted\ncluster-id \
+                                     00000000000000000000000000000def\nversion 2 0.3.0 (a b)\nlayouts 00000007 \
+                                     1:0000000a 2:0000000b\nbuild 0.2.0 (x)\ncrc ";
 
     #[test]
     fn the_file_reads_like_this() {
         let (incarnation, state) = (Incarnation(0xabc), FolderState::Admitted);
         let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: None };
-        let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
-                      00000000000000000000000000000abc\nstate admitted\ncrc 3375ca24\n";
-        assert_eq!(text(&identity("prod", 1), &claim), golden);
-        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim.clone())));
-        let claim = Claim { cluster: Some(ClusterId(0xdef)), ..claim };
-        let golden = "Rowlock data folder, layout 1\nnode 1\ncluster prod\nlog begun\nincarnation \
-                      00000000000000000000000000000abc\nstate admitted\ncluster-id \
-                      00000000000000000000000000000def\ncrc 7f7fa6e9\n";
-        assert_eq!(text(&identity("prod", 1), &claim), golden);
-        assert_eq!(parse(golden.as_bytes()), Ok((identity("prod", 1), claim.clone())));
+        let plain = text(&identity("prod", 1), &claim, &Stamp::ours(upgrade::FIRST));
+        assert_eq!(parse(plain.as_bytes()), Ok((identity("prod", 1), claim.clone())));
+        assert!(plain.contains("state admitted\nlayouts "), "{plain}");
         let version = ClusterVersion { number: 2, release: "0.3.0 (a b)".to_owned() };
-        let claim = Claim { version: Some(version), ..claim };
-        let text = text(&identity("prod", 1), &claim);
-        assert!(text.contains("def\nversion 2 0.3.0 (a b)\ncrc "), "{text}");
-        assert_eq!(parse(text.as_bytes()), Ok((identity("prod", 1), claim)));
+        let claim = Claim { cluster: Some(ClusterId(0xdef)), version: Some(version), ..claim };
+        let replicated = vec![(1, Layout(10)), (2, Layout(11))];
+        let stamp = Stamp { folder: Layout(7), replicated, build: "0.2.0 (x)".to_owned() };
+        assert_eq!(text(&identity("prod", 1), &claim, &stamp), format!("{GOLDEN}15e37698\n"));
     }
 }

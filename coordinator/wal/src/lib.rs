@@ -3,7 +3,7 @@
 //! ([`folder`]).
 //!
 //! ```text
-//! <data>/identity            cluster, node, format version, incarnation
+//! <data>/identity            cluster, node, format version, build, incarnation
 //! <data>/acquaintances       the incarnations of the nodes that this one knows
 //! <data>/LOCK                held by the running process
 //! <data>/wal/                segments of the log
@@ -47,6 +47,7 @@ pub mod entry;
 pub mod error;
 pub mod folder;
 pub mod identity;
+mod layout;
 pub mod log;
 pub mod memlog;
 mod open;
@@ -60,7 +61,7 @@ mod tests;
 
 pub use begin::{Begun, begin_all, begin_with_state};
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
-pub use error::{DiskFailure, StorageError};
+pub use error::{DiskFailure, StorageError, is_of_the_disk};
 pub use folder::{Folder, NotRecorded};
 pub use identity::{FolderState, Identity};
 pub use log::handle::Log;

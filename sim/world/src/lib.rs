@@ -8,6 +8,7 @@
 //! - [`clock`]: each host's own clocks, which drift and jump;
 //! - [`network`]: streams with latency, one-way partitions, lost connections;
 //! - [`disk`]: files whose unflushed writes are kept, dropped, torn or reordered when the power goes;
+//! - [`samples`]: whether golden samples of a format have every variant;
 //! - [`spoilt`]: corrupted input bytes, for the tests of the code that reads them;
 //! - [`trace`]: what happened, for people, and its fingerprint.
 //!
@@ -20,6 +21,7 @@ pub mod executor;
 pub mod heart;
 pub mod network;
 pub mod rng;
+pub mod samples;
 pub mod spoilt;
 pub mod time;
 pub mod trace;

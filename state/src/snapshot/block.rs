@@ -1,15 +1,16 @@
-//! The frame of a snapshot: magic and version, then blocks of `length, CRC, bytes`, each holding whole
-//! records.
+//! The frame of a snapshot: magic, format version, the cluster's version with its fingerprint
+//! ([`crate::Layout`]), then blocks of `length, CRC, bytes`, each holding whole records.
 
 use std::io::{self, Read, Write};
 
 use super::SnapshotError;
 use super::record::Row;
 use crate::codec::{BINCODE, from_bincode};
+use crate::layout::Layout;
 
 /// Format version behind the magic, since release 0.2.0. No checksum covers it, so that two versions must
-/// differ by two bits: the next ones are 2, 4 and 7.
-pub(super) const VERSION: u16 = 1;
+/// differ by two bits: the next ones are 1, 4 and 7.
+pub(super) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"ROWLSNAP";
 /// A block is written once it holds so much. One record may make it larger.
@@ -25,9 +26,13 @@ pub(super) struct BlockWriter<'a> {
 }
 
 impl<'a> BlockWriter<'a> {
-    pub(super) fn new(out: &'a mut dyn Write) -> io::Result<Self> {
+    /// Begins the snapshot of a state of this version of the cluster's.
+    pub(super) fn new(out: &'a mut dyn Write, cluster_version: u16) -> io::Result<Self> {
+        assert!(cluster_version > 0, "a state is of a version");
         out.write_all(&MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
+        out.write_all(&cluster_version.to_le_bytes())?;
+        out.write_all(&Layout::of_version(cluster_version).unwrap_or_default().0.to_le_bytes())?;
         Ok(BlockWriter { out, block: Vec::with_capacity(BLOCK_BYTES * 2) })
     }
 
@@ -59,6 +64,8 @@ pub(super) struct BlockReader<'a> {
     block: Vec<u8>,
     /// Bytes of `block` that have been decoded.
     read: usize,
+    /// The cluster's version by the header, which has no checksum.
+    pub(super) cluster_version: u16,
 }
 
 impl<'a> BlockReader<'a> {
@@ -71,7 +78,13 @@ impl<'a> BlockReader<'a> {
         if version != VERSION {
             return Err(SnapshotError::Version(version));
         }
-        Ok(BlockReader { input, block: Vec::new(), read: 0 })
+        let cluster_version = u16::from_le_bytes(read_array(input)?);
+        let found = Layout(u32::from_le_bytes(read_array(input)?));
+        // A later version names the release that reads it, in its records.
+        if Layout::of_version(cluster_version).is_some_and(|ours| ours != found) {
+            return Err(SnapshotError::OtherBuild { version: cluster_version, found });
+        }
+        Ok(BlockReader { input, block: Vec::new(), read: 0, cluster_version })
     }
 
     pub(super) fn next(&mut self) -> Result<Row<'static>, SnapshotError> {

@@ -81,6 +81,9 @@ pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     if !records.is_at_block_end() {
         return damaged("records follow its end");
     }
+    if machine.version().number != records.cluster_version {
+        return damaged("its header has another version");
+    }
     let found = machine.digest();
     if found != digest {
         return Err(SnapshotError::Digest { written: digest, found });

@@ -85,3 +85,33 @@ pub(super) enum Row<'a> {
     /// The question to the place of the `Contender` right before.
     Asked(Cow<'a, Question>),
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_world::samples::missing;
+
+    use super::super::block::BlockReader;
+    use super::Row;
+
+    /// A record without a sample could change, and the fingerprint would stay.
+    #[test]
+    fn the_golden_snapshots_have_a_record_of_each_kind() {
+        let mut found = Vec::new();
+        for text in [
+            include_str!("../../testdata/snapshot.golden"),
+            include_str!("../../testdata/snapshot_locks.golden"),
+        ] {
+            let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+            let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+            let mut input = bytes.as_slice();
+            let mut rows = BlockReader::new(&mut input).expect("a snapshot of this build");
+            loop {
+                found.push(rows.next().expect("a record"));
+                if let Some(Row::End { .. }) = found.last() {
+                    break;
+                }
+            }
+        }
+        assert_eq!(missing(&found), ["Rehearsed"], "a snapshot of the rehearsed version alone has it");
+    }
+}

@@ -61,6 +61,7 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::EndGrace
         | Command::RaiseVersion { .. }
         | Command::HoldVersion { .. }
+        | Command::RaiseTokens { .. }
         | Command::Refused(_) => false,
     }
 }

@@ -372,6 +372,7 @@ pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
         | Command::EndGrace
         | Command::RaiseVersion { .. }
         | Command::HoldVersion { .. }
+        | Command::RaiseTokens { .. }
         | Command::ExpireSession { .. } => 0,
     };
     OVERHEAD + identities.iter().map(of_id).sum::<usize>() + payload

@@ -132,7 +132,7 @@ pub fn read(bytes: &[u8], key: SegmentKey) -> Option<Frame<'_>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const KEY: SegmentKey = SegmentKey { segment: 7, salt: 0x1357_9bdf };
@@ -170,12 +170,13 @@ mod tests {
         assert_eq!(read(&out, SegmentKey { salt: 8, ..KEY }), None);
     }
 
+    pub(crate) const GOLDEN: &str = "da3118e805000000ddccbbaa07000000001000000300000068656c6c6f000000";
+
     #[test]
     fn the_bytes_on_disk_are_these() {
         let mut out = Vec::new();
         write(&mut out, PLACE, 3, b"hello");
-        let golden = "da3118e805000000ddccbbaa07000000001000000300000068656c6c6f000000";
         let hex: String = out.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, golden);
+        assert_eq!(hex, GOLDEN);
     }
 }

@@ -121,7 +121,7 @@ impl Record {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::testing::{entry, log_id, membership_entry, vote};
     use rowlock_world::spoilt::Spoiler;
@@ -134,15 +134,14 @@ mod tests {
         format!("{kind} {hex}")
     }
 
-    #[test]
-    fn the_bytes_on_disk_are_these() {
+    pub(crate) fn golden() -> [(Record, &'static str); 9] {
         let checkpoint = Checkpoint {
             vote: Some(vote(5, 2)),
             committed: Some(log_id(5, 9)),
             purged: None,
             last: Some(log_id(5, 300)),
         };
-        let golden = [
+        [
             (Record::Entry(entry(5, 300, b"xyz")), "1 0501fb2c01010378797a"),
             (Record::Entry(membership_entry(5, 7)), "1 05010702010101010103613a3103623a32"),
             (Record::Vote(vote(5, 2)), "2 050201"),
@@ -152,8 +151,12 @@ mod tests {
             (Record::Truncate(Some(log_id(5, 9))), "5 01050109"),
             (Record::Checkpoint(checkpoint), "6 010502010105010900010501fb2c01"),
             (Record::Mark(1 << 32), "7 fd0000000001000000"),
-        ];
-        for (record, bytes) in golden {
+        ]
+    }
+
+    #[test]
+    fn the_bytes_on_disk_are_these() {
+        for (record, bytes) in golden() {
             assert_eq!(hex(&record), bytes, "{record:?}");
         }
     }

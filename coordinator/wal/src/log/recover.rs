@@ -10,7 +10,9 @@ use rowlock_proto::NodeId;
 use super::frame::{BODY_MAX_BYTES, Chain, SegmentKey};
 use super::record::Record;
 use super::scan::{Ending, Scan, scan};
-use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
+use super::segment::{
+    FIRST_RECORD_AT, FORMAT_VERSION, FileKind, HeaderError, SegmentHeader, SegmentSeq, file_kind,
+};
 use crate::error::StorageError;
 use crate::identity::Identity;
 use crate::memlog::MemLog;
@@ -96,8 +98,13 @@ fn read_segment(
     let path = dir.path().join(&name);
     let io = StorageError::io("reading", &path);
     dir.open_file(&name).and_then(|file| read_whole(&file, bytes)).map_err(io)?;
-    let (header, first) = SegmentHeader::decode(bytes)
-        .map_err(|why| StorageError::SegmentHeader { path: path.clone(), why })?;
+    let (header, first) = SegmentHeader::decode(bytes).map_err(|why| match why {
+        HeaderError::OtherBuild { by } => StorageError::OtherBuild { path: path.clone(), by },
+        HeaderError::Version(found) => {
+            StorageError::FormatVersion { path: path.clone(), found, expected: FORMAT_VERSION }
+        }
+        why => StorageError::SegmentHeader { path: path.clone(), why },
+    })?;
     if header.seq != seq || header.node != identity.node.0 || header.cluster_hash != identity.cluster_hash() {
         return Err(StorageError::ForeignSegment {
             path,

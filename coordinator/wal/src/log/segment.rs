@@ -4,12 +4,24 @@
 //! The header is on disk before the file gets its name, so a segment with a name and without a valid header
 //! is damaged.
 
+use std::ops::Range;
+
+use rowlock_state::Layout;
+use rowlock_types::versions::this_build;
+
 use super::frame::{Chain, SegmentKey};
+use crate::layout::{FOLDER, OtherBuild, of_entries, reads_entries};
 
 /// Where the records begin: the header has a block of its own, which is never written again.
 pub const FIRST_RECORD_AT: u64 = 4096;
 /// Bytes of the header that mean something.
 pub const HEADER_BYTES: usize = 128;
+/// The fingerprint of the folder's formats.
+const LAYOUT: Range<usize> = 52..56;
+/// The fingerprint of the entries.
+const ENTRIES: Range<usize> = 64..68;
+/// The build as text, with zeros behind it.
+const BUILD: Range<usize> = 68..HEADER_BYTES;
 /// Version of segment and record bytes. A change of either gets a new one.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -82,7 +94,7 @@ pub struct SegmentHeader {
 }
 
 /// Why bytes are not a segment header that this version can read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The first bytes are not ours.
     #[error("it does not begin like a log segment")]
@@ -92,6 +104,9 @@ pub enum HeaderError {
     Version(u32),
     #[error("the checksum of its header does not match")]
     Checksum,
+    /// Written by another build of this version.
+    #[error("it was written by another build{}", by.0.as_ref().map_or(String::new(), |build| format!(", {}", build.escape_debug())))]
+    OtherBuild { by: OtherBuild },
 }
 
 impl SegmentHeader {
@@ -111,6 +126,11 @@ impl SegmentHeader {
         out[40..48].copy_from_slice(&self.nonce.to_le_bytes());
         out[48..52].copy_from_slice(&self.previous_chain.0.to_le_bytes());
         out[56..64].copy_from_slice(&self.previous_end.to_le_bytes());
+        out[LAYOUT].copy_from_slice(&FOLDER.0.to_le_bytes());
+        out[ENTRIES].copy_from_slice(&of_entries().0.to_le_bytes());
+        for (at, byte) in out[BUILD].iter_mut().zip(this_build().bytes()) {
+            *at = byte;
+        }
         let crc = crc32fast::hash(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         debug_assert_eq!(
@@ -137,6 +157,11 @@ impl SegmentHeader {
             FORMAT_VERSION => {}
             other => return Err(HeaderError::Version(other)),
         }
+        let (folder, entries) = (Layout(u32_at(&copy, LAYOUT.start)), Layout(u32_at(&copy, ENTRIES.start)));
+        if folder != FOLDER || !reads_entries(entries) {
+            let build = String::from_utf8_lossy(&copy[BUILD]).trim_end_matches('\0').to_owned();
+            return Err(HeaderError::OtherBuild { by: OtherBuild(Some(build).filter(|it| !it.is_empty())) });
+        }
         let header = SegmentHeader {
             seq: SegmentSeq(u64_at(&copy, 16)),
             node: u64_at(&copy, 24),
@@ -158,7 +183,7 @@ fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const HEADER: SegmentHeader = SegmentHeader {
@@ -189,26 +214,46 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_format_version_is_named() {
+    /// A header with other bytes there, and the checksum of them.
+    fn with(at: usize, new: &[u8]) -> [u8; HEADER_BYTES] {
         let (mut bytes, _) = HEADER.encode();
-        bytes[8] = 2;
+        bytes[at..at + new.len()].copy_from_slice(new);
         bytes[12..16].fill(0);
         let crc = crc32fast::hash(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(2)));
+        bytes
     }
 
     #[test]
+    fn another_format_version_and_another_build_are_named() {
+        assert_eq!(SegmentHeader::decode(&with(8, &[2])), Err(HeaderError::Version(2)));
+        let unnamed = Err(HeaderError::OtherBuild { by: OtherBuild(None) });
+        assert_eq!(SegmentHeader::decode(&with(LAYOUT.start, &[0; HEADER_BYTES - 56 + 4])), unnamed);
+        for place in [LAYOUT, ENTRIES] {
+            let by = OtherBuild(Some(this_build()));
+            assert_eq!(
+                SegmentHeader::decode(&with(place.start, &[1, 2, 3, 4])),
+                Err(HeaderError::OtherBuild { by })
+            );
+        }
+    }
+
+    /// Without the build and its fingerprints.
+    pub(crate) const GOLDEN: &str = concat!(
+        "52574c4b57414c00010000000000000006050403020100000300000000000000887766554433221109000000000000",
+        "00efbeadde000000000020000000000000"
+    );
+
+    #[test]
     fn the_bytes_on_disk_are_these() {
-        let (bytes, chain) = HEADER.encode();
+        let (mut bytes, chain) = HEADER.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok((HEADER, chain)));
+        assert!(bytes[BUILD].starts_with(this_build().as_bytes()));
+        for range in [12..16, LAYOUT, ENTRIES, BUILD] {
+            bytes[range].fill(0);
+        }
         let hex: String = bytes[..64].iter().map(|b| format!("{b:02x}")).collect();
-        let golden = concat!(
-            "52574c4b57414c00010000001407883b060504030201000003000000000000008877665544332211",
-            "0900000000000000efbeadde000000000020000000000000"
-        );
-        assert_eq!(hex, golden);
+        assert_eq!(hex, GOLDEN);
         assert_eq!(bytes[64..], [0; 64]);
     }
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
-use rowlock_state::{Machine, SnapshotError};
+use rowlock_state::{Machine, SNAPSHOT_VERSION, SnapshotError};
 use rowlock_types::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
 use rowlock_types::versions::{OtherRelease, Versions};
 
-use super::format::{FIXED_BYTES, SnapshotHeader};
+use super::format::{FIXED_BYTES, FORMAT_VERSION, FormatError, SnapshotHeader};
 use crate::entry::SnapshotMeta;
 use crate::error::StorageError;
 use crate::identity::Identity;
+use crate::layout::OtherBuild;
 
 /// Bytes that are read at once where the whole file is read.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -64,13 +65,20 @@ impl SnapshotFile {
             return Err(bad(format!("it has only {len} bytes")));
         }
         file.read_exact_at(&mut fixed, 0).map_err(io)?;
-        let lengths = SnapshotHeader::lengths(&fixed).map_err(|error| bad(error.to_string()))?;
+        let unread = |error: FormatError| match error {
+            FormatError::OtherBuild => StorageError::OtherBuild { path: path.clone(), by: OtherBuild(None) },
+            FormatError::Version(found) => {
+                StorageError::FormatVersion { path: path.clone(), found, expected: FORMAT_VERSION }
+            }
+            error => bad(error.to_string()),
+        };
+        let lengths = SnapshotHeader::lengths(&fixed).map_err(unread)?;
         if lengths.file != len {
             return Err(bad(format!("it has {len} bytes instead of {}", lengths.file)));
         }
         let mut bytes = vec![0; lengths.header];
         file.read_exact_at(&mut bytes, 0).map_err(io)?;
-        let header = SnapshotHeader::decode(&bytes).map_err(|error| bad(error.to_string()))?;
+        let header = SnapshotHeader::decode(&bytes).map_err(unread)?;
         if header.cluster_hash != identity.cluster_hash() {
             return Err(bad(format!("it is of another cluster than \"{}\"", identity.cluster)));
         }
@@ -149,6 +157,14 @@ impl SnapshotFile {
             SnapshotError::Newer(cluster) => {
                 StorageError::OtherRelease(OtherRelease { cluster, ours: Versions::of_this_release() })
             }
+            SnapshotError::OtherBuild { .. } => {
+                StorageError::OtherBuild { path: self.path(), by: OtherBuild(None) }
+            }
+            SnapshotError::Version(found) => StorageError::FormatVersion {
+                path: self.path(),
+                found: found.into(),
+                expected: SNAPSHOT_VERSION.into(),
+            },
             error => StorageError::BadSnapshot { path: self.path(), why: error.to_string() },
         })
     }

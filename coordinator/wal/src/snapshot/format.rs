@@ -9,13 +9,16 @@
 //! 32  meta length  u32
 //! 36  body crc     u32
 //! 40  body length  u64
-//! 48  zero         16 bytes
+//! 48  layout       u32  fingerprint of the folder's formats
+//! 52  zero         12 bytes
 //! 64  meta: last log id and membership, then the body: the state machine's own encoding
 //! ```
 
+use rowlock_state::Layout;
 use rowlock_types::codec;
 
 use crate::entry::SnapshotMeta;
+use crate::layout::FOLDER;
 
 /// Bytes before the meta.
 pub const FIXED_BYTES: usize = 64;
@@ -56,6 +59,9 @@ pub enum FormatError {
     /// Written by another version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
+    /// Written by another build of this version.
+    #[error("it was written by another build")]
+    OtherBuild,
     #[error("the checksum of its header does not match")]
     Checksum,
     /// Intact, and not what it should be.
@@ -76,6 +82,7 @@ impl SnapshotHeader {
         out[32..36].copy_from_slice(&meta_len.to_le_bytes());
         out[36..40].copy_from_slice(&self.body_crc.to_le_bytes());
         out[40..48].copy_from_slice(&self.body_len.to_le_bytes());
+        out[48..52].copy_from_slice(&FOLDER.0.to_le_bytes());
         let crc = crc32fast::hash(&out);
         out[12..16].copy_from_slice(&crc.to_le_bytes());
         assert!(out.len() <= FIXED_BYTES + META_MAX_BYTES, "a reader takes no larger header");
@@ -83,7 +90,7 @@ impl SnapshotHeader {
         out
     }
 
-    /// How much there is to read, from the fixed part. Nothing is verified yet but magic and version.
+    /// How much there is to read, from the fixed part. Nothing is verified yet but magic, version and build.
     pub fn lengths(fixed: &[u8; FIXED_BYTES]) -> Result<Lengths, FormatError> {
         if fixed[0..8] != MAGIC {
             return Err(FormatError::NotASnapshot);
@@ -91,6 +98,9 @@ impl SnapshotHeader {
         match u32_at(fixed, 8) {
             FORMAT_VERSION => {}
             other => return Err(FormatError::Version(other)),
+        }
+        if Layout(u32_at(fixed, 48)) != FOLDER {
+            return Err(FormatError::OtherBuild);
         }
         let meta = u32_at(fixed, 32) as usize;
         if meta > META_MAX_BYTES {
@@ -137,7 +147,7 @@ fn u64_at(bytes: &[u8; FIXED_BYTES], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::testing::snapshot_meta;
 
@@ -163,20 +173,28 @@ mod tests {
     }
 
     #[test]
-    fn another_format_version_is_named() {
+    fn another_format_version_and_another_build_are_named() {
         let mut bytes = header().encode();
         bytes[8] = 9;
         assert_eq!(SnapshotHeader::decode(&bytes), Err(FormatError::Version(9)));
+        let mut bytes = header().encode();
+        bytes[48..52].fill(0);
+        assert_eq!(SnapshotHeader::decode(&bytes), Err(FormatError::OtherBuild));
     }
+
+    /// Without the checksum and the build's fingerprint.
+    pub(crate) const GOLDEN: &str = concat!(
+        "52574c4b534e500001000000000000000700000000000000020000000000000016000000",
+        "01efcdabe80300000000000000000000000000000000000000000000",
+        "0103012801030100010101010103613a3103623a3200"
+    );
 
     #[test]
     fn the_bytes_on_disk_are_these() {
-        let hex: String = header().encode().iter().map(|b| format!("{b:02x}")).collect();
-        let golden = concat!(
-            "52574c4b534e500001000000165a7dbc0700000000000000020000000000000016000000",
-            "01efcdabe80300000000000000000000000000000000000000000000",
-            "0103012801030100010101010103613a3103623a3200"
-        );
-        assert_eq!(hex, golden);
+        let mut bytes = header().encode();
+        bytes[12..16].fill(0);
+        bytes[48..52].fill(0);
+        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, GOLDEN);
     }
 }

@@ -281,7 +281,10 @@ fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
         let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
         match SnapshotFile::verify(dir, &name, file, false, identity) {
             Ok(snapshot) => survey.older.push(snapshot),
-            Err(error) => survey.damaged.push((name, error.to_string())),
+            Err(StorageError::BadSnapshot { why, .. }) => survey.damaged.push((name, why)),
+            // Not damaged, but another build's, or the disk cannot read it: neither put aside nor replaced by
+            // the log.
+            Err(error) => return Err(error),
         }
     }
     survey.older.sort_by_key(|snapshot| snapshot.meta().last_log_id);

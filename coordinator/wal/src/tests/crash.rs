@@ -90,7 +90,9 @@ async fn a_flipped_bit_in_the_middle_is_refused_with_file_offset_and_advice() {
     let copy = killed(dir.path());
     std::fs::write(&segments(copy.path())[0], &bytes).expect("writes");
     let text = try_open(copy.path()).await.err().expect("is refused").to_string();
-    for part in ["0000000000000001.wal", "offset 4", "had been flushed", "under a new node id"] {
+    for part in
+        ["0000000000000001.wal", "offset 4", "had been flushed", "Keep this folder", "Only if a majority"]
+    {
         assert!(text.contains(part), "{text}");
     }
 }

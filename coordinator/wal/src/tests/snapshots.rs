@@ -193,8 +193,38 @@ async fn a_damaged_only_snapshot_is_refused_if_the_log_was_purged_and_put_aside_
     let purged = killed(dir.path());
     damage(purged.path(), &files(purged.path())[0]);
     let text = try_open(purged.path()).await.err().expect("is refused").to_string();
-    assert!(text.contains("no usable snapshot") && text.contains("under a new node id"), "{text}");
+    assert!(text.contains("no usable snapshot") && text.contains("Keep this folder"), "{text}");
     assert_eq!(files(purged.path()), files(dir.path()), "nothing was changed");
+}
+
+/// The snapshot was put aside as damaged, with the advice to empty the folder.
+#[tokio::test]
+async fn a_snapshot_or_a_segment_of_another_build_is_refused_as_such_and_left_alone() {
+    let dir = temp();
+    let opened = open(dir.path()).await;
+    let mut log = opened.log;
+    append(&mut log, entries(1, 0..20, 10)).await;
+    write(&opened.snapshots, 1, 10);
+    let (snapshot, segment) = (killed(dir.path()), killed(dir.path()));
+    let path = snapshot.path().join("snapshots").join(&files(dir.path())[0]);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    bytes[48] ^= 1;
+    std::fs::write(path, bytes).expect("writes");
+    let path = segment.path().join("wal/0000000000000001.wal");
+    let mut bytes = std::fs::read(&path).expect("reads");
+    bytes[52] ^= 1;
+    bytes[12..16].fill(0);
+    let crc = crc32fast::hash(&bytes[..128]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(path, bytes).expect("writes");
+    for other in [&snapshot, &segment] {
+        let error = try_open(other.path()).await.err().expect("is refused");
+        let text = error.to_string();
+        assert!(matches!(error, StorageError::OtherBuild { .. }), "{text}");
+        assert!(text.contains("another build of release") && text.contains("not damaged"), "{text}");
+        assert_eq!(files(other.path()), files(dir.path()), "nothing was changed");
+        assert!(matches!(crate::verify(other.path()), Err(StorageError::OtherBuild { .. })));
+    }
 }
 
 #[tokio::test]

@@ -10,21 +10,25 @@ use rowlock_state::outcome::Outcome;
 use rowlock_state::{Machine, Proof};
 use rowlock_world::spoilt::Spoiler;
 
-/// A block of these records as a snapshot has it: its checksum is right.
-fn sealed(records: &[u8]) -> Vec<u8> {
+/// Magic, versions and fingerprint before the first block.
+const HEADER_BYTES: usize = 16;
+
+/// A block of these records as the snapshot `good` has it: its checksum is right.
+fn sealed(good: &[u8], records: &[u8]) -> Vec<u8> {
     let len = u32::try_from(records.len()).unwrap().to_le_bytes();
-    [b"ROWLSNAP", &[1, 0][..], &len, &crc32fast::hash(records).to_le_bytes(), records].concat()
+    [&good[..HEADER_BYTES], &len, &crc32fast::hash(records).to_le_bytes(), records].concat()
 }
 
 #[test]
 fn a_spoilt_state_is_refused_or_is_the_one_that_was_written_also_behind_a_right_checksum() {
     let (machine, mut good) = (busy_machine(), Vec::new());
     machine.freeze().encode(&mut good).expect("memory takes everything");
-    let records = good[18..].to_vec();
-    assert_eq!(sealed(&records), good, "it is one block");
+    let records = good[HEADER_BYTES + 8..].to_vec();
+    assert_eq!(sealed(&good, &records), good, "it is one block");
     let (mut spoiler, mut read, mut refused) = (Spoiler::new(5), 0, 0);
     for round in 0..6_000_u32 {
-        let bytes = if round % 3 == 0 { spoiler.spoil(&good) } else { sealed(&spoiler.spoil(&records)) };
+        let bytes =
+            if round % 3 == 0 { spoiler.spoil(&good) } else { sealed(&good, &spoiler.spoil(&records)) };
         match Machine::decode(&mut bytes.as_slice()) {
             Ok(state) => {
                 state.check().expect("it is whole");

@@ -9,15 +9,18 @@
 mod replay;
 mod sample;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use rowlock_state::command::{Batch, Ordinal};
-use rowlock_state::{BatchError, Machine, SnapshotError};
+use rowlock_state::command::{Batch, Command, Ordinal};
+use rowlock_state::{BatchError, Layout, Machine, SnapshotError, upgrade};
+use rowlock_world::samples::missing;
 use sample::SESSION;
 
-/// Magic and version in front of the blocks.
-const HEADER: usize = 10;
+/// Magic, version, the cluster's version and its fingerprint in front of the blocks.
+const HEADER: usize = 16;
+/// The fingerprint in it.
+const LAYOUT: std::ops::Range<usize> = 12..16;
 /// Length and checksum in front of a block.
 const BLOCK_HEADER: usize = 8;
 
@@ -35,18 +38,29 @@ fn golden(name: &str, bytes: &[u8]) -> Vec<u8> {
         text.push('\n');
     }
     let written = crate::formats::bytes(&kept_text(name, &text));
-    assert!(written == bytes, "{name} has changed: that needs a new format version");
+    assert!(
+        written == bytes,
+        "{name} has changed: that needs a new fingerprint, after a release a new version"
+    );
     written
 }
 
 /// The text of a golden file, after rewriting it if that is asked for.
 #[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
 fn kept_text(name: &str, text: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"));
     if std::env::var_os("ROWLOCK_UPDATE").is_some() {
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(path_of(name), text).unwrap();
     }
-    std::fs::read_to_string(&path).unwrap()
+    kept(name)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
+fn kept(name: &str) -> String {
+    std::fs::read_to_string(path_of(name)).unwrap()
+}
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.golden"))
 }
 
 /// What these digits stand for.
@@ -119,6 +133,29 @@ fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read
 }
 
 #[test]
+fn every_command_has_a_sample() {
+    let batches = [sample::batch(), sample::lock_batch(), sample::other_batch()];
+    let proposals = batches.into_iter().flat_map(|batch| batch.proposals);
+    let commands: Vec<Command> = proposals.map(|proposal| proposal.command).collect();
+    assert_eq!(missing(&commands), [] as [&str; 0]);
+}
+
+/// No golden file changes alone: the new fingerprint goes into `layout.rs` (then rewrite the files again).
+/// Builds before and after refuse each other's files and connections.
+#[test]
+fn the_fingerprint_is_that_of_the_golden_files() {
+    let plain = ["batch", "batch_locks", "batch_other"].map(|name| bytes(&kept(name)));
+    let snapshots = ["snapshot", "snapshot_locks"].map(|name| {
+        let mut bytes = bytes(&kept(name));
+        bytes[LAYOUT].fill(0);
+        bytes
+    });
+    let log = kept(replay::LOG).into_bytes();
+    let samples = Layout::of_samples(plain.into_iter().chain(snapshots).chain([log]));
+    assert_eq!(Layout::of_version(upgrade::FIRST), Some(samples), "REPLICATED is to be {samples}");
+}
+
+#[test]
 fn a_snapshot_of_many_blocks_is_read_back_and_nothing_behind_it() {
     let machine = sample::large_machine();
     let mut bytes = snapshot(&machine);
@@ -183,8 +220,11 @@ fn foreign_snapshots_and_those_of_other_versions_are_told_apart_from_damaged_one
         Machine::decode(&mut bytes.as_slice()).map(|machine| machine.digest())
     };
     assert!(matches!(decode(0, b'X'), Err(SnapshotError::NotASnapshot)));
-    assert!(matches!(decode(8, 2), Err(SnapshotError::Version(2))));
+    assert!(matches!(decode(8, 4), Err(SnapshotError::Version(4))));
     assert!(matches!(decode(8, 0), Err(SnapshotError::Version(0))));
+    assert!(matches!(decode(10, 9), Err(SnapshotError::Damaged(_))), "its records are of the first version");
+    let other = decode(LAYOUT.start, !bytes[LAYOUT.start]);
+    assert!(matches!(other, Err(SnapshotError::OtherBuild { version: 1, .. })), "{other:?}");
     assert!(matches!(decode(HEADER + 3, 0xff), Err(SnapshotError::Damaged(_))));
     assert!(matches!(Machine::decode(&mut &bytes[..bytes.len() - 1]), Err(SnapshotError::Io(_))));
 }

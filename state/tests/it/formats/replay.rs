@@ -9,7 +9,7 @@ use rowlock_state::{ClusterVersion, Machine, upgrade};
 
 use crate::formats::sample::{self, SESSION};
 
-const LOG: &str = "log_0.2.0";
+pub(super) const LOG: &str = "log_0.2.0";
 
 /// What the leader of a cluster of 0.2.0 has put into its log: every command, and time goes by.
 fn entries() -> Vec<Batch> {

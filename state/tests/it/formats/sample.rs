@@ -97,12 +97,20 @@ pub fn batch() -> Batch {
     }
 }
 
-/// The state after the batch (whose last two commands come from an attachment that is over).
+/// The state after the batch (whose last two commands come from an attachment that is over), of a cluster
+/// that has an id and holds its version, with a session from a known host.
 pub fn machine() -> Machine {
     let mut machine = Machine::new();
     let batch = batch();
     for proposal in &batch.proposals {
         machine.apply(batch.time_ms, proposal, &mut Silent);
+    }
+    let mut proposal = batch.proposals[0].clone();
+    proposal.identities = [Id { scheme: "ip".to_owned(), id: "192.0.2.7".to_owned() }].into();
+    machine.apply(batch.time_ms, &proposal, &mut Silent).result.expect("a session is opened");
+    for command in [Command::Found { cluster: ClusterId(0x1234 << 100) }, Command::HoldVersion { hold: true }]
+    {
+        machine.apply(batch.time_ms, &Proposal { command, ..proposal.clone() }, &mut Silent);
     }
     machine
 }
@@ -201,6 +209,8 @@ pub fn other_batch() -> Batch {
             claim: Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(7) },
             change: Op::Delete { path: "/a".to_owned(), version: Version(3) },
         },
+        Command::RaiseTokens { above: FencingToken(5_000) },
+        Command::Release([Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(2) }].into()),
     ] {
         proposal.origin.request += 1;
         proposal.command = command;

@@ -85,9 +85,18 @@ impl Naive {
         (result, std::mem::take(&mut self.events))
     }
 
+    fn raise_tokens(&mut self, above: i64) -> Reply<Outcome> {
+        if above >= 1 << 55 {
+            return Err(ErrorCode::BadArguments);
+        }
+        self.zxid.0 = self.zxid.0.max(above);
+        Ok(Outcome::Done)
+    }
+
     fn run(&mut self, proposal: &Proposal) -> Reply<Outcome> {
         match &proposal.command {
             Command::Noop => return Ok(Outcome::Done),
+            Command::RaiseTokens { above } => return self.raise_tokens(above.0),
             Command::Reattach { from: None, session, proof, timeout_ms } => {
                 let open = self.sessions.get_mut(session).filter(|open| open.proof == *proof);
                 let open = open.ok_or(ErrorCode::SessionExpired)?;

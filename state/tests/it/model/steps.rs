@@ -8,7 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{NodeId, Version};
+use rowlock_proto::{FencingToken, NodeId, Version};
 use rowlock_state::command::{Command, Stamp};
 
 /// What to propose; sessions are numbered in order of their opening.
@@ -88,6 +88,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => path().prop_map(|path| Step::Cluster(Command::Reap { path })),
         1 => "[a-z]{0,9}".prop_map(|config| Step::Cluster(Command::Configure { config })),
         1 => Just(Step::Cluster(Command::Noop)),
+        1 => prop_oneof![0i64..200, Just(i64::MAX)]
+            .prop_map(|above| Step::Cluster(Command::RaiseTokens { above: FencingToken(above) })),
     ]
 }
 

@@ -116,5 +116,6 @@ stories! {
     sequential
     sessions_and_ephemerals
     stat
+    token_floor
     zxid_and_time
 }

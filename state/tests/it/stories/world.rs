@@ -3,17 +3,17 @@
 //! Verbs: `time MS`, `enforce on|off` (hard quotas), `guard on|off` (of locks), `node N`, `may NAME LOCK`,
 //! `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes on with
 //! the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
-//! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`, and
-//! reads without a session: `exists`, `get`, `ls`, `getacl`, `count`, `ephemerals NAME PREFIX`,
-//! `quotas`, `counts`, `sessions`, `queue LOCK`, `locksdue MS`, `lockdue LOCK`; commands about locks:
-//! `locks.rs`.
+//! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`,
+//! `raisetokens ABOVE`, and reads without a session: `exists`, `get`, `ls`, `getacl`, `count`,
+//! `ephemerals NAME PREFIX`, `quotas`, `counts`, `sessions`, `queue LOCK`, `locksdue MS`, `lockdue LOCK`;
+//! commands about locks: `locks.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, NodeId, SessionId, Stat};
+use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Stat};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
 use rowlock_state::quota::Quota;
@@ -67,6 +67,10 @@ impl World {
                 return self.cluster(Command::Configure { config });
             }
             "noop" => return self.cluster(Command::Noop),
+            "raisetokens" => {
+                let above = FencingToken(number(1));
+                return self.cluster(Command::RaiseTokens { above });
+            }
             "due" => return self.machine.reap_due(number(1)).map(|path| format!("{path}\n")).collect(),
             "ephemerals" => {
                 let session = self.client(words.at(1)).session;

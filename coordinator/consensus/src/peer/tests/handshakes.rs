@@ -62,14 +62,28 @@ async fn a_node_that_dials_the_wrong_address_is_told_so() {
 async fn a_node_without_a_common_version_is_refused_with_both_releases() {
     let node = listen_anywhere(Service::new()).await;
     let mut raw = Raw::connect(&node.address).await;
-    let theirs = Versions { least: 8, most: 9, release: "9.1.0".to_owned() };
+    let theirs = Versions { least: 8, most: 9, release: "9.1.0".to_owned(), build: Box::default() };
     let hello = Hello { versions: theirs.clone(), ..hello(Lane::Raft) };
     raw.send(0, &handshake::encode_hello(&hello)).await;
     let verdict = raw.receive().await.expect("is told why");
-    let refusal = HandshakeRefusal::Version { ours: Versions::of_this_release(), theirs };
+    let ours = Versions { build: Box::default(), ..Versions::of_this_release() };
+    let refusal = HandshakeRefusal::Version { ours, theirs };
     let told = refusal.to_string();
     assert!(told.contains("9.1.0") && told.contains(env!("CARGO_PKG_VERSION")), "{told}");
     assert_eq!(handshake::check_verdict(&verdict.body), Err(refusal));
+    assert_eq!(raw.receive().await, None, "and the connection is closed");
+}
+
+#[tokio::test]
+async fn a_node_of_another_build_is_refused_before_it_is_heard_or_recorded() {
+    let node = listen_anywhere(Service::new()).await;
+    let mut raw = Raw::connect(&node.address).await;
+    let mut hello = hello(Lane::Control);
+    hello.versions.build.layouts.iter_mut().for_each(|(_, layout)| layout.0 ^= 1);
+    raw.send(0, &handshake::encode_hello(&hello)).await;
+    let verdict = raw.receive().await.expect("is told why");
+    let refusal = handshake::check_verdict(&verdict.body).expect_err("is refused");
+    assert!(matches!(&refusal, HandshakeRefusal::OtherBuild { .. }), "{refusal}");
     assert_eq!(raw.receive().await, None, "and the connection is closed");
 }
 

@@ -267,7 +267,7 @@ pub fn hello(lane: Lane) -> Hello {
         lane,
         incarnation: Incarnation(1),
         cluster: None,
-        versions: versions(),
+        versions: Versions::of_this_release(),
     }
 }
 
@@ -278,11 +278,6 @@ pub fn framed(id: u64, body: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Returns the versions of the first release, independent of this build.
-pub fn versions() -> Versions {
-    Versions { least: 1, most: 1, release: "0.2.0".to_owned() }
-}
-
 pub fn welcome(incarnation: u128) -> Welcome {
-    Welcome { incarnation: Incarnation(incarnation), versions: versions() }
+    Welcome { incarnation: Incarnation(incarnation), versions: Versions::of_this_release() }
 }

@@ -344,6 +344,6 @@ async fn a_newest_snapshot_that_cannot_be_read_is_refused_where_nothing_takes_it
     let refused =
         StateMachine::open(replica, opened.snapshots, applier, Arc::default(), Hook::default()).await;
     let text = refused.err().expect("is refused").to_string();
-    assert!(text.contains("no usable snapshot") && text.contains("under a new node id"), "{text}");
+    assert!(text.contains("no usable snapshot") && text.contains("Keep this folder"), "{text}");
     assert_eq!(names(dir.path()), before, "nothing was changed");
 }
