@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rowlock_coordinator::config::{ClusterConfig, NodeConfig};
+use rowlock_coordinator::config::NodeConfig;
 use rowlock_coordinator::node::{BootstrapError, Node, NodeError, StartError};
 use rowlock_proto::NodeId;
 use rowlock_wal::{StorageError, is_of_the_disk};

@@ -15,6 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let (limit, lock) = match &question {
         // It has no limit: its pieces have.
         Question::Backup { .. } => return,
+        Question::Access { lock, .. } => (1, Some(lock)),
         Question::Locks(LocksQuestion { limit, .. }) | Question::Sessions { limit, .. } => (*limit, None),
         Question::Queue { lock, limit, .. } => (*limit, Some(lock)),
         Question::History(HistoryQuestion { lock, limit, .. }) => (*limit, lock.as_ref()),

@@ -7,7 +7,7 @@ use rowlock_state::TOKEN_FLOOR_MAX;
 use rowlock_state::command::Command;
 use serde_json::{Value, json};
 
-use super::end_session::{EndSession, applied};
+use super::end_session::EndSession;
 use crate::delivery::outbox;
 use crate::proposer::Submission;
 
