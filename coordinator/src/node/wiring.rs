@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::{Entries, Maker, TermBatch};
 use rowlock_consensus::peer::PeerServer;
-use rowlock_consensus::raft::{self, Elections};
 use rowlock_consensus::raft::compaction::{Compaction, Schedule};
 use rowlock_consensus::raft::leadership::{self, Leadership};
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_consensus::raft::{self, Elections};
 use rowlock_env::backoff::Backoff;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;

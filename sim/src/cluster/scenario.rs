@@ -106,7 +106,10 @@ impl Scenario {
             M::HeartbeatsWithoutQuorum => Scenario::Cuts,
             M::GateByRelease => Scenario::Machines,
             M::NoFlushMark | M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
-            M::ElectionsDoNotWait | M::ForwardOfAnyTerm | M::AttachFromAnywhere | M::SnapshotKeepsConnections => Scenario::Leaders,
+            M::ElectionsDoNotWait
+            | M::ForwardOfAnyTerm
+            | M::AttachFromAnywhere
+            | M::SnapshotKeepsConnections => Scenario::Leaders,
             M::RestoreKeepsId | M::RestoreKeepsZxid => Scenario::Life,
             M::RestoreKeepsSessions | M::RestoreWithoutGrace => Scenario::Life,
             M::DigestsNotJudged => Scenario::Calm,

@@ -37,7 +37,8 @@ fn a_killed_leader_has_a_successor_as_soon_as_it_has_not_dialed_again() {
 /// Each flush takes up to 750 ms: a term lasts as long as its votes need.
 #[test]
 fn on_slow_disks_a_lost_leader_has_a_successor_within_two_terms() {
-    for (seed, loss) in [(1, "kill leader for 11s"), (2, "pause leader for 11s"), (3, "kill leader for 11s")] {
+    for (seed, loss) in [(1, "kill leader for 11s"), (2, "pause leader for 11s"), (3, "kill leader for 11s")]
+    {
         let outcome = kept(seed, 16, Scenario::Calm, &format!("2s slow-disk nodes x2500 for 14s\n3s {loss}"));
         let terms = outcome.record.iter().filter_map(|it| match it.what {
             What::Leads { term, .. } if it.at < Nanos::from_millis(13_000) => Some(term),

@@ -116,7 +116,8 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
 
     /// Waits until the leader has been silent for a timeout drawn at random. `None`: Raft has stopped.
     async fn is_due(&self) -> Option<View> {
-        let RaftConfig { election_timeout_min_ms: least, election_timeout_max_ms: greatest, .. } = self.timers;
+        let RaftConfig { election_timeout_min_ms: least, election_timeout_max_ms: greatest, .. } =
+            self.timers;
         let timeout = Duration::from_millis(least + rng::below(greatest - least));
         let jitter = random_below(ASK_PAUSE);
         let mut server = self.raft.server_metrics();

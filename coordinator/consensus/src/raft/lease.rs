@@ -261,7 +261,11 @@ mod tests {
     fn a_broken_connection_ends_the_lease_soon_and_a_heartbeat_restores_it() {
         let lease = lease();
         assert!(!lease.lasts() && waits(&lease).is_zero(), "a restarted voter knows no leader");
-        assert_eq!(lease.due(TIMEOUT, TIMEOUT), lease.due(TIMEOUT, TIMEOUT), "it does not wait again and again");
+        assert_eq!(
+            lease.due(TIMEOUT, TIMEOUT),
+            lease.due(TIMEOUT, TIMEOUT),
+            "it does not wait again and again"
+        );
         lease.heard(LEADER);
         assert!(lease.lasts() && waits(&lease) > lease.least);
         assert_eq!(lease.disconnected(3), None, "another node");

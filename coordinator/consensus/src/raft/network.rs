@@ -159,8 +159,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
-        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), option.soft_ttl()).await?
-        {
+        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), option.soft_ttl()).await? {
             RaftResponse::Vote(response) => Ok(response),
             other => Err(unexpected(&other)),
         }

@@ -78,12 +78,7 @@ where
 {
     /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
     /// clients.
-    pub fn new(
-        raft: Raft<TypeConfig, SM>,
-        lease: LeaderLease,
-        sink: Arc<K>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(raft: Raft<TypeConfig, SM>, lease: LeaderLease, sink: Arc<K>, metrics: Arc<Metrics>) -> Self {
         let (hook, admission) = (Hook::default(), Admission::open());
         let reader: Reader = Arc::new(|_| Ok(()));
         RaftDispatch { raft, lease, sink, metrics, hook, admission, reader }

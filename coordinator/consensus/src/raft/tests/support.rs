@@ -24,9 +24,9 @@ use rowlock_wal::Storage;
 use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};
+use crate::config::RaftConfig;
 use crate::peer::tests::support::{Service, identity};
 use crate::peer::{Lane, PeerPool, PeerServer, RaftConnection, RaftService};
-use crate::config::RaftConfig;
 use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::Network;
