@@ -291,11 +291,11 @@ fn identity_in(text: &str) -> Result<rowlock_proto::acl::Id, Failure> {
 
 /// The pattern of a path, of a lock's name, or of a name and `/*`.
 fn locks_in(text: &str) -> Result<Pattern, Failure> {
-    let path = match text.strip_suffix('*') {
+    let path = match text.strip_suffix("/*") {
         _ if text.starts_with('/') => text.to_owned(),
-        Some("") => format!("{LOCK_BASE}/*"),
-        Some(folder) if folder.ends_with('/') => format!("{}/*", below_base(folder.trim_end_matches('/'))?),
-        _ => below_base(text)?,
+        _ if text == "*" => format!("{LOCK_BASE}/*"),
+        Some(folder) => format!("{}/*", below_base(folder)?),
+        None => below_base(text)?,
     };
     path.parse().map_err(|why: String| Failure::new(USAGE, why))
 }

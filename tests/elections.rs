@@ -1,7 +1,8 @@
-//! Elections on slow disks: every flush of every node takes longer than a leader may have been silent in other
-//! set-ups. How long they take is measured by `bench/elections.py`.
+//! Elections on slow disks: every flush of every node takes longer than a leader may have been silent in
+//! other set-ups. How long they take is measured by `bench/elections.py`.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -14,7 +15,7 @@ const FLUSH_MS: &str = "150";
 /// Terms that an election may take.
 const TERMS: u64 = 5;
 /// A debug build on a busy machine. Without growing rounds there is no leader for as long as disks are slow.
-const ELECTED: std::time::Duration = secs(60);
+const ELECTED: Duration = secs(60);
 
 async fn term(it: &Cluster, id: u64) -> u64 {
     let found = || async { it.status(id).await?["raft"]["term"].as_u64() };
@@ -26,8 +27,10 @@ async fn next_leader(it: &Cluster, old: u64, before: u64) -> (u64, u64) {
     let found = || async {
         for id in it.ids().into_iter().filter(|id| *id != old) {
             let Some(status) = it.status(id).await else { continue };
-            if status["serving"] == true && status["raft"]["role"] == "leader" {
-                return Some((id, status["raft"]["term"].as_u64().unwrap() - before));
+            // A status is up to 50 ms old, and may be that of the leader before.
+            let terms = status["raft"]["term"].as_u64().unwrap().saturating_sub(before);
+            if terms > 0 && status["serving"] == true && status["raft"]["role"] == "leader" {
+                return Some((id, terms));
             }
         }
         None

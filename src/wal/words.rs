@@ -87,8 +87,7 @@ fn command(command: &Command, data: Data) -> Value {
         }
         Command::HoldVersion { hold } => json!({ "op": "holdVersion", "hold": hold }),
         Command::Fenced { claim, change } => {
-            let (places, change) = (places(std::slice::from_ref(claim)), part(change, data));
-            json!({ "op": "fenced", "places": places, "change": change })
+            json!({ "op": "fenced", "places": places(std::slice::from_ref(claim)), "change": part(change, data) })
         }
         Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
         Command::Ask(ask) => {

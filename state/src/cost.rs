@@ -138,11 +138,7 @@ impl<'a> Bill<'a> {
                 self.change(&set.path);
                 self.list(set.acl.as_deref())?;
             }
-            Command::Delete { path, .. } => {
-                self.leave(path);
-                // It may be a place that is given back: never refused.
-                return Ok(());
-            }
+            Command::Delete { path, .. } => self.leave(path),
             Command::Reap { path } => self.change(path),
             Command::LockDue { lock } => self.due(lock),
             Command::Ask(ask) => self.ask(ask),
@@ -159,10 +155,7 @@ impl<'a> Bill<'a> {
                 // A release of one lock is never refused.
                 return if claims.len() > 1 { self.is_within() } else { Ok(()) };
             }
-            Command::ForceRelease(claim) => {
-                self.leave(&claim.path);
-                return Ok(());
-            }
+            Command::ForceRelease(claim) => self.leave(&claim.path),
             Command::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
             Command::Abandon(all) => {
                 for attempt in all {
@@ -188,9 +181,10 @@ impl<'a> Bill<'a> {
             | Command::RaiseTokens { .. }
             | Command::DigestAt { .. } => {}
         }
-        // The end of a session, or of holds that last too long, cannot be refused.
+        // The end of a session, of holds that last too long, or of a place cannot be refused.
         match command {
             Command::CloseSession | Command::ExpireSession { .. } | Command::LockDue { .. } => Ok(()),
+            Command::Delete { .. } | Command::ForceRelease(_) => Ok(()),
             _ => self.is_within(),
         }
     }

@@ -14,13 +14,12 @@ use crate::acl::SharedAcl;
 use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
-use crate::ops::{Author, Done};
+use crate::ops::Author;
 use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
 use crate::restore::NewCluster;
 use crate::rules::Rules;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
-use crate::steps;
 use crate::tree::{Path, Tree, TreePosition};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
@@ -347,17 +346,6 @@ impl Machine {
             Command::Delete { .. } => Outcome::Done,
             _ => Outcome::Stat(done.stat),
         })
-    }
-
-    /// Whether the tree says of a znode what its author is told: for assertions.
-    fn is_as_done(&self, command: &Command, done: &Done) -> bool {
-        let found = steps::uncounted(|| self.tree.get(done.path()));
-        match command {
-            Command::Delete { .. } => found.is_none(),
-            // The length that is shown of a quota's statistics is another one.
-            Command::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
-            _ => found.is_some_and(|znode| znode.stat() == done.stat),
-        }
     }
 
     pub(crate) fn next_zxid(&mut self) -> Zxid {

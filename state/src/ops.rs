@@ -15,12 +15,13 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
-use crate::command::Stamp;
+use crate::command::{Command, Stamp};
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
 use crate::sequence;
 use crate::shared_map::Slot;
+use crate::steps;
 use crate::tree::{ParentCounters, Path, TreePosition, Unlinked};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 pub(crate) use done::Done;
@@ -53,6 +54,17 @@ pub(crate) struct New<'a> {
 }
 
 impl Machine {
+    /// Whether the tree says of a znode what its author is told: for assertions.
+    pub(crate) fn is_as_done(&self, command: &Command, done: &Done) -> bool {
+        let found = steps::uncounted(|| self.tree.get(done.path()));
+        match command {
+            Command::Delete { .. } => found.is_none(),
+            // The length that is shown of a quota's statistics is another one.
+            Command::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
+            _ => found.is_some_and(|znode| znode.stat() == done.stat),
+        }
+    }
+
     /// create, create2, createContainer, createTTL.
     pub(crate) fn create(
         &mut self,

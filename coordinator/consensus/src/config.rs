@@ -34,8 +34,8 @@ impl RaftConfig {
 }
 
 impl Default for RaftConfig {
-    /// Followers of a leader that dies elect within half a second, since its connections end; those of a silent
-    /// one within three. A snapshot every 100,000 entries, since entries are made of many commands.
+    /// Followers of a leader that dies elect within half a second, since its connections end; those of a
+    /// silent one within three. A snapshot every 100,000 entries, since entries are made of many commands.
     fn default() -> Self {
         RaftConfig {
             heartbeat_ms: 100,

@@ -78,8 +78,7 @@ impl Parts {
         let incarnation = rng::u64();
         let pending = Arc::new(PendingWrites::new(config.id, incarnation));
         let marks = Arc::new(Marks::new(config.id, incarnation));
-        let registry = Arc::new(Registry::new());
-        let expiry_table = Arc::new(ExpiryTable::default());
+        let (registry, expiry_table) = (Arc::new(Registry::new()), Arc::new(ExpiryTable::default()));
         let clock = Arc::new(LogClock::starting_now());
         let slow_after = config.log.slow_request_ms.map(Duration::from_millis);
         let slow = Arc::new(SlowRequests::new(slow_after, metrics.clone()));

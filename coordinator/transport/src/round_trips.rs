@@ -1,5 +1,5 @@
-//! How long it takes until another node answers, as the answers to heartbeats and pre-votes show it. No flush is in most of
-//! them, and the least of several counts.
+//! How long it takes until another node answers, as the answers to heartbeats and pre-votes show it. No flush
+//! is in most of them, and the least of several counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -130,8 +130,8 @@ impl Machine {
         self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
     }
 
-    /// Reads the rules again if this znode, which has changed, is theirs. Called for each change of data, also
-    /// for one that is taken back.
+    /// Reads the rules again if this znode, which has changed, is theirs. Called for each change of data,
+    /// also for one that is taken back.
     pub(crate) fn rules_changed(&mut self, path: &str) {
         if path == RULES_PATH {
             let text = self.rules_text();

@@ -61,8 +61,8 @@ impl Acks {
         assert!(self.metrics.set(metrics).is_ok(), "a node has one Raft");
     }
 
-    /// While this node leads: its term, and when the latest request that a quorum has acknowledged was about to
-    /// be sent.
+    /// While this node leads: its term, and when the latest request that a quorum has acknowledged was about
+    /// to be sent.
     pub fn last(&self) -> Option<(u64, Instant)> {
         let metrics: &RaftMetrics<TypeConfig> = &self.metrics.get()?.borrow_watched();
         if !metrics.state.is_leader() {

@@ -1,10 +1,10 @@
 //! Stands for election, in the place of openraft's timer.
 //!
 //! In the flow: [`LeaderLease`] knows when the leader was heard; this task asks the other voters whether they
-//! would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and has openraft stand for election when
-//! a majority would. openraft's own timer starts a term after each timeout, whether or not the votes of the
-//! last term can be on disk by then: with slow disks no term ends. Here each round waits twice as long as the
-//! one before, and longer on a disk whose flushes take longer.
+//! would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and has openraft stand for election
+//! when a majority would. openraft's own timer starts a term after each timeout, whether or not the votes of
+//! the last term can be on disk by then: with slow disks no term ends. Here each round waits twice as long as
+//! the one before, and longer on a disk whose flushes take longer.
 //!
 //! Invariant: no term begins unless a majority of the voters has said that its leader's lease is over.
 
@@ -83,8 +83,7 @@ impl View {
 impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     /// Runs until Raft stops. Not to be started twice.
     pub async fn run(self) {
-        let (mut refusals, mut rounds) = (0, 0);
-        let mut followed = None;
+        let (mut refusals, mut rounds, mut followed) = (0, 0, None);
         while let Some(view) = self.is_due().await {
             let (leader, _) = self.lease.latest();
             if leader != followed {
@@ -97,6 +96,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 continue;
             }
             tracing::info!(term = view.term + 1, round = rounds, "stands for election");
+            assert!(!view.leads && view.is_voter, "only a voter that does not lead stands");
             self.lease.stands(view.term + 1);
             if self.raft.trigger().elect(false).await.is_err() {
                 return;
@@ -178,6 +178,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 self.lease.majority_answered();
             }
         }
+        assert!(granted.is_subset(&answered), "a vote is an answer");
         view.is_majority(&granted)
     }
 

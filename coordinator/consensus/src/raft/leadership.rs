@@ -43,8 +43,8 @@ const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
-/// Follows Raft's metrics, reports who the followers are, and opens the gate when this node has become leader.
-/// Ends with Raft.
+/// Follows Raft's metrics, reports who the followers are, and opens the gate when this node has become
+/// leader. Ends with Raft.
 pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, hook: Hook) {
     let mut metrics = raft.server_metrics();
     let mut gate = pin!(None);
@@ -70,7 +70,8 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
         }
         let view = *leadership.borrow();
         let must_open = view.leader == Some(me) && !view.ready;
-        // Other changes of the metrics leave the gate alone: the batch in it would be committed a second time.
+        // Other changes of the metrics leave the gate alone: the batch in it would be committed a second
+        // time.
         if must_open && gate.is_none() {
             gate.set(Some(open_gate(&raft)));
         }

@@ -68,6 +68,7 @@ impl LeaderLease {
     pub fn new(raft: &RaftConfig, acks: Acks) -> Self {
         let heartbeat = Duration::from_millis(raft.heartbeat_ms);
         let least = Duration::from_millis(raft.election_timeout_min_ms);
+        assert!(raft.election_timeout_min_ms < raft.election_timeout_max_ms, "the settings were checked");
         LeaderLease {
             acks,
             least,
@@ -98,8 +99,8 @@ impl LeaderLease {
         }
     }
 
-    /// Records the end of a connection on which `node` sent heartbeats. Returns the leader's term if `node` is
-    /// the leader.
+    /// Records the end of a connection on which `node` sent heartbeats. Returns the leader's term if `node`
+    /// is the leader.
     pub fn disconnected(&self, node: u64) -> Option<u64> {
         let mut state = self.state.lock();
         let leader = state.leader.filter(|leader| leader.node_id == node)?;
@@ -134,6 +135,7 @@ impl LeaderLease {
     /// Records the departure of a vote request: this node's own vote is on disk.
     pub fn vote_requested(&self) {
         let (mut state, now) = (self.state.lock(), time::now());
+        assert!(state.sent.is_none() || state.stood.is_some(), "requests leave for a candidacy");
         if let Some(stood) = state.stood.filter(|_| state.sent.is_none()) {
             (state.sent, state.flush) = (Some(now), now.saturating_since(stood));
             drop(state);
@@ -148,6 +150,7 @@ impl LeaderLease {
         let alone = self.acks.without_quorum(leader);
         let Some(beyond) = alone.checked_sub(self.least) else { return true };
         let cycle = (self.silence + self.probe).as_micros();
+        assert!(self.silence > self.least, "a bridge's lease ends in the silence");
         mutant::is(Mutant::HeartbeatsWithoutQuorum) || beyond.as_micros() % cycle >= self.silence.as_micros()
     }
 
@@ -161,8 +164,8 @@ impl LeaderLease {
         }
     }
 
-    /// Whether a lease lasts, of the leader or of this node's own leadership: no candidate gets a vote that the
-    /// leader has not asked for.
+    /// Whether a lease lasts, of the leader or of this node's own leadership: no candidate gets a vote that
+    /// the leader has not asked for.
     pub fn lasts(&self) -> bool {
         let (state, now) = (*self.state.lock(), time::now());
         let confirmed = self.acks.last().is_some_and(|(_, at)| now < at + self.least);
@@ -178,8 +181,8 @@ impl LeaderLease {
         state.voting > 0 || begun.is_some_and(|begun| time::now() < begun + patience)
     }
 
-    /// Returns when this node stands for election: after `timeout` of silence, or `jitter` after the lease of a
-    /// leader whose connection has ended. An election of another candidate has its time.
+    /// Returns when this node stands for election: after `timeout` of silence, or `jitter` after the lease of
+    /// a leader whose connection has ended. An election of another candidate has its time.
     pub(super) fn due(&self, timeout: Duration, jitter: Duration) -> Instant {
         let state = *self.state.lock();
         let silence = match (state.heard, state.disconnected) {
@@ -196,6 +199,7 @@ impl LeaderLease {
         let state = *self.state.lock();
         let doubled = self.least.saturating_mul(1 << round.min(10));
         let lasts = self.patience(doubled, &state).min(ROUND_MAX.max(self.least));
+        debug_assert!(!lasts.is_zero(), "votes are waited for");
         state.sent.map(|sent| (sent, lasts))
     }
 

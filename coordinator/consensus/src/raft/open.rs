@@ -31,8 +31,8 @@ const APPEND_MAX_ENTRIES: u64 = 64;
 /// Silence after which sending one chunk of a snapshot has failed, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
-/// openraft waits this long for a vote. `elections.rs` decides how long a candidacy lasts, and openraft ignores
-/// votes for an earlier one.
+/// openraft waits this long for a vote. `elections.rs` decides how long a candidacy lasts, and openraft
+/// ignores votes for an earlier one.
 const VOTE_MS: u64 = 10_000;
 const _: () = assert!(VOTE_MS as u128 > ROUND_MAX.as_millis());
 

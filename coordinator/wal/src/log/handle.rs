@@ -60,9 +60,9 @@ impl Log {
         self.memory.lock().purge_point(keep_bytes)
     }
 
-    /// Replaces the vote. It is on disk when this returns; readers may see it before. That the candidate of the
-    /// stored vote was elected is on disk with the next write: a node that forgets it has broken no promise, and
-    /// an election on slow disks does not wait for it.
+    /// Replaces the vote. It is on disk when this returns; readers may see it before. That the candidate of
+    /// the stored vote was elected is on disk with the next write: a node that forgets it has broken no
+    /// promise, and an election on slow disks does not wait for it.
     ///
     /// # Errors
     /// The disk has failed or the log is closed: the vote must not be sent.

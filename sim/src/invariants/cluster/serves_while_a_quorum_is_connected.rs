@@ -19,8 +19,8 @@ use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::node::NodeFact;
 use crate::history::{Connected, Fact};
 
-/// Within this a connected quorum has a leader that serves, at default timers: a bridge that still hears an old
-/// leader hears it for two least timeouts.
+/// Within this a connected quorum has a leader that serves, at default timers: a bridge that still hears an
+/// old leader hears it for two least timeouts.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 /// Within this a connected quorum whose flushes take up to a second each has a leader.
 const ON_SLOW_DISKS: Duration = Duration::from_secs(10);
