@@ -10,6 +10,7 @@ use rowlock_proto::path::{self, PathError};
 use crate::client::Client;
 use crate::connect_error::{ConfigError, ConnectError};
 use crate::limits::CREDENTIAL_BYTES;
+use crate::session::ticket::SessionTicket;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
@@ -62,6 +63,7 @@ pub struct ClientBuilder {
     pub(crate) prefer_leader: PreferLeader,
     pub(crate) allow_plaintext_passwords: bool,
     pub(crate) cluster_id: Option<ClusterId>,
+    pub(crate) ticket: Option<SessionTicket>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
 }
@@ -115,6 +117,7 @@ impl Default for ClientBuilder {
             prefer_leader: PreferLeader::default(),
             allow_plaintext_passwords: false,
             cluster_id: None,
+            ticket: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -198,6 +201,14 @@ impl ClientBuilder {
     #[must_use]
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.disconnect_grace = grace;
+        self
+    }
+
+    /// Takes over the session of this ticket in the place of opening one. The process that had the session
+    /// loses its connection. [`ClientBuilder::connect`] fails if the session has ended.
+    #[must_use]
+    pub fn take_over(mut self, ticket: SessionTicket) -> Self {
+        self.ticket = Some(ticket);
         self
     }
 

@@ -25,6 +25,7 @@ use crate::session::core::{Core, SessionClosed};
 use crate::session::extensions::Extensions;
 use crate::session::lock_states::LockStateCell;
 use crate::session::machine::Machine;
+use crate::session::ticket::SessionTicket;
 use crate::session::watches::WatchRequest;
 use crate::session::znode_removal::ZnodeRemoval;
 use crate::session::{Action, Call, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
@@ -126,7 +127,7 @@ impl Client {
         };
         let shared = Shared::new();
         let machine = Machine::new(config.session_timeout, config.disconnect_grace, config.auth.clone());
-        let machine = machine.of_cluster(config.cluster_id);
+        let machine = machine.of_cluster(config.cluster_id).of_session(config.ticket.clone(), time::now());
         let core = Core::new(machine, shared.clone());
         let admission = Arc::new(Semaphore::new(OUTSTANDING_REQUESTS));
         let connection = Connection {
@@ -171,7 +172,8 @@ impl Client {
     /// # Errors
     /// As [`ClientBuilder::connect`].
     pub async fn renew(&self) -> Result<Client, ConnectError> {
-        let client = self.inner.config.clone().connect().await?;
+        let config = ClientBuilder { ticket: None, ..self.inner.config.clone() };
+        let client = config.connect().await?;
         Ok(Client { patience: self.patience, ..client })
     }
 
@@ -188,6 +190,12 @@ impl Client {
     /// The session's number, as others see it in `ephemeral_owner`.
     pub fn session_id(&self) -> SessionId {
         self.vitals().session
+    }
+
+    /// Returns the right to this session, for a process that ends the session when this one is gone.
+    /// `None`: the session has ended.
+    pub fn session_ticket(&self) -> Option<SessionTicket> {
+        self.inner.core.ticket()
     }
 
     /// The session timeout that the server agreed to.

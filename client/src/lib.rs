@@ -146,6 +146,7 @@ pub use reports::HistoryQuery;
 #[cfg(feature = "tls")]
 pub use rowlock_tls::Pem;
 pub use session::extensions::Extensions;
+pub use session::ticket::{NoTicket, SessionTicket};
 pub use session::{SessionState, SessionStates};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

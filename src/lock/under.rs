@@ -106,7 +106,7 @@ pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) ->
         // The warden first: from the command's first moment on it must be there.
         let mut warden = Warden::start(&way)?;
         if may_be_followed_at_once {
-            warden.give_back(&held.key());
+            client.session_ticket().iter().for_each(|ticket| warden.give_back(ticket));
         }
         // Who may take the lock is not therefore to be known to all that runs under it.
         let kept_back = if work.pass_auth { &[][..] } else { &CREDENTIALS };

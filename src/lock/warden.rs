@@ -5,8 +5,8 @@
 //! extension, or stdin ends without `done`, it kills the whole group. That is before the cluster grants the
 //! lock to the next, as the deadline is earlier. The kernel also ties the command itself to `rowlock lock`
 //! (`exec.rs`); the warden covers all that the command started, and a `rowlock lock` that is stopped. Once no
-//! process of the command is left, the warden also removes the queue znode of a `rowlock lock` that is gone,
-//! so that the next client need not wait for the session to end.
+//! process of the command is left, the warden also ends the session of a `rowlock lock` that is gone,
+//! so that the next client need not wait for its timeout.
 //!
 //! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which continues during
 //! suspend. So a line that is written before a pause and read after it is still right. Invariant: the warden
@@ -24,6 +24,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigEvent, SigevNotify};
 use nix::sys::time::TimeSpec;
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use rowlock_client::SessionTicket;
 use rowlock_env::time::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -35,7 +36,7 @@ use rustix::time::{
 
 use super::processes::{OURSELVES, runs_any};
 use crate::cluster::Cluster;
-use crate::exit::{Failure, SOFTWARE};
+use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 
 /// A line is a word and a number or a path; this is many lines.
 const READ_BYTES: usize = 4096;
@@ -86,9 +87,10 @@ impl Warden {
         self.extend(until);
     }
 
-    /// Tells it which queue znode to remove if we are gone.
-    pub fn give_back(&mut self, key: &str) {
-        self.tell(&format!("key {key}\n"));
+    /// Has it end this session if we are gone. Only the owner of a session may: others may not delete its places
+    /// where locks are guarded.
+    pub fn give_back(&mut self, ticket: &SessionTicket) {
+        self.tell(&format!("session {}\n", ticket.reveal()));
     }
 
     pub fn extend(&mut self, until: Instant) {
@@ -139,7 +141,7 @@ pub struct Watch {
 struct Orders {
     group: Option<i32>,
     until: Option<u64>,
-    key: Option<String>,
+    session: Option<SessionTicket>,
     done: bool,
 }
 
@@ -148,7 +150,7 @@ impl Orders {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("group", id) => self.group = id.parse().ok(),
             ("until", at) => self.until = at.parse().ok(),
-            ("key", path) => self.key = Some(path.to_owned()),
+            ("session", ticket) => self.session = ticket.parse().ok(),
             ("done", _) => self.done = true,
             _ => {}
         }
@@ -172,18 +174,16 @@ impl Watch {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Removes the queue znode, in a session of our own. If that fails, the end of the old session removes
-    /// it.
+    /// Takes the session over and closes it, and with it the place in the queue. If that fails, the session ends
+    /// by itself.
     fn give_back(&self, orders: &Orders) {
-        let Some(key) = &orders.key else { return };
+        let Some(ticket) = orders.session.clone() else { return };
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {
             let giving_back = async {
-                let client = self.cluster.connect().await?;
-                let removed = client.delete(key, None).await;
-                // The session ends by itself if it cannot be closed.
-                let _ = client.close().await;
-                removed.map_err(|e| crate::cluster::failed(key, &e))
+                let builder = self.cluster.client()?.take_over(ticket);
+                let client = builder.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e.to_string()))?;
+                client.close().await.map_err(|e| crate::cluster::failed("the session", &e))
             };
             // The outcome cannot be reported to anybody any more.
             let _ = time::timeout(GIVING_BACK_MAX, giving_back).await;
@@ -301,11 +301,11 @@ mod tests {
     #[test]
     fn orders_are_lines_and_the_last_deadline_counts() {
         let mut orders = Orders::default();
-        for line in ["group 42", "until 7", "nonsense", "until 9", "key /locks/a b/l-0"] {
+        for line in ["group 42", "until 7", "nonsense", "until 9", "session 1ab.00ff"] {
             orders.read(line);
         }
-        let key = Some("/locks/a b/l-0".to_owned());
-        assert_eq!(orders, Orders { group: Some(42), until: Some(9), key, done: false });
+        let session = "1ab.00ff".parse().ok();
+        assert_eq!(orders, Orders { group: Some(42), until: Some(9), session, done: false });
         orders.read("done");
         assert!(orders.done);
     }

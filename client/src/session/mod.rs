@@ -12,6 +12,7 @@ pub(crate) mod extensions;
 pub(crate) mod lock_states;
 pub(crate) mod machine;
 pub(crate) mod tags;
+pub(crate) mod ticket;
 pub(crate) mod watches;
 pub(crate) mod znode_removal;
 

@@ -23,6 +23,7 @@ use rowlock_proto::frame;
 use tokio::io::AsyncWrite;
 
 use super::machine::{Done, Fault, Machine};
+use super::ticket::SessionTicket;
 use super::{Action, Call, Shared, Vitals};
 use crate::limits::FRAME_BYTES;
 use crate::servers::Elsewhere;
@@ -108,6 +109,11 @@ impl Inside {
 
 /// For handles, from wherever they are; they never wait.
 impl Core {
+    /// The right to the session; `None` before it is open and after its end.
+    pub(crate) fn ticket(&self) -> Option<SessionTicket> {
+        self.lock_here().ok()?.as_ref()?.machine.ticket()
+    }
+
     pub(crate) fn new(machine: Machine, shared: Arc<Shared>) -> Arc<Self> {
         let inside = Inside { machine, write: None, published: None, pending_work: false, task: None };
         Arc::new(Core { inside: Mutex::new(Some(inside)), shared, home: Home::here() })

@@ -33,6 +33,7 @@ use super::deadline::Deadline;
 use super::extensions::Extensions;
 use super::lock_states::{LockStates, StateChange};
 use super::tags::Tags;
+use super::ticket::SessionTicket;
 use super::watches::{WatchSender, Watches};
 use super::{Action, Ending, Reply, ReplySender, SessionState, Vitals};
 use crate::builder::Credential;
@@ -204,6 +205,24 @@ impl Machine {
             ending: None,
             effects: Effects::default(),
         }
+    }
+
+    /// With the session of this ticket, which lives if a server accepts it. Its timeout counts from now until
+    /// then.
+    pub(crate) fn of_session(mut self, ticket: Option<SessionTicket>, now: Instant) -> Self {
+        let timeout = self.asked;
+        self.session = ticket.map(|SessionTicket { id, password }| OpenSession {
+            id,
+            password,
+            timeout,
+            deadline: Deadline::new(timeout, now),
+        });
+        self
+    }
+
+    /// The right to the session; `None` before a server has opened it.
+    pub(crate) fn ticket(&self) -> Option<SessionTicket> {
+        self.session.as_ref().map(|it| SessionTicket { id: it.id, password: it.password.clone() })
     }
 
     /// With servers of this cluster only.
