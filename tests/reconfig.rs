@@ -19,7 +19,7 @@ async fn a_learner_becomes_a_voter_the_leader_leaves_and_nothing_without_a_quoru
     let leader = cluster.leader().await;
     let mut superuser = Superuser::connect(cluster.endpoint(4)).await;
 
-    let nobody = "server.7=127.0.0.1:1:1;1,server.8=127.0.0.1:2:2;2,server.9=127.0.0.1:3:3;3,server.10=127.0.0.1:4:4;4";
+    let nobody = "server.7=127.0.0.1:1:11;1,server.8=127.0.0.1:2:12;2,server.9=127.0.0.1:3:13;3,server.10=127.0.0.1:4:14;4";
     assert_eq!(superuser.reconfig(Some(nobody), None).await, Err(ErrorCode::NewConfigNoQuorum));
 
     let listed = superuser.config().await;

@@ -87,8 +87,8 @@ impl Warden {
         self.extend(until);
     }
 
-    /// Has it end this session if we are gone. Only the owner of a session may: others may not delete its places
-    /// where locks are guarded.
+    /// Has it end this session if we are gone. Only the owner of a session may: others may not delete its
+    /// places where locks are guarded.
     pub fn give_back(&mut self, ticket: &SessionTicket) {
         self.tell(&format!("session {}\n", ticket.reveal()));
     }
@@ -174,8 +174,8 @@ impl Watch {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Takes the session over and closes it, and with it the place in the queue. If that fails, the session ends
-    /// by itself.
+    /// Takes the session over and closes it, and with it the place in the queue. If that fails, the session
+    /// ends by itself.
     fn give_back(&self, orders: &Orders) {
         let Some(ticket) = orders.session.clone() else { return };
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };

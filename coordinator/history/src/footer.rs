@@ -22,7 +22,7 @@ const BLOBS: &str = "blobs";
 /// Of the form of a segment: of its blocks, too.
 const VERSION: u8 = 4;
 /// The fingerprint of that form, behind the version. The samples are those of the test below.
-const LAYOUT: Layout = Layout(0xcbed_1631);
+const LAYOUT: Layout = Layout(0x22d4_2605);
 /// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Locks and sessions that a footer names.

@@ -35,13 +35,13 @@ pub struct LeaderLease {
     probe: Duration,
     silence: Duration,
     begun: Instant,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LeaseState>>,
     /// Changes when a connection ends or an own vote request leaves, and not with heartbeats.
     changed: Arc<watch::Sender<()>>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct State {
+struct LeaseState {
     /// Leader of the latest heartbeat.
     leader: Option<LeaderId>,
     heard: Option<Instant>,
@@ -155,7 +155,7 @@ impl LeaderLease {
     }
 
     /// Returns when the leader's lease ends; `None` without a leader.
-    fn end(&self, state: &State) -> Option<Instant> {
+    fn end(&self, state: &LeaseState) -> Option<Instant> {
         let by_silence = state.heard.map(|heard| heard + self.least);
         let by_connection = state.disconnected.map(|at| at + self.reconnect);
         match (by_silence, by_connection) {
@@ -204,7 +204,7 @@ impl LeaderLease {
     }
 
     /// Returns `least`, or longer on a disk on which an election takes longer.
-    fn patience(&self, least: Duration, state: &State) -> Duration {
+    fn patience(&self, least: Duration, state: &LeaseState) -> Duration {
         if mutant::is(Mutant::ElectionsDoNotWait) {
             return FIXED;
         }

@@ -26,12 +26,16 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub struct Log {
     memory: Arc<Mutex<MemLog>>,
+    /// The latest vote that is on disk.
+    flushed_vote: Arc<Mutex<Option<Vote>>>,
     worker: Worker<Job>,
 }
 
 impl Log {
     pub(crate) fn new(memory: MemLog, worker: Worker<Job>) -> Self {
-        Log { memory: Arc::new(Mutex::new(memory)), worker }
+        // What was read is on disk.
+        let flushed_vote = Arc::new(Mutex::new(memory.checkpoint().vote));
+        Log { memory: Arc::new(Mutex::new(memory)), flushed_vote, worker }
     }
 
     /// The log in memory. The guard must not be held across an await, nor for long.
@@ -70,16 +74,13 @@ impl Log {
     /// # Cancel safety
     /// The vote may reach the disk all the same.
     pub async fn save_vote(&self, vote: Vote) -> io::Result<()> {
-        let only_confirms = {
-            let mut memory = self.memory.lock();
-            let stored = memory.checkpoint().vote;
-            memory.set_vote(vote);
-            vote.only_confirms(stored)
-        };
+        self.memory.lock().set_vote(vote);
+        let only_confirms = vote.only_confirms(*self.flushed_vote.lock());
         if only_confirms || mutant::is(Mutant::VoteBeforeFlush) {
             self.write(vec![Record::Vote(vote)], Done::Nobody).await?;
         } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(vec![Record::Vote(vote)]).await?;
+            *self.flushed_vote.lock() = Some(vote);
         }
         Ok(())
     }

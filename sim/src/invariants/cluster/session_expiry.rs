@@ -269,8 +269,8 @@ mod tests {
             let contact = Nanos::from_millis(contact);
             node_at(4_000, 1, NodeFact::Expires { session: SESSION, term: 3, contact })
         };
-        assert_eq!(opinion(&[leads(100), opened(), expires(2_950)]), Ok(()));
-        assert!(opinion(&[leads(100), opened(), expires(2_949)]).unwrap_err().contains("contact"));
+        assert_eq!(opinion(&[leads(100), opened(), expires(1_900)]), Ok(()));
+        assert!(opinion(&[leads(100), opened(), expires(1_899)]).unwrap_err().contains("contact"));
     }
 
     #[test]
