@@ -24,7 +24,7 @@ pub struct RaftConfig {
 
 impl RaftConfig {
     /// `heartbeat_ms`, `election_timeout_min_ms` and `election_timeout_max_ms` that fit round trips of this
-    /// length (docs/operations.md, "How long a leader may be silent").
+    /// length (docs/configuration.md, "Timing").
     pub fn fitting(round_trip: Duration) -> [u64; 3] {
         let trip = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX / 16);
         let heartbeat = (trip + trip / 4).next_multiple_of(10);

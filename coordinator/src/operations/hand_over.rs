@@ -19,10 +19,10 @@ use rowlock_state::command::Command;
 use crate::delivery::outbox;
 use crate::proposer::{Proposer, Submission};
 
-/// For a write to be committed, and for the next leader to have it on its disk. A disk of which each flush
+/// Time for a write to be committed and to reach the next leader's disk. A disk of which each flush
 /// takes a second is in time.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(4);
-/// For the other nodes to apply what was committed, and so to answer their clients.
+/// Time for the other nodes to apply what was committed, and so to answer their clients.
 const APPLIED_DEADLINE: Duration = Duration::from_secs(1);
 const ASK_EVERY: Duration = Duration::from_millis(10);
 /// For another node to lead.

@@ -66,7 +66,7 @@ impl Ground {
         !self.configs.is_empty() && self.configs.iter().all(|voters| is_most(nodes, voters))
     }
 
-    /// Whether some quorum of these nodes is fully connected.
+    /// Returns whether some quorum of these nodes is fully connected.
     fn has_core(&self, nodes: &BTreeSet<usize>) -> bool {
         let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
         let nodes: Vec<usize> = voters.intersection(nodes).copied().collect();
@@ -124,7 +124,7 @@ impl Ground {
         owes.then(|| self.may_lead().into_iter().map(node_id).collect())
     }
 
-    /// Whether an election has the same ground here as in `other`.
+    /// Returns whether an election has the same ground here as in `other`.
     fn elects_as(&self, other: &Ground) -> bool {
         let of = |it: &Ground| {
             (it.up.clone(), it.electable.clone(), it.open.clone(), it.clear.clone(), it.configs.clone())

@@ -47,7 +47,7 @@ struct Latest {
     leader: Option<LeaderId>,
     /// When the first answer to that leader came.
     since: Option<Instant>,
-    /// When its first heartbeat was about to be sent.
+    /// Time at which its first heartbeat was about to be sent.
     began: Option<Instant>,
     /// By member: when the latest of its answered requests was about to be sent.
     sent: BTreeMap<u64, Instant>,

@@ -121,7 +121,7 @@ impl LeaderLease {
         self.state.lock().answered = Some(time::now());
     }
 
-    /// Whether a majority of the voters has answered this node within `time`, although none leads.
+    /// Returns whether a majority of the voters answered this node within `time`, although none leads.
     pub fn hears_majority(&self, time: Duration) -> bool {
         self.state.lock().answered.is_some_and(|at| at.elapsed() <= time)
     }
@@ -256,7 +256,7 @@ mod tests {
         LeaderLease::new(&RaftConfig::default(), Acks::default())
     }
 
-    /// How long from now until this node stands for election.
+    /// Time from now until this node stands for election.
     fn waits(lease: &LeaderLease) -> Duration {
         lease.due(TIMEOUT, Duration::ZERO).saturating_since(time::now())
     }
