@@ -173,24 +173,48 @@ async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_othe
     assert_eq!(std::fs::read_to_string(cluster.folder.join("code")).unwrap(), format!("{DEADLOCK}\n"));
 }
 
-/// `killall -STOP rowlock`. The kernel continues the warden at the deadline.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_alive() {
-    let it = Cluster::start(1, FAST).await;
-    let running = start(&it.folder, &["lock", "--ttl", "2", "l", "-c", STUBBORN]);
-    let (command, grandchild) = (running.pid("command").await, running.pid("grandchild").await);
-    let ours = running.child.id();
-    let children = fs::read_to_string(format!("/proc/{ours}/task/{ours}/children")).unwrap();
+/// Waits for the warden of a `rowlock lock`.
+async fn warden_of(process: u32) -> Pid {
     let is_warden = |pid: &&str| {
         fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("__warden"))
     };
-    let warden = children.split(' ').find(is_warden).expect("it has a warden").parse().unwrap();
-    running.signal(Signal::STOP);
-    kill_process(Pid::from_raw(warden).unwrap(), Signal::STOP).unwrap();
-    let next = start(&it.folder, &["lock", "l", "-c", &look_for(command, grandchild)]).end().await;
-    assert_eq!(next.out, "free\n", "the command ran on under the next holder's lock: {}", next.err);
-    running.signal(Signal::CONT);
-    assert_eq!(running.end().await.code, LOST);
+    loop {
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+        if let Some(pid) = children.split(' ').find(is_warden) {
+            return Pid::from_raw(pid.parse().unwrap()).unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// `killall -STOP rowlock`, while the command runs and while the warden starts. The kernel continues the warden
+/// at the deadline; the command does not start before the warden has set that timer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_alive() {
+    let it = Cluster::start(1, FAST).await;
+    for early in [false, true] {
+        let running = start(&it.folder, &["lock", "--ttl", "2", "l", "-c", STUBBORN]);
+        let ours = running.child.id();
+        let warden = warden_of(ours).await;
+        let looking = if early {
+            kill_process(warden, Signal::STOP).unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let pid = |name: &str| fs::read_to_string(it.folder.join(name)).ok()?.trim().parse().ok();
+            pid("command").zip(pid("grandchild")).map(|(command, grandchild)| look_for(command, grandchild))
+        } else {
+            Some(look_for(running.pid("command").await, running.pid("grandchild").await))
+        };
+        running.signal(Signal::STOP);
+        let _ = kill_process(warden, Signal::STOP);
+        let looking = looking.unwrap_or_else(|| "[ -e command ] || echo free".to_owned());
+        let next = start(&it.folder, &["lock", "l", "-c", &looking]).end().await;
+        assert_eq!(next.out, "free\n", "early {early}: the command outlives its lock: {}", next.err);
+        running.signal(Signal::CONT);
+        assert_eq!(running.end().await.code, LOST);
+        for name in ["command", "grandchild"] {
+            let _ = fs::remove_file(it.folder.join(name));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

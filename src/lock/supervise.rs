@@ -52,7 +52,6 @@ impl<H: Held> Supervised<'_, H> {
     pub async fn run(mut self, passed: &mut Passed) -> Result<End, Failure> {
         let group = self.job.group();
         self.job.ready().await?;
-        self.warden.watch(group, self.held.valid_until().unwrap_or_else(time::now));
         if let Some(terminal) = &self.terminal {
             passed.listen_to_terminal()?;
             if terminal.is_ours_alone() {
@@ -60,8 +59,11 @@ impl<H: Held> Supervised<'_, H> {
             }
         }
         // From here on we may be killed or stopped at any point; before, nothing of the command has run.
-        if self.held.valid_until().is_some() {
-            self.job.signal(Signal::CONT);
+        while let Some(until) = self.held.valid_until() {
+            if self.warden.watch(group, until).await? {
+                self.job.signal(Signal::CONT);
+                break;
+            }
         }
         let end = self.wait_for_command(passed).await;
         if end.is_ok() {

@@ -13,7 +13,8 @@
 //! never extends a deadline itself, and releases nothing before the command is gone.
 //!
 //! The warden may be stopped, too (`killall -STOP rowlock`). So a timer of the kernel continues it (SIGCONT)
-//! at the deadline.
+//! at the deadline. The command starts only after the warden has set that timer and reported it by one byte on
+//! its stdout.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -33,6 +34,8 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
     timerfd_settime,
 };
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStdout;
 
 use super::processes::{OURSELVES, runs_any};
 use crate::cluster::Cluster;
@@ -55,6 +58,7 @@ const GIVING_BACK_MAX: Duration = Duration::from_secs(5);
 pub struct Warden {
     process: Child,
     orders: Option<ChildStdin>,
+    armed: ChildStdout,
     told: Option<Instant>,
 }
 
@@ -65,26 +69,36 @@ impl Warden {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
         let mut command = Command::new(OURSELVES);
         // Of its own group, so that what kills our group leaves it; with none of our outputs, so that their
-        // readers need not wait for it.
+        // readers need not wait for the warden.
         command
             .arg0("rowlock")
             .arg("__warden")
             .args(way)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().map_err(failed)?;
         let orders = process.stdin.take().expect("asked for a pipe");
         // A warden that does not read (it was stopped) must not stop us.
         let flags = fcntl_getfl(&orders).map_err(|e| failed(e.into()))?;
         fcntl_setfl(&orders, flags | OFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
-        Ok(Warden { process, orders: Some(orders), told: None })
+        let armed = process.stdout.take().expect("asked for a pipe");
+        let armed = ChildStdout::from_std(armed).map_err(failed)?;
+        Ok(Warden { process, orders: Some(orders), armed, told: None })
     }
 
-    /// Tells it which group to watch, and until when.
-    pub fn watch(&mut self, group: Pid, until: Instant) {
+    /// Hands over the group to watch and the deadline. Returns whether the warden has set its timer before that
+    /// deadline; fails if the warden has ended.
+    pub async fn watch(&mut self, group: Pid, until: Instant) -> Result<bool, Failure> {
         self.tell(&format!("group {group}\n"));
         self.extend(until);
+        match time::timeout_at(until, self.armed.read_exact(&mut [0])).await {
+            Ok(Ok(_)) => Ok(true),
+            Ok(Err(_)) => {
+                Err(Failure::new(SOFTWARE, "the command's warden has ended: the command is not started"))
+            }
+            Err(_) => Ok(false),
+        }
     }
 
     /// Has it end this session if we are gone. Only the owner of a session may: others may not delete its
@@ -201,10 +215,14 @@ enum StopCause {
 }
 
 fn watch(orders: &mut Orders) -> StopCause {
-    let mut partial = Vec::new();
+    let (mut partial, mut reported) = (Vec::new(), false);
     let mut alarm = Alarm::new();
     while !orders.done {
         alarm.set(orders.until);
+        if orders.group.is_some() && orders.until.is_some() && !std::mem::replace(&mut reported, true) {
+            // An error means that `rowlock lock` is gone, as the end of stdin reports.
+            let _ = rustix::io::write(rustix::stdio::stdout(), b"+");
+        }
         // Orders that wait are read before the clock decides: there may be a later deadline among them.
         let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
         if !readable(left.map(|left| left.min(LOOK_AGAIN)), &alarm) {
