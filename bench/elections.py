@@ -35,7 +35,7 @@ def get(url, timeout=0.5, data=None, headers={}):
 class Rowlock:
     name = "rowlock"
 
-    def __init__(self, program, settings="", slow=None, count=3):
+    def __init__(self, program, settings="", slow=None, count=3, peer_host=lambda _: "127.0.0.1"):
         self.program, self.count = os.path.abspath(program), count
         self.folder = tempfile.mkdtemp(prefix="rowlock-elections-")
         self.environment, self.running = dict(os.environ), {}
@@ -52,7 +52,7 @@ class Rowlock:
         self.environment["ROWLOCK_AUTH"] = "digest:super:test"
         text = f'name = "elections"\n{settings}\n[client]\nsuper_digest = "{digest}"\n'
         for node, (client, peer, http, api) in self.ports.items():
-            text += f'[[node]]\nid = {node}\nclient = "127.0.0.1:{client}"\npeer = "127.0.0.1:{peer}"\n'
+            text += f'[[node]]\nid = {node}\nclient = "127.0.0.1:{client}"\npeer = "{peer_host(node)}:{peer}"\n'
             text += f'http = "127.0.0.1:{http}"\napi = "127.0.0.1:{api}"\n'
         self.config = f"{self.folder}/cluster.toml"
         with open(self.config, "w") as file:
@@ -62,11 +62,13 @@ class Rowlock:
             self.start(node)
         self.leader(60)
 
+    def command(self, node):
+        return [self.program, "serve", "--node", str(node), "--config", self.config]
+
     def start(self, node):
         log = open(f"{self.folder}/node-{node}.log", "a")
-        command = [self.program, "serve", "--node", str(node), "--config", self.config]
         self.running[node] = subprocess.Popen(
-            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
+            self.command(node), env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
         )
 
     def flushes(self, ms):
@@ -104,23 +106,23 @@ class Rowlock:
         """Takes and returns a lock by HTTP at any node."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            for node in self.running:
-                try:
-                    url = f"http://127.0.0.1:{self.ports[node][3]}/v1/locks/probe/acquire"
-                    left = max(0.05, end - time.monotonic())
-                    body = json.dumps({"ttl_ms": 10000, "wait_ms": 0}).encode()
-                    lease = get(url, left, body, {"content-type": "application/json"})
-                    url = url.replace("acquire", "release")
-                    body = json.dumps({"secret": lease["secret"], "token": lease["token"]}).encode()
-                    get(url, left, body, {"content-type": "application/json"})
-                    return True
-                except urllib.error.HTTPError as error:
-                    if error.code == 409:
-                        return True
-                except (OSError, ValueError, KeyError):
-                    pass
+            if any(self.write_at(node, "probe", max(0.05, end - time.monotonic())) for node in self.running):
+                return True
             time.sleep(0.005)
         return False
+
+    def write_at(self, node, lock, timeout):
+        url, kind = f"http://127.0.0.1:{self.ports[node][3]}/v1/locks/{lock}", {"content-type": "application/json"}
+        try:
+            body = json.dumps({"ttl_ms": 10000, "wait_ms": 0}).encode()
+            lease = get(f"{url}/acquire", timeout, body, kind)
+            body = json.dumps({"secret": lease["secret"], "token": lease["token"]}).encode()
+            get(f"{url}/release", timeout, body, kind)
+            return True
+        except urllib.error.HTTPError as error:
+            return error.code == 409
+        except (OSError, ValueError, KeyError):
+            return False
 
     def term(self):
         return max((s["raft"]["term"] for s in map(self.status, self.running) if s), default=0)

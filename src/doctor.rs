@@ -57,6 +57,8 @@ struct Finding {
     session: Option<Duration>,
     /// A request that the leader answers took so long.
     round_trip: Option<Duration>,
+    /// Number of leaders that the node has replaced since its start because they had fallen silent.
+    silent_leaders: u64,
     /// What is wrong, and what to do.
     trouble: Option<String>,
 }
@@ -138,7 +140,11 @@ async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secu
         speech => speech,
     };
     let reason = match &speech {
-        Speech::Serves(_, reason) | Speech::NotServing(reason) => reason.clone(),
+        Speech::Serves { reason, silent_leaders, .. } => {
+            finding.silent_leaders = *silent_leaders;
+            reason.clone()
+        }
+        Speech::NotServing(reason) => reason.clone(),
         _ => None,
     };
     finding.speaks = Some(speech.judge()?);
@@ -177,8 +183,12 @@ fn refused(e: &std::io::Error) -> String {
 /// What a server answered to the first bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Speech {
-    /// It serves; its mode and version, as far as it says them.
-    Serves(String, Option<String>),
+    /// It serves. `reason`: why it opens no sessions.
+    Serves {
+        mode: String,
+        reason: Option<String>,
+        silent_leaders: u64,
+    },
     /// It is a ZooKeeper or Rowlock without a quorum, or a Rowlock that says why it serves no clients.
     NotServing(Option<String>),
     Http,
@@ -198,15 +208,23 @@ impl Speech {
             [b'H', b'T', b'T', b'P', b'/', ..] => Speech::Http,
             _ if text.contains("not currently serving") => Speech::NotServing(why_no_sessions(&text)),
             // The four-letter word was refused, which only such a server does.
-            _ if text.contains("not executed because") => Speech::Serves("serves".to_owned(), None),
-            _ => value("Mode:").map_or(Speech::Odd, |mode| Speech::Serves(mode, why_no_sessions(&text))),
+            _ if text.contains("not executed because") => Speech::serves("serves"),
+            _ => value("Mode:").map_or(Speech::Odd, |mode| Speech::Serves {
+                mode,
+                reason: why_no_sessions(&text),
+                silent_leaders: value("Silent leaders:").and_then(|count| count.parse().ok()).unwrap_or(0),
+            }),
         }
+    }
+
+    fn serves(mode: &str) -> Speech {
+        Speech::Serves { mode: mode.to_owned(), reason: None, silent_leaders: 0 }
     }
 
     /// Its mode, or what is wrong.
     fn judge(self) -> Result<String, String> {
         Err(match self {
-            Speech::Serves(mode, _) => return Ok(mode),
+            Speech::Serves { mode, .. } => return Ok(mode),
             Speech::NotServing(Some(reason)) => return Err(reason),
             Speech::NotServing(None) => {
                 "no quorum: it is in contact with no majority of the nodes, or has not caught up; see \
@@ -258,7 +276,7 @@ impl Finding {
         json!({
             "endpoint": self.endpoint, "addresses": self.addresses, "connect_ms": ms(self.connect),
             "speaks": self.speaks, "session_ms": ms(self.session), "round_trip_ms": ms(self.round_trip),
-            "trouble": self.trouble,
+            "silent_leaders": self.silent_leaders, "trouble": self.trouble,
         })
     }
 
@@ -294,6 +312,14 @@ fn show(findings: &[Finding]) {
     if troubled.is_empty() {
         outln!("{}", paint.good("nothing is wrong"));
     }
+    for finding in findings.iter().filter(|finding| finding.silent_leaders > 0) {
+        let (endpoint, count) = (&finding.endpoint, finding.silent_leaders);
+        outln!(
+            "{endpoint}: since its start this node has replaced {count} silent leader{}; if the number rises, the \
+             election timeouts are too short for these machines: run `rowlock check perf`",
+            if count == 1 { "" } else { "s" }
+        );
+    }
 }
 
 #[cfg(test)]
@@ -307,18 +333,16 @@ mod tests {
             (b"\x15\x03\x03\x00\x02\x02\x46", Speech::Tls),
             (b"HTTP/1.1 400 Bad Request\r\n", Speech::Http),
             (b"This ZooKeeper instance is not currently serving requests\n", Speech::NotServing(None)),
-            (b"Zookeeper version: x\nMode: leader\n", Speech::Serves("leader".to_owned(), None)),
+            (b"Zookeeper version: x\nMode: leader\n", Speech::serves("leader")),
             (
-                b"Mode: leader\nGrace: 28 s\n",
-                Speech::Serves(
-                    "leader".to_owned(),
-                    Some("the cluster was restored: sessions are opened in 28 s, at most".to_owned()),
-                ),
+                b"Mode: leader\nSilent leaders: 3\nGrace: 28 s\n",
+                Speech::Serves {
+                    mode: "leader".to_owned(),
+                    reason: Some("the cluster was restored: sessions are opened in 28 s, at most".to_owned()),
+                    silent_leaders: 3,
+                },
             ),
-            (
-                b"srvr is not executed because it is not in the whitelist.\n",
-                Speech::Serves("serves".to_owned(), None),
-            ),
+            (b"srvr is not executed because it is not in the whitelist.\n", Speech::serves("serves")),
             (b"220 mail ready\r\n", Speech::Odd),
         ] {
             assert_eq!(Speech::of(answer), speech);

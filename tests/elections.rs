@@ -2,6 +2,7 @@
 //! other set-ups. How long they take is measured by `bench/elections.py`.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -16,6 +17,21 @@ const FLUSH_MS: &str = "150";
 const TERMS: u64 = 5;
 /// A debug build on a busy machine. Without growing rounds there is no leader for as long as disks are slow.
 const ELECTED: Duration = secs(60);
+
+/// Starts three nodes and returns the folder that makes their flushes slow: the file `all` or one named as a
+/// process has the milliseconds.
+async fn with_slow_flushes() -> (Cluster, PathBuf) {
+    let mut it = Cluster::start(3, "").await;
+    let library = preloaded(&it.folder, "slow_flush.c");
+    let slow = it.folder.join("slow");
+    fs::create_dir(&slow).unwrap();
+    it.environment =
+        vec![("LD_PRELOAD".into(), library.into()), ("SLOW_FLUSHES".into(), slow.clone().into())];
+    for id in it.ids() {
+        it.restart(id).await;
+    }
+    (it, slow)
+}
 
 async fn term(it: &Cluster, id: u64) -> u64 {
     let found = || async { it.status(id).await?["raft"]["term"].as_u64() };
@@ -40,15 +56,7 @@ async fn next_leader(it: &Cluster, old: u64, before: u64) -> (u64, u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_slow_flushes_on_all_nodes_a_killed_or_stopped_leader_is_replaced_within_few_terms() {
-    let mut it = Cluster::start(3, "").await;
-    let library = preloaded(&it.folder, "slow_flush.c");
-    let slow = it.folder.join("slow");
-    fs::create_dir(&slow).unwrap();
-    it.environment =
-        vec![("LD_PRELOAD".into(), library.into()), ("SLOW_FLUSHES".into(), slow.clone().into())];
-    for id in it.ids() {
-        it.restart(id).await;
-    }
+    let (mut it, slow) = with_slow_flushes().await;
     fs::write(slow.join("all"), FLUSH_MS).unwrap();
 
     let killed = it.leader().await;
@@ -77,15 +85,7 @@ async fn with_slow_flushes_on_all_nodes_a_killed_or_stopped_leader_is_replaced_w
 /// hand-over could only end it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_disks_of_a_majority_hang_the_leader_hands_over_to_no_other_and_sessions_stay() {
-    let mut it = Cluster::start(3, "").await;
-    let library = preloaded(&it.folder, "slow_flush.c");
-    let slow = it.folder.join("slow");
-    fs::create_dir(&slow).unwrap();
-    it.environment =
-        vec![("LD_PRELOAD".into(), library.into()), ("SLOW_FLUSHES".into(), slow.clone().into())];
-    for id in it.ids() {
-        it.restart(id).await;
-    }
+    let (it, slow) = with_slow_flushes().await;
     let leader = it.leader().await;
     let healthy = it.follower().await;
     let term_before = term(&it, leader).await;

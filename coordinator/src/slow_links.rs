@@ -68,7 +68,7 @@ mod tests {
         assert_eq!([39, 40, 200, 35, 40].map(&mut told), [0, 1, 0, 0, 0]);
         assert_eq!([29, 41].map(&mut told), [0, 1]);
         let [heartbeat_ms, least, greatest] = RaftConfig::fitting(Duration::from_millis(200));
-        assert_eq!([heartbeat_ms, least, greatest], [250, 750, 1_500]);
+        assert_eq!([heartbeat_ms, least, greatest], [250, 1_000, 2_000]);
         links.raft = RaftConfig { heartbeat_ms, ..raft };
         links.told.clear();
         assert!(links.news(vec![(NodeId(2), Duration::from_millis(200))]).is_empty());

@@ -29,7 +29,8 @@ impl RaftConfig {
         let trip = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX / 16);
         let heartbeat = (trip + trip / 4).next_multiple_of(10);
         assert!(heartbeat >= trip, "an answer comes before the next heartbeat");
-        [heartbeat, 3 * heartbeat, 6 * heartbeat]
+        let least = (3 * heartbeat).max(RaftConfig::default().election_timeout_min_ms);
+        [heartbeat, least, 2 * least]
     }
 }
 

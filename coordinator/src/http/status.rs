@@ -101,6 +101,7 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
         },
         "nodes": *context.nodes,
         "elections": context.elections.list(),
+        "silent_leaders": context.metrics.leaderships_total.after_silence(),
         "certificates": certificates(&context.metrics),
         "latency": latency(&context.metrics),
         "locks": locks(&context.metrics),

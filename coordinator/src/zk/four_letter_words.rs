@@ -29,6 +29,8 @@ const GRACE: &str = "Grace: ";
 /// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
 /// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
 const SILENT: &str = "Silent: ";
+/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads it.
+const SILENT_LEADERS: &str = "Silent leaders: ";
 /// Members answer many times a second. Shorter silences are no news.
 const SILENT_FROM: Duration = Duration::from_secs(2);
 
@@ -162,6 +164,10 @@ fn summary(shared: &Shared, status: &Status) -> String {
             let (node, ms) = (silence.node, silence.lasts.as_millis());
             line!(out, "{SILENT}{node} {}{ms} ms", if silence.is_least { "at least " } else { "" });
         }
+    }
+    match shared.context.metrics.leaderships_total.after_silence() {
+        0 => {}
+        count => line!(out, "{SILENT_LEADERS}{count}"),
     }
     out
 }

@@ -10,8 +10,9 @@ export function cluster(el, { app }) {
   const verdict = h('p', { class: 'verdict', role: 'status' }, 'Loading…');
   const nodes = h('ul', { class: 'cards', 'aria-label': 'Nodes' });
   const [locks, facts, past] = [h('dl', { class: 'facts' }), h('dl', { class: 'facts' }), h('ol', { class: 'past' })];
+  const replaced = h('p', { class: 'muted' });
   swap(el, h('h1', {}, 'Cluster'), verdict, nodes, h('h2', {}, 'Locks'), locks, h('h2', {}, 'This node'), facts,
-    h('h2', {}, 'Leaders since this node started'), past);
+    h('h2', {}, 'Leaders since this node started'), replaced, past);
   const show = (status) => {
     if (!status) { say(verdict, app.unknown()); return; }
     const health = healthOf(status);
@@ -19,6 +20,8 @@ export function cluster(el, { app }) {
     drawNodes(nodes, status, health);
     drawLocks(locks, status, app.samples);
     drawState(facts, status, app.samples);
+    const silent = status.silent_leaders;
+    say(replaced, silent ? `This node replaced ${many(silent, 'leader')} that fell silent. If the number rises, the election timeouts are too short for these machines: run rowlock check perf.` : '');
     swap(past, status.elections.length ? status.elections.map(drawElection) : h('li', { class: 'muted' }, 'None yet.'));
   };
   app.listeners.add(show);

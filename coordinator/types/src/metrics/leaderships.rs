@@ -64,6 +64,11 @@ impl Leaderships {
         (seen.last, seen.noted) = (Some((leader, term)), None);
     }
 
+    /// Elections that this node has won since its start after a leader had fallen silent.
+    pub fn after_silence(&self) -> u64 {
+        self.0.lock().won[LeaderEnd::Silent as usize]
+    }
+
     /// The counts with their label.
     pub fn get(&self) -> [(&'static str, u64); LeaderEnd::ALL.len()] {
         let seen = self.0.lock();
@@ -109,6 +114,6 @@ mod tests {
         seen.ends(1, LeaderEnd::Disconnected);
         seen.begins(ME, OTHER, 2);
         seen.begins(ME, ME, 3);
-        assert_eq!(won(&seen), [("silent", 1)]);
+        assert_eq!((won(&seen), seen.after_silence()), (vec![("silent", 1)], 1));
     }
 }
