@@ -21,7 +21,7 @@ const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// Written by Apache ZooKeeper 3.8.0 when it was restarted.
 fn golden() -> String {
-    format!("{}/tests/testdata/zookeeper-3.8.0.snapshot", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../tests/testdata/zookeeper-3.8.0.snapshot", env!("CARGO_MANIFEST_DIR"))
 }
 
 async fn cluster(nodes: u64) -> Cluster {

@@ -78,6 +78,6 @@ pub struct Readme;
 /// That of the crates' own pages does what it says.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../rust/README.md")]
 #[doc = include_str!("../../../coordinator/README.md")]
 pub struct CrateReadmes;

@@ -20,7 +20,7 @@ use crate::delivery::watch::ConnectionId;
 /// The server's version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).
+/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`cli/src/member/state.rs`).
 const DRAINED: &str = "Drained: true\n";
 /// Begins the line of srvr that says why no clients are served.
 const REASON: &str = "Reason: ";
