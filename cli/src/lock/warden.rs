@@ -13,8 +13,8 @@
 //! never extends a deadline itself, and releases nothing before the command is gone.
 //!
 //! The warden may be stopped, too (`killall -STOP rowlock`). So a timer of the kernel continues it (SIGCONT)
-//! at the deadline. The command starts only after the warden has set that timer and reported it by one byte on
-//! its stdout.
+//! at the deadline. The command starts only after the warden has set that timer and reported it by one byte
+//! on its stdout.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -87,8 +87,8 @@ impl Warden {
         Ok(Warden { process, orders: Some(orders), armed, told: None })
     }
 
-    /// Hands over the group to watch and the deadline. Returns whether the warden has set its timer before that
-    /// deadline; fails if the warden has ended.
+    /// Hands over the group to watch and the deadline. Returns whether the warden has set its timer before
+    /// that deadline; fails if the warden has ended.
     pub async fn watch(&mut self, group: Pid, until: Instant) -> Result<bool, Failure> {
         self.tell(&format!("group {group}\n"));
         self.extend(until);
