@@ -241,8 +241,9 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
 
 /// All disks are slow for a while in which the leader is lost. Other faults may fall into that time.
 fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
-    let (lasts, latest) = (Duration::from_secs(14), ground.quiet - ground.begin);
-    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(8) {
+    // A leader is owed ten seconds after the loss, which nothing may change meanwhile.
+    let (lasts, latest) = (Duration::from_secs(16), ground.quiet - ground.begin);
+    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(5) {
         return Vec::new();
     }
     if !draw.rng.chance(draw.odds.slow_election) {
@@ -251,7 +252,7 @@ fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     let at = ground.begin + draw.between_ms(0, 4_000);
     let times = draw.rng.pick(&[200, 700, 2_500]);
     let lost = at + draw.between_ms(500, 3_000);
-    let away = draw.between_ms(9_000, 11_000);
+    let away = draw.between_ms(11_000, 12_500);
     let loss = match draw.rng.below(2) {
         0 => Fault::Kill { target: Target::Leader, down: Down::For(away) },
         _ => Fault::Pause { target: Target::Leader, lasts: away },
