@@ -172,9 +172,12 @@ impl LeaderLease {
         confirmed || self.end(&state).is_some_and(|end| now < end)
     }
 
-    /// Whether an election of which this node knows is still under way: no other candidate is told that it
-    /// would win.
+    /// Returns whether an election that this node knows of is still under way. Meanwhile this node promises no
+    /// other candidate its vote.
     pub fn awaits_votes(&self) -> bool {
+        if mutant::is(Mutant::ElectionsDoNotWait) {
+            return false;
+        }
         let state = *self.state.lock();
         let patience = self.patience(self.least, &state);
         let begun = state.voted.max(state.stood).max(state.sent);
