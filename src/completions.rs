@@ -19,7 +19,7 @@ pub struct Completions {
 impl Completions {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let all = Cli::command();
-        // Hidden ones are for ourselves; some shells' scripts would offer them.
+        // Omits hidden commands: some shells' scripts would offer them.
         let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
         let mut command = clap::Command::new("rowlock").subcommands(shown);
         let mut script = Vec::new();

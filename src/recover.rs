@@ -1,4 +1,4 @@
-//! `rowlock recover`: a cluster of one from the last node that is left.
+//! `rowlock recover`: creates a cluster of one node from the last remaining node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
 
 use crate::backup::restore::refuse_discovery;
-use crate::backup::restore::{member, new_id, not_made, told_of_grace};
+use crate::backup::restore::{grace_text, member, new_id, not_made};
 use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
 use crate::print::print;
@@ -48,13 +48,13 @@ pub struct Recover {
 }
 
 impl Recover {
-    /// Makes the new folder beside the old one, and changes their names when it is whole.
+    /// Creates the new folder beside the old one, and exchanges both names when the new folder is complete.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let config = found::cluster_file(self.config.as_deref())?;
         refuse_discovery(&config, found::cluster_path(self.config.as_deref()))?;
         let node = self.only_voter(&config)?;
         if !self.others_are_gone {
-            let what = "the other nodes may know of writes that this one has not: say --others-are-gone if they and their \
+            let what = "the other nodes may know of writes that this one has not: use --others-are-gone if they and their \
                         disks are lost for good";
             return Err(Failure::new(USAGE, what));
         }
@@ -92,7 +92,7 @@ impl Recover {
                     ended.sessions,
                     ended.ephemerals,
                     before.display(),
-                    told_of_grace(grace_ms),
+                    grace_text(grace_ms),
                 )
                 .as_bytes(),
             )?,

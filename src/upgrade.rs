@@ -1,7 +1,7 @@
-//! `rowlock upgrade`: whether all nodes run a new release, and the step to its version, behind which there is
-//! no way back.
+//! `rowlock upgrade`: shows an upgrade's progress, and finalizes the new version, after which no node can go
+//! back.
 //!
-//! Any node may be asked; it passes the wish on to the leader.
+//! Any node takes the request and forwards it to the leader.
 
 use std::process::ExitCode;
 
@@ -66,18 +66,18 @@ struct Cancel {
 }
 
 impl Upgrade {
-    /// Exit code of status: 0 if no upgrade is under way, 69 while one is.
+    /// Exit code of status: 0 if no upgrade is under way, 69 during an upgrade.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             UpgradeCommand::Status(Status { output, cluster }) => {
-                let document = ask(&cluster, "look").await?;
-                tell(output, &document)?;
+                let document = run_step(&cluster, "look").await?;
+                print_status(output, &document)?;
                 let is_done = document["state"] == "done";
                 Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
             }
             UpgradeCommand::Finalize(finalize) => finalize.run().await,
             UpgradeCommand::Cancel(Cancel { output, cluster }) => {
-                tell(output, &ask(&cluster, "hold").await?)?;
+                print_status(output, &run_step(&cluster, "hold").await?)?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -88,15 +88,15 @@ impl Finalize {
     async fn run(self) -> Result<ExitCode, Failure> {
         if !self.yes {
             let what = "behind this there is no way back to an older release; make a backup first (rowlock backup save), \
-                        then say --yes";
+                        then use --yes";
             return Err(Failure::new(USAGE, what));
         }
-        tell(self.output, &ask(&self.cluster, "finalize").await?)?;
+        print_status(self.output, &run_step(&self.cluster, "finalize").await?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn ask(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
+async fn run_step(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     let client = cluster.connect().await?;
     let answer = operate(&client, &format!("/v1/upgrade?do={step}")).await;
     leave(&client).await;
@@ -112,7 +112,7 @@ async fn ask(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     })
 }
 
-fn tell(output: Output, document: &Value) -> Result<(), Failure> {
+fn print_status(output: Output, document: &Value) -> Result<(), Failure> {
     match output {
         Output::Json => print_json(document),
         Output::Simple => print(shown(document).as_bytes()),
@@ -121,7 +121,8 @@ fn tell(output: Output, document: &Value) -> Result<(), Failure> {
 
 fn shown(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
-    let version = |of: &Value| format!("version {} (release {})", of["number"], text(&of["release"]));
+    let version =
+        |version: &Value| format!("version {} (release {})", version["number"], text(&version["release"]));
     let none = Vec::new();
     let rows: Vec<[String; 4]> = document["members"]
         .as_array()
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_says_where_the_cluster_is_and_what_comes_next() {
+    fn the_status_shows_the_version_and_the_next_step() {
         let member = |node: u64, most: u64| json!({ "node": node, "up": true, "release": "0.3.0", "versions": [1, most] });
         let mut document = json!({
             "version": { "number": 1, "release": "0.2.0" }, "state": "ready", "held": false,

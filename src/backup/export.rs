@@ -1,4 +1,4 @@
-//! `rowlock backup export`: the tree of a backup in another system's form.
+//! `rowlock backup export`: writes a backup's tree in another system's format.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Exit code 64 if the name is another than ZooKeeper will look for, 73 if the file is there.
+    /// Exits with 64 if the name differs from the one ZooKeeper looks for, with 73 if the file exists.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let read = file::read(open(&self.file)?);
         let (header, machine) = read.map_err(|e| refused(&self.file, &e))?;

@@ -1,4 +1,4 @@
-//! The pass that creates znodes in the order of the source, grouped into transactions, each with its journal
+//! Pass that creates znodes in the order of the source, grouped into transactions, each with its journal
 //! entry.
 
 use rowlock_client::{Acl, CreateMode, Transaction};
@@ -11,7 +11,7 @@ use super::record::{Lifetime, Record};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::target::Target;
-use super::trouble::Trouble;
+use super::trouble::ImportError;
 use super::window::{Amount, SentTransaction, Window};
 
 /// Bytes of a create and its delete beside their paths.
@@ -20,7 +20,7 @@ const STEP_BYTES: usize = 100;
 pub struct Creator<'a> {
     target: &'a Target,
     counting: Counting,
-    /// Name of the child that comes and goes to raise a counter.
+    /// Name of the temporary child that raises a counter.
     step_name: String,
     lineage: Lineage,
     next_entry: u64,
@@ -35,8 +35,8 @@ struct Building {
     paths: String,
     about: Vec<(usize, String)>,
     amount: Amount,
-    /// The last znode has a time to live and may get children: its first one comes in the same transaction,
-    /// or the servers might find it idle.
+    /// True if the last znode has a time to live and may get children: the first child must be in the same
+    /// transaction, because the servers might find the znode idle and delete it.
     is_open_ended: bool,
 }
 
@@ -49,7 +49,7 @@ impl Building {
 }
 
 impl<'a> Creator<'a> {
-    /// `id`: of the import.
+    /// Creates the pass; `id` identifies the import.
     pub fn new(target: &'a Target, counting: Counting, id: &str) -> Self {
         Creator {
             target,
@@ -61,13 +61,13 @@ impl<'a> Creator<'a> {
         }
     }
 
-    /// Creates everything; returns when all of it took effect.
+    /// Creates everything; returns after the last transaction took effect.
     pub async fn run(
         mut self,
         source: &Snapshot,
         window: &mut Window,
         progress: &mut Progress,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ImportError> {
         let mut records = source.records();
         let mut count = 0_usize;
         while let Some(record) = records.next()? {
@@ -88,7 +88,7 @@ impl<'a> Creator<'a> {
         Ok(())
     }
 
-    async fn take(&mut self, record: &Record, window: &mut Window) -> Result<(), Trouble> {
+    async fn take(&mut self, record: &Record, window: &mut Window) -> Result<(), ImportError> {
         let closed = self.lineage.enter(record)?;
         self.close_all(&closed, window).await?;
         if record.path == "/" && self.counting.root_creates.is_some() {
@@ -113,21 +113,21 @@ impl<'a> Creator<'a> {
         Ok(())
     }
 
-    async fn close_all(&mut self, closed: &[Open], window: &mut Window) -> Result<(), Trouble> {
+    async fn close_all(&mut self, closed: &[Open], window: &mut Window) -> Result<(), ImportError> {
         for open in closed {
             match self.counting.counter(open) {
                 Counter::Kept => {}
                 Counter::Raised(steps) | Counter::Lowered(steps) => {
                     self.raise(&self.target.path(&open.path), steps, window).await?;
                 }
-                Counter::Collides(_) => unreachable!("the plan has refused it"),
+                Counter::Collides(_) => unreachable!("the plan refuses collisions"),
             }
         }
         Ok(())
     }
 
-    /// Each create counts, and the delete takes nothing back.
-    async fn raise(&mut self, parent: &str, steps: i64, window: &mut Window) -> Result<(), Trouble> {
+    /// Raises a counter: each create counts, and the delete does not lower the counter.
+    async fn raise(&mut self, parent: &str, steps: i64, window: &mut Window) -> Result<(), ImportError> {
         let path = rowlock_proto::path::join(parent, &self.step_name);
         let cost = 2 * path.len() + STEP_BYTES;
         for _ in 0..steps {
@@ -148,7 +148,7 @@ impl<'a> Creator<'a> {
         Ok(())
     }
 
-    async fn flush(&mut self, window: &mut Window) -> Result<(), Trouble> {
+    async fn flush(&mut self, window: &mut Window) -> Result<(), ImportError> {
         let Building { transaction, ops, mut about, paths, amount, .. } = std::mem::take(&mut self.building);
         if ops == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The folder of certificates and keys: which file is which.
+//! Folder of certificates and keys, with the names of its files.
 //!
 //! Invariant: only `rowlock tls renew` overwrites existing files. Keys are created with mode 0600.
 
@@ -34,14 +34,14 @@ pub struct Folder {
     dir: Dir,
 }
 
-/// A CA of the folder, and when it expires.
+/// CA of the folder with its expiry.
 pub struct Signer {
     authority: Authority,
     expires_ms: i64,
 }
 
 impl Folder {
-    /// Opens the folder at `path`; creates it if it is missing.
+    /// Opens the folder at `path`, and creates a missing folder.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::create(path);
         Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "give another folder with --dir"))? })
@@ -54,7 +54,7 @@ impl Folder {
         Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, remedy))? })
     }
 
-    /// Path of the certificate of `stem`.
+    /// Returns the path of the certificate `stem`.
     pub fn cert(&self, stem: &str) -> PathBuf {
         self.dir.path().join(format!("{stem}{CERT}"))
     }
@@ -77,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Writes a certificate and its key. Fails if one of them exists.
+    /// Writes a certificate and its key. Fails if one of the files exists.
     pub fn keep(&self, stem: &str, cert_pem: &str, key_pem: &str) -> Result<(), Failure> {
         for (end, text) in [(KEY, key_pem), (CERT, cert_pem)] {
             let name = format!("{stem}{end}");
@@ -90,8 +90,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Replaces a certificate and its key. A node that reads the files in between finds a key that does not
-    /// match, keeps the old pair, and reads again.
+    /// Replaces a certificate and its key. A node that reads between both writes finds a key that does not
+    /// match, keeps the old pair, and reads again later.
     pub fn replace(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
         for (end, text) in [(KEY, &issued.key_pem), (CERT, &issued.cert_pem)] {
             let name = format!("{stem}{end}");
@@ -100,7 +100,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Loads a CA of the folder.
     pub fn signer(&self, stem: &str) -> Result<Signer, Failure> {
         let wrong = |e| Failure::new(CONFIG, e);
         let (cert, key) = (self.cert(stem), self.key(stem));
@@ -137,14 +136,12 @@ impl Folder {
 }
 
 impl Signer {
-    /// Creates a CA with a new key.
     pub fn new(name: &str, days: i64) -> Result<Signer, Failure> {
         let authority = Authority::new(name, days.saturating_mul(DAY_S)).map_err(unusable_name)?;
         let expires_ms = time::wall_ms().saturating_add(days.saturating_mul(super::DAY_MS));
         Ok(Signer { authority, expires_ms })
     }
 
-    /// Writes the CA to a folder.
     pub fn keep(&self, folder: &Folder, stem: &str) -> Result<(), Failure> {
         folder.keep(stem, self.authority.cert_pem(), &self.authority.key_pem())
     }

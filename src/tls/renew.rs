@@ -1,4 +1,4 @@
-//! `rowlock tls renew`: certificates of nodes and clients again, with new keys.
+//! `rowlock tls renew`: signs new certificates of nodes and clients, with new keys.
 
 use std::process::ExitCode;
 
@@ -23,19 +23,19 @@ pub struct Renew {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 impl Renew {
-    /// Renews one after the other; stops at the first that cannot be renewed.
+    /// Renews one certificate after another; stops at the first failure.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let folder = Folder::open(self.place.trusted_dir()?)?;
-        let mut told: Vec<Value> = Vec::new();
+        let folder = Folder::open(self.folder.trusted_dir()?)?;
+        let mut renewed: Vec<Value> = Vec::new();
         for stem in self.stems(&folder)? {
             let cert = folder.cert(&stem);
             let read = inspect::certificates(&cert).map_err(|e| Failure::new(CONFIG, e))?;
             let Some(old) = read.first().filter(|one| !one.is_authority) else {
-                // Without names, authorities are passed over; a new one is not trusted by itself.
+                // Without names, skips CAs: peers would not trust a new CA by themselves.
                 if self.names.is_empty() {
                     continue;
                 }
@@ -45,17 +45,19 @@ impl Renew {
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {
                 continue;
             }
-            let new = self.signed_again(&folder, &stem, old)?;
-            if self.place.output == Output::Text {
+            let new = self.renew(&folder, &stem, old)?;
+            if self.folder.output == Output::Text {
                 outln!("renewed {} for {}, until {}", cert.display(), new.subject, date(new.expires_ms));
             }
             let mut all = described(&new);
             all["cert"] = json!(cert);
-            told.push(all);
+            renewed.push(all);
         }
-        match self.place.output {
-            Output::Json => print_json(&json!(told))?,
-            Output::Text if told.is_empty() => outln!("nothing to renew in {}", self.place.dir().display()),
+        match self.folder.output {
+            Output::Json => print_json(&json!(renewed))?,
+            Output::Text if renewed.is_empty() => {
+                outln!("nothing to renew in {}", self.folder.dir().display())
+            }
             Output::Text => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -76,7 +78,7 @@ impl Renew {
         }
     }
 
-    fn signed_again(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
+    fn renew(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
         let foreign = || {
             let what = format!("{} was not made by Rowlock", folder.cert(stem).display());
             Failure::new(CONFIG, format!("{what}; renew it where it was made"))

@@ -1,7 +1,7 @@
-//! The folder in which `up` keeps everything: the cluster's file, and a data folder and a log per node.
+//! Folder of `up`: the cluster's file, and a data folder and a log per node.
 //!
-//! Must never delete what `up` did not make. It only empties a folder that carries its mark, and only removes
-//! names that it uses itself.
+//! Must never delete files that `up` did not create. Only a folder with the mark is emptied, and only names
+//! used by `up` are removed.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -15,19 +15,19 @@ use crate::exit::{DATA_FOLDER, Failure};
 use crate::print::outln;
 use crate::superuser;
 
-/// This file says that the folder is ours; it holds the number of nodes.
+/// File that marks the folder as ours; contains the number of nodes.
 const MARK: &str = "made-by-rowlock-up";
 const LOCK: &str = "lock";
 pub const CONFIG: &str = "cluster.toml";
 
-/// What to do with the present content.
+/// Treatment of the existing content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
     Fresh,
     Keep,
 }
 
-/// What the files below a folder take on the disk. What cannot be looked at counts as nothing.
+/// Returns the disk space of all files below a folder. Unreadable entries count as 0.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -39,36 +39,36 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The folder, held for this process alone.
+/// Folder locked by this process.
 pub struct Folder {
     dir: Dir,
     _lock: DirLock,
 }
 
 impl Folder {
-    /// Prints how much stays on the disk, and how to delete it.
-    pub fn say_what_stays(&self) {
+    /// Prints the disk space left in the folder, and how to delete the folder.
+    pub fn print_kept(&self) {
         let megabytes = self.bytes().div_ceil(1_000_000);
         let root = self.dir.path().display();
         outln!("{megabytes} MB of data and logs stay in {root}: `rowlock up --keep` goes on with them,");
         outln!("and `rowlock up` without it deletes them, as `rm -r` may.");
     }
 
-    /// Makes or takes over the folder at `root` for `config`.
+    /// Creates or takes over the folder at `root` for `config`.
     ///
-    /// Gives it a superuser, unless its file names one.
+    /// Adds a superuser to `config`, unless the file names one.
     pub fn open(root: &Path, config: &mut ClusterConfig, former: Former) -> Result<Folder, Failure> {
         let dir = Dir::create(root).map_err(|e| unusable(root, &e))?;
         let names = dir.list().map_err(|e| unusable(root, &e))?;
         let ours = names.is_empty() || names.iter().any(|name| name == MARK);
         if !ours {
             let what = format!("{} holds files that are not Rowlock's", root.display());
-            return Err(Failure::new(DATA_FOLDER, format!("{what}; give another folder with --data")));
+            return Err(Failure::new(DATA_FOLDER, format!("{what}; use another folder with --data")));
         }
         let lock = dir.lock(LOCK).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
                 let what = format!("another `rowlock up` uses {}", root.display());
-                Failure::new(DATA_FOLDER, format!("{what}; stop it, or give another folder with --data"))
+                Failure::new(DATA_FOLDER, format!("{what}; stop it, or use another folder with --data"))
             }
             _ => unusable(root, &e),
         })?;
@@ -86,21 +86,19 @@ impl Folder {
         Ok(folder)
     }
 
-    /// What its files take on the disk.
     pub fn bytes(&self) -> u64 {
         bytes_below(self.dir.path())
     }
 
-    /// Deletes it with all that is in it. What cannot be deleted stays.
+    /// Deletes the folder with its content. Undeletable files stay.
     pub fn remove(&self) {
         if let Ok(dir) = Dir::open(self.dir.path()) {
             let _ = dir.remove_all();
         }
     }
 
-    /// Makes git ignore it.
     pub fn hide_from_git(&self) {
-        // Without the file everything works as well.
+        // Only a convenience: ignores errors.
         let _ = self.dir.write_atomic(".gitignore", b"*\n");
     }
 
@@ -116,7 +114,7 @@ impl Folder {
         self.dir.path().join(log_name(node))
     }
 
-    /// The last line of a node's log: if the node has ended, the reason.
+    /// Returns the last line of a node's log: the reason, if the node has ended.
     pub fn last_log_line(&self, node: u64) -> Option<String> {
         let log = self.dir.read(&log_name(node)).ok()?;
         let log = String::from_utf8_lossy(&log);
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_folder_is_emptied_and_kept_folder_is_not() {
+    fn a_fresh_folder_is_emptied_and_a_kept_one_is_not() {
         let tmp = tempfile::tempdir().unwrap();
         let root = tmp.path().join("up");
         drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
@@ -186,7 +184,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         Dir::open(tmp.path()).unwrap().write_atomic("thesis.tex", b"x").unwrap();
         let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
-        assert!(refused.message.contains("files that are not Rowlock's; give another folder"), "{refused}");
+        assert!(refused.message.contains("files that are not Rowlock's; use another folder"), "{refused}");
         assert!(tmp.path().join("thesis.tex").exists());
     }
 
