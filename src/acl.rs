@@ -26,7 +26,6 @@ use crate::superuser;
 use crate::table::table;
 use crate::znode::{Output, data, print_json};
 
-/// Identity of the client itself.
 const ME: &str = "me";
 
 /// Show and change who may take which lock

@@ -10,7 +10,6 @@ use crate::print::print;
 use crate::superuser::{NAME, auth, digest, new_password};
 use crate::znode::{Output, print_json};
 
-/// Longest input read from stdin.
 const STDIN_MAX_BYTES: u64 = 4096;
 
 /// Create credentials of superusers and of users in ACLs
@@ -86,7 +85,7 @@ fn from_stdin() -> Result<String, Failure> {
     read.map_err(|e| Failure::new(IO, format!("cannot read the password from stdin: {e}")))?;
     let password = text.trim_end_matches(['\n', '\r']);
     if password.is_empty() || password.contains('\n') {
-        return Err(Failure::new(USAGE, "stdin has no password; give it one line"));
+        return Err(Failure::new(USAGE, "stdin has no password; write one line to stdin"));
     }
     Ok(password.to_owned())
 }

@@ -15,7 +15,6 @@ use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 use crate::found::{self, load};
 use crate::{patience, status, superuser};
 
-/// Client addresses in the repository's cluster.toml.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
 
 /// Default folders of the clusters of `up` and `dev`.
@@ -31,7 +30,6 @@ pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
 const AUTH: &str = "ROWLOCK_AUTH";
 const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
-/// Same default as the client's.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest delay of a command's end by a cluster without answer: once for releasing a lock and once for
@@ -58,7 +56,6 @@ pub struct Cluster {
     pub tls: TlsOptions,
 }
 
-/// Parses seconds with an optional fraction.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "use seconds, e.g. 2.5".to_owned())?;
     Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
@@ -116,7 +113,7 @@ impl Cluster {
             if let Some(why) = status::why_no_sessions(&answer) {
                 return Failure::new(
                     failure.code,
-                    format!("no session was opened; {} says: {why}", addr.trim()),
+                    format!("no session was opened; {} reports: {why}", addr.trim()),
                 );
             }
         }
@@ -153,7 +150,7 @@ impl Cluster {
         if !is_default || !has_credential || self.tls.is_enabled() {
             return Ok(());
         }
-        let what = format!("{AUTH} is set, and nothing says which cluster it is for");
+        let what = format!("{AUTH} is set, but no cluster is named");
         let remedy = format!("name the cluster, for example with --endpoints {DEFAULT_ENDPOINTS}");
         Err(Failure::new(CONFIG, format!("{what}; {remedy}")))
     }
@@ -218,7 +215,7 @@ impl Cluster {
 fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
     let all: Vec<&str> = config.nodes.iter().filter_map(|node| node.secure_client_addr.as_deref()).collect();
     if all.is_empty() {
-        let what = "no node of the cluster's file has secure_client, and TLS is asked for";
+        let what = "no node of the cluster's file has secure_client, but TLS is enabled";
         return Err(Failure::new(CONFIG, format!("{what}; add it, or name the addresses with --endpoints")));
     }
     Ok(all.join(","))

@@ -48,7 +48,6 @@ enum DoctorFormat {
 #[derive(Default)]
 struct Finding {
     endpoint: String,
-    /// Addresses of the name.
     addresses: Option<Vec<String>>,
     /// Time to connect, encryption included.
     connect: Option<Duration>,
@@ -80,7 +79,6 @@ pub async fn document(cluster: &Cluster) -> Result<Value, Failure> {
     Ok(examine_all(cluster).await?.iter().map(Finding::json).collect())
 }
 
-/// Examines all endpoints concurrently.
 async fn examine_all(cluster: &Cluster) -> Result<Vec<Finding>, Failure> {
     let endpoints = cluster.endpoints()?;
     // The client validates the endpoints.
@@ -124,9 +122,9 @@ async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secu
         format!("{}; check the name", e.strip_prefix(&format!("{endpoint}: ")).unwrap_or(&e))
     })?;
     finding.addresses = Some(resolved.iter().map(|address| address.ip().to_string()).collect());
-    let begun = time::now();
+    let started = time::now();
     let stream = connect(&endpoint, secure.as_ref()).await.map_err(|e| refused(&e))?;
-    finding.connect = Some(begun.elapsed());
+    finding.connect = Some(started.elapsed());
     let reply = match probe(stream, b"srvr").await {
         // An HTTP server waits for the rest of its request, then closes the connection.
         nothing @ (Reply::Silence | Reply::Closed) => {
@@ -146,9 +144,9 @@ async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secu
     if let Some(reason) = reason {
         return Err(reason);
     }
-    let begun = time::now();
+    let started = time::now();
     let client = config.connect().await.map_err(|e| e.to_string())?;
-    finding.session = Some(begun.elapsed());
+    finding.session = Some(started.elapsed());
     let round_trip = round_trip(&client).await;
     leave(&client).await;
     finding.round_trip = Some(round_trip?);
@@ -245,9 +243,9 @@ async fn round_trip(client: &Client) -> Result<Duration, String> {
     let client = client.operation_timeout(STEP);
     let mut took = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let begun = time::now();
+        let started = time::now();
         client.sync("/").await.map_err(|e| format!("a session is open, but a request fails: {e}"))?;
-        took.push(begun.elapsed());
+        took.push(started.elapsed());
     }
     took.sort_unstable();
     Ok(took[took.len() / 2])

@@ -37,7 +37,6 @@ async fn fetch_report(client: &Client, subject: &str, query: &str) -> Result<Val
     parse_report(subject, &document)
 }
 
-/// Parses a report about `subject`.
 fn parse_report(subject: &str, document: &str) -> Result<Value, Failure> {
     serde_json::from_str(document)
         .map_err(|e| Failure::new(LOST, format!("{subject}: the node's report cannot be read: {e}")))

@@ -19,7 +19,6 @@ const ANSWER_MAX_BYTES: u64 = 4 << 20;
 #[derive(Clone, Default)]
 pub struct HttpAccess {
     pub secure: Option<Secure>,
-    /// Bearer token of each request.
     pub token: Option<String>,
 }
 
@@ -67,7 +66,6 @@ pub async fn json(addr: &str, path: &str, access: &HttpAccess, deadline: Duratio
 pub struct Answer {
     /// Status code as text, such as `200`.
     pub status: String,
-    /// Response after the head.
     pub body: String,
 }
 

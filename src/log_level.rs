@@ -115,7 +115,7 @@ fn refused(node: u64, refusal: OperateError) -> Failure {
             Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
         }
         OperateError::Code(ErrorCode::BadArguments) => {
-            let what = format!("node {node} does not understand this; its log says why");
+            let what = format!("node {node} refuses this filter; see its log");
             Failure::new(REFUSED, what)
         }
         OperateError::Code(ErrorCode::Unimplemented) => Failure::new(

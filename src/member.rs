@@ -58,7 +58,6 @@ impl Member {
     }
 }
 
-/// Fetches the present membership.
 pub async fn membership(client: &Client) -> Result<MemberList, Failure> {
     const PATH: &str = "/zookeeper/config";
     client.sync(PATH).await.map_err(|e| failed("members", &e))?;

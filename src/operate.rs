@@ -120,7 +120,6 @@ fn no_member(node: u64) -> Failure {
 
 /// Reason for a refused operation, or for an operation with an unknown outcome.
 pub enum OperateError {
-    /// Error code in the cluster's answer.
     Code(ErrorCode),
     Failure(Failure),
 }

@@ -13,7 +13,6 @@ use crate::Cli;
 /// Tokens that end a command in a shell.
 const OPERATORS: [&str; 7] = ["|", "&&", "||", ";", ">", "2>&1", "&"];
 
-/// Page, named relative to the repository.
 struct DocPage {
     name: String,
     text: String,

@@ -60,8 +60,7 @@ impl Recover {
         }
         let (beside, before) = (folder::beside(&node.data_dir), folder::before(&node.data_dir));
         if before.exists() {
-            let what =
-                format!("{} is there already, from an earlier recovery: move it away", before.display());
+            let what = format!("{} exists already, from an earlier recovery; move it away", before.display());
             return Err(Failure::new(DATA_FOLDER, what));
         }
         let Survivor { machine, last, stopped } =
@@ -115,7 +114,7 @@ impl Recover {
         match voters[..] {
             [only] if only.id == NodeId(self.node) => Ok(only),
             _ => {
-                let what = "the new cluster begins with one voter: leave the others out, or give them `learner = true`";
+                let what = "the new cluster begins with one voter: omit all further nodes, or mark them with `learner = true`";
                 Err(Failure::new(
                     USAGE,
                     format!(

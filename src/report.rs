@@ -24,7 +24,6 @@ pub struct Report {
     /// Open sessions of the cluster in the node's applied state.
     pub sessions: u64,
     pub connections: u64,
-    /// Complete document returned by the node.
     pub raw: Value,
 }
 

@@ -125,19 +125,16 @@ impl Serve {
 
     /// Handles SIGHUP.
     fn reload(&self, node: &Node, log: &Switch) {
-        let checking = if node.look_at_files() {
-            "looking at certificates and tokens"
-        } else {
-            "there are no certificates and no tokens"
-        };
+        let has_files = node.look_at_files();
         tracing::info!(
-            "SIGHUP: {checking}; of the file only `log` is read again, restart the node for the rest"
+            has_files,
+            "SIGHUP: reloading certificates, tokens and the log filter; other settings need a restart"
         );
         // The level given at the start takes precedence over the file.
         if self.log.is_none() {
             let file = found::cluster_file(self.config.as_deref());
             if let Err(error) = file.and_then(|file| log.set_usual(&file.log.level)) {
-                tracing::warn!(%error, file = %found::cluster_path(self.config.as_deref()).display(), "the filter of the log stays as it was");
+                tracing::warn!(%error, file = %found::cluster_path(self.config.as_deref()).display(), "cannot reload the log filter; still using the previous one");
             }
         }
     }
@@ -226,7 +223,7 @@ fn stopped_by_error(e: &NodeError) -> Failure {
     Failure::new(code, e)
 }
 
-/// Asks the kernel to kill this process when the parent process ends for any reason.
+/// Asks the kernel for SIGTERM when the parent process ends for any reason.
 fn exit_with_parent(parent: i32) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {parent}: {e}")))?;

@@ -14,7 +14,6 @@ use crate::http_get::is_loopback;
 
 /// File name beside the cluster's file, mode 0600.
 pub const FILE: &str = "superuser";
-/// User name in `super_digest`.
 pub const NAME: &str = "super";
 /// Remedy for errors about a missing superuser.
 pub const REMEDY: &str = "only superusers may do this; set ROWLOCK_AUTH=digest:super:PASSWORD, or make one with \

@@ -16,7 +16,6 @@ use rowlock_env::time::{self, Instant};
 /// Longest interval between two checks of the node.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connection to the service manager.
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// `WatchdogSec`, if meant for this process.
@@ -53,7 +52,6 @@ impl Manager {
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
     }
 
-    /// Reports an orderly stop.
     pub fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=stops");
     }

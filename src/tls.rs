@@ -25,10 +25,8 @@ use crate::found;
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: i64 = DAY_S * 1_000;
-/// Validity of certificates, and of CAs.
 const DAYS: i64 = 365;
 const CA_DAYS: i64 = 3_650;
-/// Default folder of certificates.
 const DIR: &str = "tls";
 
 /// Create and inspect certificates of nodes and clients

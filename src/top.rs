@@ -61,7 +61,6 @@ enum Output {
     Json,
 }
 
-/// Scan of the whole cluster.
 struct Scan {
     /// Samples or errors in the order of the addresses.
     nodes: Vec<(String, Result<Sample, String>)>,

@@ -149,7 +149,8 @@ impl Up {
         for warning in &config.warnings {
             errln!("rowlock: warning: {warning}");
         }
-        free_ports(&config, "stop what listens there, or choose other ports with --base-port").await?;
+        free_ports(&config, "stop the process that listens there, or choose other ports with --base-port")
+            .await?;
         let former = if self.keep { Former::Keep } else { Former::Fresh };
         let folder = Folder::open(&root, &mut config, former)?;
         Ok((config, folder))

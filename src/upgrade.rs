@@ -103,7 +103,7 @@ async fn run_step(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     answer.map_err(|refusal| match refusal {
         OperateError::Code(ErrorCode::NewConfigNoQuorum) => Failure::new(
             REFUSED,
-            "not every member is known to run the new release and to be up; rowlock upgrade status says which",
+            "not every member is known to run the new release and to be up; rowlock upgrade status shows which",
         ),
         OperateError::Code(ErrorCode::BadArguments) if step == "hold" => {
             Failure::new(REFUSED, "no upgrade is under way; there is nothing to hold")

@@ -207,7 +207,6 @@ pub fn member(node: &NodeEntry) -> Member {
     Member { peer_addr: node.peer_addr.clone(), client_addr: node.any_client_addr().to_owned() }
 }
 
-/// Failure to create a data folder.
 pub fn not_made(error: &StorageError) -> Failure {
     let code = if matches!(error, StorageError::Io { .. }) { IO } else { DATA_FOLDER };
     Failure::new(code, error)

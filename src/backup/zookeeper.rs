@@ -14,11 +14,9 @@ use simd_adler32::Adler32;
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const FORMAT: i32 = 2;
-/// Database id written by ZooKeeper.
 const DATABASE: i64 = -1;
 /// Index of the ACL open to all, which is not in the table.
 const OPEN_ACL_INDEX: i64 = -1;
-/// Owner value of a container.
 const CONTAINER: i64 = i64::MIN;
 /// Bits of the owner value of a znode with a time to live (`extendedTypesEnabled`).
 const TTL_MARK: u64 = 0xff00_0000_0000_0000;

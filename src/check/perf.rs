@@ -166,9 +166,9 @@ async fn round_trips(endpoint: &str) -> std::io::Result<Times> {
     let address = found.first().ok_or_else(nowhere)?.to_string();
     let mut times = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let begun = time::now();
+        let started = time::now();
         drop(Stream::connect(&address, CONNECT).await?);
-        times.push(begun.elapsed());
+        times.push(started.elapsed());
         time::sleep(PAUSE).await;
     }
     Ok(Times::of(times).expect("Invariant: there is a round trip"))

@@ -93,7 +93,6 @@ impl TlsOptions {
             .collect()
     }
 
-    /// Returns true if connections use TLS.
     pub fn is_enabled(&self) -> bool {
         self.file(CA).is_some()
     }

@@ -7,18 +7,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rowlock_backup::place::Target;
 
-/// Bytes of one part.
 pub(super) const PART_MAX: usize = 2 << 20;
-/// Bytes of all parts, before compression.
 const ALL_MAX: usize = 48 << 20;
 
-/// Archive being written.
 pub(super) struct Archive {
     tar: tar::Builder<GzEncoder<Target>>,
     folder: String,
     left: usize,
     time_s: u64,
-    /// Parts, each with an optional remark.
     parts: Vec<(String, Option<&'static str>)>,
 }
 

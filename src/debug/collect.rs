@@ -23,7 +23,6 @@ const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
 /// Lines of the journal, and number of locks with queues.
 const JOURNAL_LINES: &str = "5000";
 const QUEUES: usize = 10;
-/// Pattern of the journal's units.
 const UNITS: &str = "rowlock*";
 /// Largest log inspected: a larger one takes long to read, and its last segments alone do not suffice.
 const LOG_MAX_BYTES: u64 = 2 << 30;
@@ -31,12 +30,10 @@ const LOG_MAX_BYTES: u64 = 2 << 30;
 pub(super) struct Collector {
     pub(super) archive: Archive,
     pub(super) redactor: Redactor,
-    /// Missing parts with reasons.
     pub(super) missing: Vec<(String, String)>,
 }
 
 impl Collector {
-    /// Adds a text without secrets.
     pub(super) fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
         self.archive.add(name, &self.redactor.text(text))
     }

@@ -7,7 +7,6 @@
 
 use serde_json::Value;
 
-/// Replacement for removed text.
 pub(super) const REMOVED: &str = "(removed)";
 /// Fields of documents with secrets or with text from clients. A label is the data of a queue znode.
 const FIELDS: [&str; 6] = ["label", "data", "data_base64", "secret", "password", "digest_of"];
@@ -39,7 +38,6 @@ impl Redactor {
         Redactor { secrets: all }
     }
 
-    /// Returns a text without secrets.
     pub(super) fn text(&self, text: &str) -> String {
         let mut clean = text.to_owned();
         for secret in &self.secrets {

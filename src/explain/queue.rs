@@ -38,7 +38,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Prints the queue in its order.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let answer = self.fetch(&client).await;
@@ -52,8 +51,8 @@ impl Queue {
             print(format!("{}\n", Paint::stdout().dim(&summary(&document))).as_bytes())?;
         }
         if self.output == Form::Table {
-            let asked: String = questions(&document).map(|line| format!("{line}\n")).collect();
-            print(asked.as_bytes())?;
+            let lines: String = questions(&document).map(|line| format!("{line}\n")).collect();
+            print(lines.as_bytes())?;
         }
         let lines = lines(self.output, &document);
         if self.output == Form::Simple || !lines.is_empty() {

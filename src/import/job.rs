@@ -184,7 +184,7 @@ impl<'a> ImportJob<'a> {
     /// Rolls back after a failure, and adds the result to the failure. A second signal leaves the rollback to
     /// `--undo`.
     async fn fail(&self, failure: Failure, stop: &mut Stop) -> Failure {
-        errln!("rowlock: the import fails; removing what was created");
+        errln!("rowlock: the import failed; removing the created znodes");
         let outcome = tokio::select! {
             outcome = self.roll_back() => outcome,
             signal = stop.signal() => Err(ImportError::Interrupted(signal).failure()),
@@ -207,7 +207,7 @@ impl<'a> ImportJob<'a> {
             Err(again) => Failure::new(
                 LOST,
                 format!(
-                    "{message}; and removing what was created failed ({again}): run rowlock import --undo"
+                    "{message}; and removing the created znodes failed ({again}): run rowlock import --undo"
                 ),
             ),
         }
@@ -239,7 +239,6 @@ impl<'a> ImportJob<'a> {
     }
 }
 
-/// Lists top-level names that already exist.
 fn conflicts(plan: &Plan, mut existing: Vec<String>, target: &Target) -> Issues {
     existing.sort_unstable();
     let mut notes = Issues::default();

@@ -24,10 +24,8 @@ pub fn entry(number: u64) -> String {
     format!("{JOURNAL}/b-{number:012}")
 }
 
-/// Identity and phase of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Random id of the import.
     pub id: String,
     pub by: String,
     pub source: String,
@@ -60,11 +58,9 @@ impl Header {
     }
 }
 
-/// Journal found in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalState {
     pub header: Header,
-    /// Stat of the marker, if present.
     pub marker: Option<Stat>,
 }
 
@@ -112,7 +108,6 @@ pub async fn entries(client: &Client) -> Result<Vec<String>, Error> {
     Ok(names.into_iter().map(|name| format!("{JOURNAL}/{name}")).collect())
 }
 
-/// Removes the journal with all entries.
 pub async fn remove(client: &Client) -> Result<(), Error> {
     loop {
         let Children { names, .. } = match retry(|| client.get_children(JOURNAL)).await {

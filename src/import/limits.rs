@@ -17,7 +17,6 @@ pub const WALK_IN_FLIGHT: usize = 16;
 pub const VERSIONS_DEFAULT: &str = "1000";
 /// Bytes of the repeated sets of one znode; a znode that needs more loses its version.
 pub const VERSION_BYTES_MAX: usize = 512 << 10;
-/// Number of largest znodes listed.
 pub const LARGEST: usize = 10;
 /// Paths listed per kind of issue; further paths are only counted.
 pub const LISTED: usize = 20;

@@ -23,7 +23,6 @@ pub struct Lineage {
     open: Vec<Open>,
 }
 
-/// Znode without its parent before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} comes without its parent: the snapshot is not in order")]
 pub struct Orphan(pub String);

@@ -12,13 +12,11 @@ use super::target::Target;
 /// Use of an ACL in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclUse {
-    /// First znode with the ACL.
     pub path: String,
     /// True if znodes will be created below a znode with the ACL.
     pub has_children: bool,
 }
 
-/// Paths of one kind of issue.
 #[derive(Clone, Debug, Default)]
 pub struct Issues {
     pub count: u64,
@@ -39,14 +37,11 @@ pub struct Plan {
     pub znodes: u64,
     pub bytes: u64,
     pub containers: u64,
-    /// Znodes with a time to live.
     pub ttl: u64,
     /// Ephemeral znodes, which belong to sessions of the source.
     pub ephemerals: u64,
     pub system: u64,
-    /// Every ACL with its use.
     pub acls: BTreeMap<Vec<Acl>, AclUse>,
-    /// Znodes with a preserved data version.
     pub versions_kept: u64,
     /// Znodes whose data version restarts at 0.
     pub versions_lost: u64,
@@ -56,7 +51,6 @@ pub struct Plan {
     pub raise_steps: u64,
     /// Znodes whose next sequence number is lower than in the source.
     pub lowered: Issues,
-    /// Reasons that make the import impossible.
     pub obstacles: Issues,
     /// Largest znodes (bytes, path), the largest first.
     pub largest: Vec<(usize, String)>,
@@ -70,10 +64,8 @@ pub struct Plan {
     counting: Counting,
 }
 
-/// Treatment of next sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counting {
-    /// Most creates per znode.
     pub steps_max: i64,
     /// Earlier creates below the target's root znode; `None`: the import creates that znode.
     pub root_creates: Option<i64>,
@@ -82,9 +74,7 @@ pub struct Counting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     Taken,
-    /// Owned by a session.
     Ephemeral,
-    /// Owned by the servers.
     System,
 }
 

@@ -6,17 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_client::Acl;
 
-/// Importable parts of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Path in the source, with `/` as the root.
     pub path: String,
     /// Null differs from empty.
     pub data: Option<Bytes>,
-    /// Shared between znodes with equal lists.
     pub acl: Arc<Vec<Acl>>,
     pub kind: Lifetime,
-    /// Data version.
     pub version: i32,
     /// Children created so far, which is the next sequence number.
     pub creates: i32,
@@ -25,7 +22,6 @@ pub struct Record {
     pub zxid: i64,
 }
 
-/// Event that ends a znode's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     Persistent,

@@ -89,7 +89,8 @@ pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: 
     out += &format!("ACLs:        {} different ones\n", plan.acls.len());
     out += &tokens::line(floor, plan);
     if plan.root_is_special {
-        out += "note:        data and ACL of the source's root are left out: the target's root is there already\n";
+        out +=
+            "note:        data and ACL of the source's root are left out: the target's root exists already\n";
     }
     for (bytes, path) in plan.largest.iter().filter(|_| is_full) {
         out += &format!("largest:     {:>10}  {path}\n", size(*bytes as u64));
@@ -112,7 +113,6 @@ fn notes_lines(what: &str, notes: &Issues) -> String {
     out
 }
 
-/// Returns the plan as JSON.
 pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
     let notes = |notes: &Issues| json!({"count": notes.count, "first": notes.first});
     let largest: Vec<Value> =
@@ -138,7 +138,6 @@ pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
     })
 }
 
-/// Describes a successful import.
 pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
     let mut out = format!(
         "imported and verified: {} znodes, {}; data, ACLs and children are equal",
@@ -162,7 +161,6 @@ pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
     out + "\n"
 }
 
-/// Returns the result as JSON.
 pub fn verdict_json(plan: &Plan, verified: &Verified, floor: Option<i64>) -> Value {
     json!({
         "plan": plan_json(plan, &Issues::default(), floor),

@@ -31,23 +31,16 @@ pub type Acls = BTreeMap<i64, Arc<Vec<Acl>>>;
 pub enum SnapshotError {
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    /// Another kind of file.
     #[error("is not a ZooKeeper snapshot{0}")]
     NotASnapshot(&'static str),
     #[error("has snapshot format {0}, of which only 2 is known")]
     Format(i32),
     #[error("ends early, at byte {0}: it is damaged, or was still being written")]
     Truncated(u64),
-    /// Invalid bytes.
     #[error("is damaged at byte {at}: {what}")]
     Damaged { at: u64, what: &'static str },
-    /// Checksum mismatch.
     #[error("is damaged: its checksum is {expected:#x}, its content has {found:#x}")]
-    Checksum {
-        /// Checksum stored in the file.
-        expected: u32,
-        found: u32,
-    },
+    Checksum { expected: u32, found: u32 },
 }
 
 /// Tree on disk, readable any number of times.
@@ -56,7 +49,6 @@ pub struct Snapshot {
     file: File,
     length: u64,
     acls: Acls,
-    /// Position of the first znode.
     start: Position,
     /// True if a checksum follows the znodes.
     is_sealed: bool,
@@ -70,7 +62,6 @@ struct Position {
 }
 
 impl Snapshot {
-    /// Reads everything before the znodes.
     pub fn open(path: &Path) -> Result<Snapshot, SnapshotError> {
         let (folder, name) = split(path)?;
         let file = Dir::open(folder)?.open_to_read(name)?;

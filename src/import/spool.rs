@@ -14,7 +14,6 @@ use rustix::fs::{Mode, chmod};
 use super::record::Record;
 use super::snapshot::{Acls, Snapshot, SnapshotError};
 
-/// Bytes buffered before a write.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writer of znodes, parents first.

@@ -9,7 +9,6 @@ use super::record::{Lifetime, Record};
 /// Bytes of an operation beside its path, data and ACL.
 const OP_BYTES: usize = 40;
 
-/// Options for creating znodes.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Path of the source's root in the target.

@@ -10,7 +10,6 @@ use super::retry::retry;
 use super::trouble::ImportError;
 use crate::exit::{Failure, REFUSED};
 
-/// Result of the trial.
 pub enum TrialResult {
     Fine,
     Hopeless(Failure),

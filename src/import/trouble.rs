@@ -14,11 +14,9 @@ pub const DATA: u8 = 65;
 /// Cause of the failure; the caller reports the rollback.
 #[derive(Debug)]
 pub enum ImportError {
-    /// The source cannot be read.
     Source(SnapshotError),
     Order(Orphan),
     Refused(Refused),
-    /// A request about a path failed.
     Request(String, Error),
     /// A request about a path of the source failed.
     SourceRequest(String, Error),
@@ -57,7 +55,6 @@ impl ImportError {
         move |e| ImportError::Request(path, e)
     }
 
-    /// Converts to the command's failure.
     pub fn failure(&self) -> Failure {
         match self {
             ImportError::Source(e) => Failure::new(exit_code(e), format!("the source {e}")),
@@ -87,7 +84,7 @@ impl ImportError {
             ),
             ImportError::SourceRequest(path, e) => failed(&format!("the source, {path}"), e),
             ImportError::Different(first) => {
-                Failure::new(REFUSED, format!("what was read back differs: {}", first.join("; ")))
+                Failure::new(REFUSED, format!("znodes read back differ: {}", first.join("; ")))
             }
             ImportError::Interrupted(signal) => {
                 let number = if *signal == "SIGINT" { 2 } else { 15 };

@@ -16,13 +16,11 @@ type Reply = Pin<Box<dyn Future<Output = Result<Vec<Outcome>, Error>>>>;
 /// Transaction with the data for retries and messages.
 #[derive(Clone, Debug)]
 pub struct SentTransaction {
-    /// Path of the journal entry.
     pub entry: String,
     /// Operations, including the create of the entry.
     pub transaction: Transaction,
     /// First operation of each path, for messages.
     pub about: Vec<(usize, String)>,
-    /// Znodes and bytes created.
     pub amount: Amount,
 }
 
@@ -35,7 +33,6 @@ pub struct Amount {
 /// Transaction that did not and will not take effect.
 #[derive(Debug)]
 pub struct Refused {
-    /// Path of the failed operation.
     pub about: String,
     pub error: Error,
 }

@@ -105,7 +105,6 @@ impl OpenConnection {
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum ClientStage {
-    /// Reads the head of the request.
     Head = 0,
     /// The response is sent; waits for the client's close.
     End,

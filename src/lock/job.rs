@@ -108,7 +108,6 @@ impl Job {
     }
 }
 
-/// Change of the command's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobEvent {
     Ended(Ended),

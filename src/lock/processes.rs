@@ -9,7 +9,6 @@ use rustix::process::{Pid, test_kill_process_group};
 /// The running program, even after an update has replaced or removed the file: a command may wait for hours.
 pub const OURSELVES: &str = "/proc/self/exe";
 
-/// Fields of /proc/PID/stat.
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {
     /// True for a zombie: ended, but not reaped by its parent.

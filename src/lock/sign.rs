@@ -27,14 +27,11 @@ pub struct LeaderEndpoint {
     leader: watch::Sender<Value>,
 }
 
-/// State behind the responses.
 struct LeaderState {
     /// Host name in `--http`.
     host: String,
     session: OnceLock<Client>,
-    /// Own leadership with its document.
     lead: OnceLock<(Loss, Value)>,
-    /// Last known leader.
     leader: watch::Receiver<Value>,
 }
 

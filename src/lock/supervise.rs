@@ -35,7 +35,6 @@ pub enum CommandEnd {
     Lost(String),
 }
 
-/// Command that runs under `held`.
 pub struct Supervised<'a, H: Held> {
     pub held: &'a H,
     pub name: &'a str,

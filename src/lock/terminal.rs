@@ -17,7 +17,6 @@ use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 use super::processes::parent_of;
 
-/// Controlling terminal, and our own group.
 pub struct Terminal {
     tty: OwnedFd,
     ours: Pid,

@@ -24,7 +24,6 @@ use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::name::Name;
 use crate::znode::tree;
 
-/// Folder of the states.
 const FOLDER: &str = "/terraform";
 /// Time for a response, which may wait for a change of the leader.
 const EXCHANGE_MAX: Duration = Duration::from_secs(60);
@@ -79,7 +78,6 @@ struct Backend {
     client: Client,
     /// Own queue znode of the lock.
     key: String,
-    /// Path of the state's znode.
     state: String,
     /// Secret path segment, unknown to other users of this machine.
     secret: String,

@@ -57,17 +57,14 @@ pub fn shell_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// Context of a command.
 pub struct RunContext<'a> {
     pub client: &'a Client,
-    /// Lock in the user's words.
     pub name: &'a str,
     pub work: &'a Work,
     /// Program and arguments to run. Empty: only hold.
     pub words: Vec<OsString>,
     /// Owner of the lock for deadlock detection.
     pub owner: Owner,
-    /// Flags for reaching the cluster.
     pub cluster_flags: Vec<String>,
     /// Lets the warden end the session if this process dies, so that the next client is granted the lock as
     /// soon as the command is gone.

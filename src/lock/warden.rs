@@ -195,7 +195,6 @@ enum StopCause {
     Ended,
     /// The deadline has signals without a line from `rowlock lock`, which may be stopped.
     DeadlinePassed,
-    /// `rowlock lock` is gone.
     Orphaned,
 }
 

@@ -24,7 +24,6 @@ use crate::znode::{Output, print_json};
 
 /// Longest search for the outcome of a change with a lost reply.
 const CONFIRM_MAX: Duration = Duration::from_secs(15);
-/// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Add a node as a learner, which replicates without a vote. Prints its part of cluster.toml

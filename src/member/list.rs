@@ -64,12 +64,10 @@ fn document(states: &BTreeMap<u64, MemberState>, id: u64, server: &Server) -> Va
     })
 }
 
-/// Returns the leader's answer, if any.
 fn leader(states: &BTreeMap<u64, MemberState>) -> Option<&Serving> {
     states.values().find_map(MemberState::leader)
 }
 
-/// Counts the voters that serve.
 pub(super) fn voters_up(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> usize {
     members.servers.iter().filter(|(id, server)| server.votes && states[id].is_up()).count()
 }

@@ -6,9 +6,7 @@ use rowlock_types::member::Member;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Address for other nodes.
     pub peer: String,
-    /// Address for clients.
     pub client: String,
     pub votes: bool,
 }

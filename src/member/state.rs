@@ -13,11 +13,9 @@ use crate::status::srvr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberState {
     Serves(Serving),
-    /// Answers, but serves no clients.
     NotServing,
     /// Drained by an operator: serves no clients.
     Drained,
-    /// No answer, with the error.
     Silent(String),
 }
 

@@ -11,7 +11,6 @@ use super::state::query_all;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::{Failure, UNAVAILABLE};
 
-/// Pause between two queries.
 const POLL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Wait until every member serves

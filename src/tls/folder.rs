@@ -20,12 +20,10 @@ pub const CLIENTS: &str = "clients-ca";
 const CERT: &str = ".pem";
 const KEY: &str = ".key";
 
-/// File stem of a node's certificate.
 pub fn node(id: u64) -> String {
     format!("node-{id}")
 }
 
-/// File stem of a client's certificate.
 pub fn client(name: &str) -> String {
     format!("client-{name}")
 }
@@ -44,7 +42,7 @@ impl Folder {
     /// Opens the folder at `path`, and creates a missing folder.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::create(path);
-        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "give another folder with --dir"))? })
+        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "use another folder with --dir"))? })
     }
 
     /// Opens the folder at `path`, which must exist.
@@ -156,7 +154,7 @@ impl Signer {
     ) -> Result<Issued, Failure> {
         let own_s = (self.expires_ms - time::wall_ms()) / 1_000;
         if own_s <= 0 {
-            let what = "the CA has expired, and no node or client trusts what it signs";
+            let what = "the CA has expired, and no node or client trusts new certificates of it";
             return Err(Failure::new(CONFIG, format!("{what}; make a new one (docs/tls.md)")));
         }
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();

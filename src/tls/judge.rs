@@ -8,7 +8,6 @@ use rowlock_tls::{Certificate, ClientAuth, Material, TlsError, inspect, node_uri
 
 use super::days_left;
 
-/// File to check.
 pub struct Candidate {
     pub file: PathBuf,
     /// Path of the certificate's key, if on this machine.
@@ -16,7 +15,6 @@ pub struct Candidate {
     pub role: Role,
 }
 
-/// Purpose of a file.
 pub enum Role {
     /// Unknown purpose.
     Any,
@@ -39,15 +37,16 @@ pub struct Finding {
     pub problems: Vec<String>,
 }
 
-/// Content of a file.
 pub enum FileKind {
     /// One or more CAs.
     Authorities(Vec<Certificate>),
-    /// Certificate of one node.
-    Node { id: u64, cluster: String, certificate: Certificate },
+    Node {
+        id: u64,
+        cluster: String,
+        certificate: Certificate,
+    },
     /// Any other certificate.
     Client(Certificate),
-    /// List of revoked certificates.
     Revocations,
     /// Unreadable, or of another kind.
     Unknown,
@@ -157,7 +156,7 @@ fn signer(cert: &Path, authorities: &[PathBuf]) -> Result<PathBuf, String> {
                 let text = without_file(error);
                 // All further CAs report an unknown signer only.
                 if !text.contains("no authority") {
-                    problem = Some(format!("{text} (says {})", authority.display()));
+                    problem = Some(format!("{text} (according to {})", authority.display()));
                 }
             }
         }
@@ -190,7 +189,6 @@ fn check_key(finding: &mut Finding, key: &Path) {
     }
 }
 
-/// Checks a file against its purpose.
 fn check_role(finding: &mut Finding, role: &Role) {
     match role {
         Role::Any => {}

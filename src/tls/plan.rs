@@ -11,7 +11,6 @@ const THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const DEFAULT_NAME: &str = "rowlock";
 const DEFAULT_NODES: u64 = 3;
 
-/// Flags that change the plan.
 pub struct PlanOptions<'a> {
     pub cluster: Option<&'a str>,
     pub nodes: Option<u64>,
@@ -21,7 +20,6 @@ pub struct PlanOptions<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Cluster name in the certificates.
     pub cluster: String,
     pub nodes: Vec<Node>,
 }
@@ -29,7 +27,6 @@ pub struct Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Node {
     pub id: u64,
-    /// Names and addresses of the node.
     pub hosts: Vec<String>,
 }
 

@@ -39,7 +39,8 @@ impl Renew {
                 if self.names.is_empty() {
                     continue;
                 }
-                let what = format!("{} is a CA: renewing it would invalidate what it signed", cert.display());
+                let what =
+                    format!("{} is a CA: renewing it would invalidate its certificates", cert.display());
                 return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
             };
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {

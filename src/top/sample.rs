@@ -27,7 +27,6 @@ pub(super) struct Rates {
     pub(super) grants: Option<f64>,
     /// Lower bound of the slowest hundredth of the requests.
     pub(super) request_p99: Option<Duration>,
-    /// Same for the log's flushes.
     pub(super) flush_p99: Option<Duration>,
     /// Requests slower than `slow_request`.
     pub(super) slow: Option<f64>,

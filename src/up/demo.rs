@@ -121,7 +121,7 @@ fn take_turn(
 ) -> Task<()> {
     task::spawn("demo-client", async move {
         let turn = async {
-            let asked = started.elapsed();
+            let requested = started.elapsed();
             let guard = client.mutex(LOCK).lock().await.map_err(|e| e.to_string())?;
             let granted = started.elapsed();
             // The first client holds the lock until all clients are queued.
@@ -131,7 +131,7 @@ fn take_turn(
             let _ = sender.send(TurnReport::Granted { place, token, waited }).await;
             work(
                 guard,
-                Grant { place, token, asked, granted, released: granted, wakes: 0, kept: false },
+                Grant { place, token, requested, granted, released: granted, wakes: 0, kept: false },
                 started,
             )
             .await

@@ -59,7 +59,7 @@ impl Dev {
         let mut config = self.config(&root).await?;
         super::free_ports(
             &config,
-            "stop what listens there, or start with --fresh, which chooses other ports",
+            "stop the process that listens there, or start with --fresh, which chooses other ports",
         )
         .await?;
         let former = if self.fresh { Former::Fresh } else { Former::Keep };

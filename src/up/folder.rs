@@ -20,7 +20,6 @@ const MARK: &str = "made-by-rowlock-up";
 const LOCK: &str = "lock";
 pub const CONFIG: &str = "cluster.toml";
 
-/// Treatment of the existing content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
     Fresh,
@@ -151,7 +150,7 @@ fn log_name(node: u64) -> String {
 
 fn unusable(root: &Path, e: &std::io::Error) -> Failure {
     let what = format!("the data folder {} cannot be used: {e}", root.display());
-    Failure::new(DATA_FOLDER, format!("{what}; make it writable, or give another one with --data"))
+    Failure::new(DATA_FOLDER, format!("{what}; make it writable, or use another one with --data"))
 }
 
 #[cfg(test)]

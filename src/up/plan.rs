@@ -7,7 +7,6 @@ use rowlock_proto::NodeId;
 
 use crate::exit::{CONFIG, Failure, USAGE};
 
-/// Flags that change the cluster.
 pub struct PlanOptions<'a> {
     /// Number of nodes; `None`: as many as in the file.
     pub nodes: Option<u16>,
@@ -22,7 +21,6 @@ pub struct PlanOptions<'a> {
 /// `--base-port`.
 const PORTS_PER_KIND: u16 = 100;
 
-/// Returns `file` changed by the flags.
 pub fn plan(mut file: ClusterConfig, options: &PlanOptions<'_>) -> Result<ClusterConfig, Failure> {
     file.nodes.retain(|node| !node.learner);
     file.nodes.sort_by_key(|node| node.id);
@@ -105,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_the_nodes_are_those_of_the_file_in_the_given_folder() {
+    fn without_flags_the_nodes_of_the_file_use_the_given_folder() {
         let config = planned(None, None).unwrap();
         assert_eq!(config.endpoints(), "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
         assert_eq!(config.nodes[2].data_dir, Path::new("/r/node-3"));

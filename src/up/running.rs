@@ -154,7 +154,6 @@ impl Running {
         if self.config.http.tls { "https" } else { "http" }
     }
 
-    /// Prints commands to try next.
     pub fn print_hints(&self) {
         let curl = self.cert.as_ref().map_or("curl".to_owned(), CertPaths::curl);
         let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);

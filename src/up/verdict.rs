@@ -9,7 +9,7 @@ pub struct Grant {
     pub place: usize,
     pub token: i64,
     /// Time of the call of `lock`.
-    pub asked: Duration,
+    pub requested: Duration,
     pub granted: Duration,
     /// Time at the begin of the release.
     pub released: Duration,
@@ -22,7 +22,6 @@ pub struct Grant {
 /// Promise, and the result of its check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Promise in a few words.
     pub promise: &'static str,
     pub kept: bool,
     pub evidence: String,
@@ -109,7 +108,7 @@ mod tests {
             .map(|place| Grant {
                 place,
                 token: 100 + place as i64,
-                asked: at(0),
+                requested: at(0),
                 granted: at(10 * place),
                 released: at(10 * place + 9),
                 wakes: u64::from(place > 1),

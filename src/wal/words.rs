@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::print::safe;
 
-/// Treatment of the data of znodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     Counted,

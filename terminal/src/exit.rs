@@ -8,7 +8,7 @@ use std::fmt;
 pub const REFUSED: u8 = 1;
 /// EX_USAGE: the command line is wrong.
 pub const USAGE: u8 = 64;
-/// EX_UNAVAILABLE: no node could be reached in time, or a port is taken.
+/// EX_UNAVAILABLE: no node could be reached in time, or a port is in use.
 pub const UNAVAILABLE: u8 = 69;
 pub const SOFTWARE: u8 = 70;
 /// EX_CANTCREAT: the data folder cannot be used, or a file to be created exists.

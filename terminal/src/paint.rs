@@ -65,7 +65,6 @@ impl Progress {
         Progress { paint, last: String::new() }
     }
 
-    /// Shows `line`, unless already shown.
     pub fn show(&mut self, line: &str) {
         use std::io::Write;
         if line == self.last {

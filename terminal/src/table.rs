@@ -7,7 +7,6 @@ use crate::print::safe;
 
 const GAP: usize = 2;
 
-/// Lays out `rows` below `head`.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     laid_out(head, rows, &[true; N])
 }
