@@ -250,9 +250,9 @@ impl RuleChange {
             (Some(at), None) => drop(lines.remove(at)),
             (None, Some(line)) => lines.push(line),
             (None, None) => {
-                let what =
+                let problem =
                     format!("{pattern}: no rule for {}; `rowlock acl list` shows all", identity_text(&who));
-                return Err(Failure::new(REFUSED, what));
+                return Err(Failure::new(REFUSED, problem));
             }
         }
         Ok(lines.iter().map(|line| format!("{line}\n")).collect())
@@ -343,16 +343,24 @@ impl CheckRights {
     }
 }
 
+/// Lock as typed by the user, with its path on the server.
+#[derive(Clone, Copy)]
+pub struct LockRef<'a> {
+    pub name: &'a str,
+    pub path: &'a str,
+}
+
 /// Returns the failure of a call that needs a right on a lock. If that right is missing, names the right, the
 /// lock and the identities able to grant the right.
-pub async fn refused(client: &Client, (name, lock): (&str, &str), right: Right, error: &Error) -> Failure {
+pub async fn refused(client: &Client, lock: LockRef<'_>, right: Right, error: &Error) -> Failure {
+    let LockRef { name, path } = lock;
     let failure = failed(name, error);
     if error.code() != Some(ErrorCode::NoAuth) {
         return failure;
     }
-    match client.rights_on(lock, None).await {
+    match client.rights_on(path, None).await {
         Ok(access) if !access.rights.contains(&right) => {
-            let missing = right.missing_on(lock);
+            let missing = right.missing_on(path);
             Failure::new(failure.code, format!("{name}: {missing}"))
         }
         _ => failure,

@@ -150,9 +150,9 @@ impl Cluster {
         if !is_default || !has_credential || self.tls.is_enabled() {
             return Ok(());
         }
-        let what = format!("{AUTH} is set, but no cluster is named");
+        let problem = format!("{AUTH} is set, but no cluster is named");
         let remedy = format!("name the cluster, for example with --endpoints {DEFAULT_ENDPOINTS}");
-        Err(Failure::new(CONFIG, format!("{what}; {remedy}")))
+        Err(Failure::new(CONFIG, format!("{problem}; {remedy}")))
     }
 
     /// Builds the client from the environment and from the flags equivalent to variables.
@@ -215,8 +215,11 @@ impl Cluster {
 fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
     let all: Vec<&str> = config.nodes.iter().filter_map(|node| node.secure_client_addr.as_deref()).collect();
     if all.is_empty() {
-        let what = "no node of the cluster's file has secure_client, but TLS is enabled";
-        return Err(Failure::new(CONFIG, format!("{what}; add it, or name the addresses with --endpoints")));
+        let problem = "no node of the cluster's file has secure_client, but TLS is enabled";
+        return Err(Failure::new(
+            CONFIG,
+            format!("{problem}; add it, or name the addresses with --endpoints"),
+        ));
     }
     Ok(all.join(","))
 }

@@ -81,9 +81,9 @@ impl CheckToken {
         flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(IO, "lock", &path, &e.into()))?;
         let seen = largest_token(&file, &path)?;
         if self.token < seen {
-            let what = format!("{}: stale token {}", path.display(), self.token);
+            let problem = format!("{}: stale token {}", path.display(), self.token);
             let why = format!("a holder with token {seen} has been here, so the lock is lost");
-            return Err(Failure::new(REFUSED, format!("{what}: {why}; nothing was changed")));
+            return Err(Failure::new(REFUSED, format!("{problem}: {why}; nothing was changed")));
         }
         if self.token > seen {
             let written = file.write_all_at(format!("{:020}\n", self.token).as_bytes(), 0);
@@ -112,8 +112,8 @@ fn not_opened(path: &Path, e: Errno) -> Failure {
     if e != Errno::LOOP {
         return failed(DATA_FOLDER, "open", path, &e.into());
     }
-    let what = format!("{} is a link, or no regular file", path.display());
-    Failure::new(DATA_FOLDER, format!("{what}, so that a write could end elsewhere; remove it"))
+    let problem = format!("{} is a link, or no regular file", path.display());
+    Failure::new(DATA_FOLDER, format!("{problem}, so that a write could end elsewhere; remove it"))
 }
 
 /// Returns the largest token so far; 0 for a new file.
@@ -127,8 +127,8 @@ fn largest_token(file: &File, path: &Path) -> Result<u64, Failure> {
     let digits = text.strip_suffix('\n').and_then(|digits| digits.parse().ok());
     let digits = digits.filter(|token| *token <= TOKEN_MAX);
     digits.ok_or_else(|| {
-        let what = format!("{} has no token; remove it if no holder of the lock is alive", path.display());
-        Failure::new(DATA_FOLDER, what)
+        let problem = format!("{} has no token; remove it if no holder of the lock is alive", path.display());
+        Failure::new(DATA_FOLDER, problem)
     })
 }
 

@@ -42,16 +42,16 @@ impl TokenOption {
         }
         if by_tls {
             let secure = tls.secure()?.ok_or_else(|| {
-                let what = "the nodes' HTTP uses TLS, and no CA is configured";
-                Failure::new(CONFIG, format!("{what}; set --tls-ca or ROWLOCK_TLS_CA"))
+                let problem = "the nodes' HTTP uses TLS, and no CA is configured";
+                Failure::new(CONFIG, format!("{problem}; set --tls-ca or ROWLOCK_TLS_CA"))
             })?;
             return Ok(HttpAccess { secure: Some(secure), token });
         }
         let beyond = addrs.iter().find(|addr| !is_loopback(addr));
         if let (Some(_), Some(addr), false) = (&token, beyond, tls.allows_plaintext_passwords()) {
-            let what = format!("a token sent to {addr} without TLS could be read on its way");
+            let problem = format!("a token sent to {addr} without TLS could be read on its way");
             let remedy = "set tls = true in [http], or use --allow-plaintext-passwords";
-            return Err(Failure::new(USAGE, format!("{what}; {remedy}")));
+            return Err(Failure::new(USAGE, format!("{problem}; {remedy}")));
         }
         Ok(HttpAccess { secure: None, token })
     }

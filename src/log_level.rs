@@ -115,8 +115,8 @@ fn refused(node: u64, refusal: OperateError) -> Failure {
             Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
         }
         OperateError::Code(ErrorCode::BadArguments) => {
-            let what = format!("node {node} refuses this filter; see its log");
-            Failure::new(REFUSED, what)
+            let problem = format!("node {node} refuses this filter; see its log");
+            Failure::new(REFUSED, problem)
         }
         OperateError::Code(ErrorCode::Unimplemented) => Failure::new(
             REFUSED,

@@ -54,14 +54,15 @@ impl Recover {
         refuse_discovery(&config, found::cluster_path(self.config.as_deref()))?;
         let node = self.only_voter(&config)?;
         if !self.others_are_gone {
-            let what = "the other nodes may know of writes that this one has not: use --others-are-gone if they and their \
+            let problem = "the other nodes may know of writes that this one has not: use --others-are-gone if they and their \
                         disks are lost for good";
-            return Err(Failure::new(USAGE, what));
+            return Err(Failure::new(USAGE, problem));
         }
         let (beside, before) = (folder::beside(&node.data_dir), folder::before(&node.data_dir));
         if before.exists() {
-            let what = format!("{} exists already, from an earlier recovery; move it away", before.display());
-            return Err(Failure::new(DATA_FOLDER, what));
+            let problem =
+                format!("{} exists already, from an earlier recovery; move it away", before.display());
+            return Err(Failure::new(DATA_FOLDER, problem));
         }
         let Survivor { machine, last, stopped } =
             survivor::read(&node.data_dir).map_err(|e| unreadable(&e))?;
@@ -114,11 +115,11 @@ impl Recover {
         match voters[..] {
             [only] if only.id == NodeId(self.node) => Ok(only),
             _ => {
-                let what = "the new cluster begins with one voter: omit all further nodes, or mark them with `learner = true`";
+                let problem = "the new cluster begins with one voter: omit all further nodes, or mark them with `learner = true`";
                 Err(Failure::new(
                     USAGE,
                     format!(
-                        "{}: node {} must be the only voter; {what}",
+                        "{}: node {} must be the only voter; {problem}",
                         found::cluster_path(self.config.as_deref()).display(),
                         self.node
                     ),

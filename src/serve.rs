@@ -123,7 +123,7 @@ impl Serve {
         }
     }
 
-    /// Handles SIGHUP.
+    /// Reloads certificates, tokens and the log filter after SIGHUP.
     fn reload(&self, node: &Node, log: &Switch) {
         let has_files = node.look_at_files();
         tracing::info!(

@@ -97,9 +97,9 @@ fn line(addr: &str, report: Report) -> Line {
         (report.raw["commits_stalled"] == true, "no commits"),
         (!report.serving, "not serving"),
     ];
-    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, what)| (*what).to_owned());
+    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
     let trouble = waits.or(trouble).or(grace);
-    let role = trouble.as_ref().map_or(report.role.clone(), |what| format!("{} ({what})", report.role));
+    let role = trouble.as_ref().map_or(report.role.clone(), |trouble| format!("{} ({trouble})", report.role));
     let cells = [
         report.node.to_string(),
         addr.to_owned(),

@@ -102,10 +102,10 @@ impl New {
         let expires_ms = self.expires.map(end_of).transpose()?;
         let file = TokenFile::open(&self.file, true)?;
         if file.tokens.all().iter().any(|token| token.name == self.name) {
-            let what = format!("{} has a token {} already", file.path.display(), self.name);
+            let problem = format!("{} has a token {} already", file.path.display(), self.name);
             return Err(Failure::new(
                 DATA_FOLDER,
-                format!("{what}; choose another name, or remove it first"),
+                format!("{problem}; choose another name, or remove it first"),
             ));
         }
         let (token, secret) = Token::new(self.name, self.roles.into_iter().collect(), expires_ms);
@@ -142,8 +142,8 @@ impl Rm {
     fn run(self) -> Result<ExitCode, Failure> {
         let file = TokenFile::open(&self.file, false)?;
         if !file.tokens.all().iter().any(|token| token.name == self.name) {
-            let what = format!("{} has no token {}", file.path.display(), self.name);
-            return Err(Failure::new(REFUSED, format!("{what}; `rowlock token ls` lists them")));
+            let problem = format!("{} has no token {}", file.path.display(), self.name);
+            return Err(Failure::new(REFUSED, format!("{problem}; `rowlock token ls` lists them")));
         }
         let is_other = |line: &&str| line.split_whitespace().next() != Some(self.name.as_str());
         file.replace(&file.text.lines().filter(is_other).flat_map(|line| [line, "\n"]).collect::<String>())?;

@@ -213,8 +213,8 @@ async fn free_ports(config: &ClusterConfig, remedy: &str) -> Result<(), Failure>
         ];
         for (kind, addr) in all.into_iter().filter_map(|(kind, addr)| Some((kind, addr?))) {
             if let Err(e) = Listener::bind(addr).await {
-                let what = format!("cannot listen on {addr} ({kind} of node {}): {e}", node.id);
-                return Err(Failure::new(UNAVAILABLE, format!("{what}; {remedy}")));
+                let problem = format!("cannot listen on {addr} ({kind} of node {}): {e}", node.id);
+                return Err(Failure::new(UNAVAILABLE, format!("{problem}; {remedy}")));
             }
         }
     }

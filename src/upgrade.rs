@@ -87,9 +87,9 @@ impl Upgrade {
 impl Finalize {
     async fn run(self) -> Result<ExitCode, Failure> {
         if !self.yes {
-            let what = "behind this there is no way back to an older release; make a backup first (rowlock backup save), \
+            let problem = "behind this there is no way back to an older release; make a backup first (rowlock backup save), \
                         then use --yes";
-            return Err(Failure::new(USAGE, what));
+            return Err(Failure::new(USAGE, problem));
         }
         print_status(self.output, &run_step(&self.cluster, "finalize").await?)?;
         Ok(ExitCode::SUCCESS)

@@ -37,8 +37,8 @@ impl WhichNode {
                 let host = rustix::system::uname();
                 let name = host.nodename().to_string_lossy();
                 id_of_host(&name).ok_or_else(|| {
-                    let what = "does not end in -0, -1, ...; use --node ID";
-                    Failure::new(USAGE, format!("the name of this host, {name}, {what}"))
+                    let problem = "does not end in -0, -1, ...; use --node ID";
+                    Failure::new(USAGE, format!("the name of this host, {name}, {problem}"))
                 })
             }
         }

@@ -41,11 +41,11 @@ impl Export {
         let name = format!("snapshot.{:x}", header.zxid);
         let path = if self.zookeeper.is_dir() { self.zookeeper.join(&name) } else { self.zookeeper.clone() };
         if path.file_name().and_then(|given| given.to_str()) != Some(&*name) {
-            let what = format!(
+            let problem = format!(
                 "{}: ZooKeeper takes the zxid from the name; call it {name}, or name a folder",
                 path.display()
             );
-            return Err(Failure::new(USAGE, what));
+            return Err(Failure::new(USAGE, problem));
         }
         let done = self.write(&machine, &path)?;
         match self.output {

@@ -60,9 +60,9 @@ pub fn refuse_discovery(config: &ClusterConfig, file: &Path) -> Result<(), Failu
     if config.discovery.is_none() {
         return Ok(());
     }
-    let what =
+    let problem =
         "has [cluster] and does not list all nodes: use a file that lists every [[node]] without [cluster]";
-    Err(Failure::new(CONFIG, format!("{}: it {what}", file.display())))
+    Err(Failure::new(CONFIG, format!("{}: it {problem}", file.display())))
 }
 
 impl Restore {
@@ -80,15 +80,15 @@ impl Restore {
         let chosen: Vec<&NodeEntry> =
             voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();
         if chosen.is_empty() {
-            let what = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
-            return Err(Failure::new(USAGE, what));
+            let problem = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
+            return Err(Failure::new(USAGE, problem));
         }
         let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
         let founding = self.cluster_id.unwrap_or_else(Founding::now);
         let Founding { id, at_ms } = founding;
         if header.id() == Some(id) {
-            let what = "--cluster-id is the id of the old cluster: leave it out for the first node";
-            return Err(Failure::new(USAGE, what));
+            let problem = "--cluster-id is the id of the old cluster: leave it out for the first node";
+            return Err(Failure::new(USAGE, problem));
         }
         let longest = config.session.max_timeout_ms.max(header.longest_timeout_ms);
         let grace_ms = if self.no_grace { 0 } else { longest };

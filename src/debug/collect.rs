@@ -47,8 +47,13 @@ impl Collector {
         self.add(name, &format!("{document:#}\n"))
     }
 
-    async fn fetch(&mut self, at: (&Addresses, &str), path: &str, name: &str) -> io::Result<Option<String>> {
-        let (addresses, addr) = at;
+    async fn fetch(
+        &mut self,
+        addresses: &Addresses,
+        addr: &str,
+        path: &str,
+        name: &str,
+    ) -> io::Result<Option<String>> {
         match http_get::answer(addr, path, &addresses.access, ANSWER_DEADLINE).await {
             // A node that is not ready explains with another status.
             Ok(answer) if answer.status == "200" || path.starts_with("/readyz") => Ok(Some(answer.body)),
@@ -66,7 +71,7 @@ impl Collector {
     pub(super) async fn metrics(&mut self, addresses: &Addresses, file: &str) -> io::Result<()> {
         for (nth, addr) in addresses.all.iter().enumerate() {
             let name = format!("nodes/{}/{file}", nth + 1);
-            if let Some(text) = self.fetch((addresses, addr), "/metrics", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/metrics", &name).await? {
                 self.add(&name, &text)?;
             }
         }
@@ -79,11 +84,11 @@ impl Collector {
             let folder = format!("nodes/{}", nth + 1);
             self.add(&format!("{folder}/address.txt"), &format!("{addr}\n"))?;
             let name = format!("{folder}/status.json");
-            if let Some(text) = self.fetch((addresses, addr), "/v1/status", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/v1/status", &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
             let name = format!("{folder}/readyz.txt");
-            if let Some(text) = self.fetch((addresses, addr), "/readyz?verbose", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/readyz?verbose", &name).await? {
                 self.add(&name, &text)?;
             }
         }
@@ -109,29 +114,29 @@ impl Collector {
         for (nth, addr) in addresses.all.iter().enumerate() {
             let folder = format!("nodes/{}", nth + 1);
             let name = format!("{folder}/history.json");
-            if let Some(text) = self.fetch((addresses, addr), "/v1/history?limit=500", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/v1/history?limit=500", &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
             let name = format!("{folder}/locks.json");
-            let text = self.fetch((addresses, addr), "/v1/locks?limit=100", &name).await?;
+            let text = self.fetch(addresses, addr, "/v1/locks?limit=100", &name).await?;
             let locks = match text {
                 Some(text) => self.add_text_of_document(&name, &text)?,
                 None => None,
             };
             if let Some(locks) = locks.filter(|_| !queues_are_there) {
                 queues_are_there = true;
-                self.queues((addresses, addr), &locks).await?;
+                self.queues(addresses, addr, &locks).await?;
             }
         }
         Ok(())
     }
 
-    async fn queues(&mut self, at: (&Addresses, &str), locks: &Value) -> io::Result<()> {
+    async fn queues(&mut self, addresses: &Addresses, addr: &str, locks: &Value) -> io::Result<()> {
         let all = locks["locks"].as_array().map_or(&[][..], Vec::as_slice);
         for (nth, lock) in all.iter().filter_map(|lock| lock["lock"].as_str()).take(QUEUES).enumerate() {
             let name = format!("queues/{}.json", nth + 1);
             let path = format!("/v1/queue?lock={}&limit=100", in_query(lock));
-            if let Some(text) = self.fetch(at, &path, &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, &path, &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
         }

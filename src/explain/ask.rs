@@ -7,7 +7,7 @@ use rowlock_client::Client;
 use rowlock_proto::Right;
 use rowlock_proto::lock::ASK_WITHIN_MS;
 
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment;
@@ -51,7 +51,8 @@ impl AskHolders {
         match client.ask_holders(mutex.path(), &self.reason, self.within).await {
             Ok(count) => Ok(count),
             Err(e) => {
-                Err(acl::refused(client, (self.name.as_typed(), &mutex.server_path()), right, &e).await)
+                let lock = LockRef { name: self.name.as_typed(), path: &mutex.server_path() };
+                Err(acl::refused(client, lock, right, &e).await)
             }
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::queue::{mode, no_such_lock};
 use super::{Form, Line, Style, items, moment, parse_report, print_lines, text};
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
@@ -89,7 +89,7 @@ impl History {
             (Ok(collected), _) => collected,
             (Err(e), Some(name)) => {
                 let lock = mutex_of(client, name, self.path).server_path();
-                return Err(acl::refused(client, (name, &lock), Right::See, &e).await);
+                return Err(acl::refused(client, LockRef { name, path: &lock }, Right::See, &e).await);
             }
             (Err(e), None) => return Err(failed(self.about(), &e)),
         };

@@ -8,7 +8,7 @@ use rowlock_proto::{ErrorCode, Right};
 use serde_json::Value;
 
 use super::{Form, Line, Style, hint_at_more, items, moment, parse_report, print_lines, span, text};
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -79,14 +79,14 @@ pub(super) async fn report(
     match client.report(&format!("/v1/queue?lock={}&{selection}", in_query(lock))).await {
         Ok(document) => parse_report(name, &document),
         Err(Error::Rejected(ErrorCode::NoNode)) => Err(no_such_lock(name, lock)),
-        Err(e) => Err(acl::refused(client, (name, lock), Right::See, &e).await),
+        Err(e) => Err(acl::refused(client, LockRef { name, path: lock }, Right::See, &e).await),
     }
 }
 
 /// Failure for a lock without a znode.
 pub(super) fn no_such_lock(name: &str, path: &str) -> Failure {
-    let what = format!("{name}: no such lock: there is no {path}; `rowlock locks` lists the locks in use");
-    Failure::new(REFUSED, what)
+    let problem = format!("{name}: no such lock: there is no {path}; `rowlock locks` lists the locks in use");
+    Failure::new(REFUSED, problem)
 }
 
 fn summary(document: &Value) -> String {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::queue::report;
 use super::{items, text};
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::moment::{rfc3339, span};
@@ -58,7 +58,7 @@ impl Release {
             let delay = Claim { path: path.into(), token: FencingToken(0) };
             return match client.force_release(&delay).await {
                 Ok(true) => Ok(()),
-                Err(e) => Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
+                Err(e) => Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await),
                 Ok(false) => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
             };
         }
@@ -73,13 +73,17 @@ impl Release {
             match client.force_release(&claim).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(e) => return Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
+                Err(e) => {
+                    return Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await);
+                }
             }
             // The znode does not hold the lock: the znode waits or is gone. Names of znodes are never reused.
             match client.delete(&claim.path, None).await {
                 Ok(()) => return Ok(()),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {}
-                Err(e) => return Err(acl::refused(client, (name, &lock), Right::Force, &e).await),
+                Err(e) => {
+                    return Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await);
+                }
             }
         }
         let holders = describe_holders(&queue("limit=100").await?);

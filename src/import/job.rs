@@ -38,7 +38,7 @@ pub struct ImportJob<'a> {
 
 impl<'a> ImportJob<'a> {
     /// Creates the job for a source that was read or opened.
-    pub fn new(options: &'a Import, (name, source): (String, Snapshot), client: Client) -> Self {
+    pub fn new(options: &'a Import, name: String, source: Snapshot, client: Client) -> Self {
         let target = Target { under: options.under.clone(), versions_max: options.keep_versions };
         ImportJob { options, name, source, client, target }
     }
@@ -139,8 +139,8 @@ impl<'a> ImportJob<'a> {
                 Failure::new(REFUSED, format!("{} is under way; wait for its end", describe(&found)))
             }
             Ok(Some(found)) => {
-                let what = describe(&found);
-                Failure::new(REFUSED, format!("{what} failed; take it back with rowlock import --undo"))
+                let problem = describe(&found);
+                Failure::new(REFUSED, format!("{problem} failed; take it back with rowlock import --undo"))
             }
             Ok(None) => Failure::new(REFUSED, "another import has just ended; try again"),
             Err(e) => failed(journal::JOURNAL, &e),

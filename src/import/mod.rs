@@ -103,12 +103,12 @@ impl Import {
             let _ = client.close().await;
             return outcome;
         }
-        let source = tokio::select! {
-            source = self.source() => source?,
+        let (name, source) = tokio::select! {
+            opened = self.source() => opened?,
             signal = stop.signal() => return Err(ImportError::Interrupted(signal).failure()),
         };
         let client = self.connect().await?;
-        job::ImportJob::new(&self, source, client).run(&mut stop).await
+        job::ImportJob::new(&self, name, source, client).run(&mut stop).await
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
@@ -170,12 +170,12 @@ fn warn_of_newer_logs(path: &Path) {
     let names = Dir::open(folder).and_then(|dir| dir.list()).unwrap_or_default();
     let newer =
         |prefix| names.iter().filter(move |name| hex(name, prefix).is_some_and(|other| other > zxid)).count();
-    for (count, what) in
+    for (count, kind) in
         [(newer("snapshot."), "newer snapshots"), (newer("log."), "transaction logs with later changes")]
     {
         if count > 0 {
             errln!(
-                "rowlock: note: {count} {what} beside {name} are not read; restart that ZooKeeper to make it write a \
+                "rowlock: note: {count} {kind} beside {name} are not read; restart that ZooKeeper to make it write a \
                  snapshot of its last state"
             );
         }

@@ -95,26 +95,26 @@ pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: 
     for (bytes, path) in plan.largest.iter().filter(|_| is_full) {
         out += &format!("largest:     {:>10}  {path}\n", size(*bytes as u64));
     }
-    for (what, notes) in
+    for (label, issues) in
         [("lower:      ", &plan.lowered), ("conflict:   ", conflicts), ("impossible: ", &plan.obstacles)]
     {
-        out += &notes_lines(what, notes);
+        out += &issue_lines(label, issues);
     }
     // The text contains paths from the source.
     safe_lines(&out)
 }
 
-fn notes_lines(what: &str, notes: &Issues) -> String {
-    let mut out: String = notes.first.iter().map(|text| format!("{what} {text}\n")).collect();
-    let more = notes.count - notes.first.len() as u64;
+fn issue_lines(label: &str, issues: &Issues) -> String {
+    let mut out: String = issues.first.iter().map(|text| format!("{label} {text}\n")).collect();
+    let more = issues.count - issues.first.len() as u64;
     if more > 0 {
-        out += &format!("{what} and {more} more\n");
+        out += &format!("{label} and {more} more\n");
     }
     out
 }
 
 pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
-    let notes = |notes: &Issues| json!({"count": notes.count, "first": notes.first});
+    let issues = |issues: &Issues| json!({"count": issues.count, "first": issues.first});
     let largest: Vec<Value> =
         plan.largest.iter().map(|(bytes, path)| json!({"path": path, "bytes": bytes})).collect();
     json!({
@@ -128,13 +128,13 @@ pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
         "versions_lost": plan.versions_lost,
         "counters_raised": plan.raised,
         "counter_steps": plan.raise_steps,
-        "counters_lowered": notes(&plan.lowered),
+        "counters_lowered": issues(&plan.lowered),
         "acls": plan.acls.len(),
         "token_floor": floor.map(|floor| floor.to_string()),
         "last_zxid": plan.last_zxid.to_string(),
         "largest": largest,
-        "conflicts": notes(conflicts),
-        "impossible": notes(&plan.obstacles),
+        "conflicts": issues(conflicts),
+        "impossible": issues(&plan.obstacles),
     })
 }
 
@@ -144,7 +144,7 @@ pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
         verified.amount.znodes,
         size(verified.amount.bytes)
     );
-    for (count, what) in [
+    for (count, kind) in [
         (plan.containers, "containers"),
         (plan.ttl, "with a time to live"),
         (plan.ephemerals, "ephemeral znodes left out"),
@@ -155,7 +155,7 @@ pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
         (verified.ended, "containers or TTL znodes have ended already"),
     ] {
         if count > 0 {
-            out += &format!("; {count} {what}");
+            out += &format!("; {count} {kind}");
         }
     }
     out + "\n"

@@ -37,8 +37,8 @@ pub enum SnapshotError {
     Format(i32),
     #[error("ends early, at byte {0}: it is damaged, or was still being written")]
     Truncated(u64),
-    #[error("is damaged at byte {at}: {what}")]
-    Damaged { at: u64, what: &'static str },
+    #[error("is damaged at byte {at}: {problem}")]
+    Damaged { at: u64, problem: &'static str },
     #[error("is damaged: its checksum is {expected:#x}, its content has {found:#x}")]
     Checksum { expected: u32, found: u32 },
 }
@@ -205,8 +205,8 @@ impl<'a> Input<'a> {
         self.length.saturating_sub(self.at())
     }
 
-    fn damaged(&self, what: &'static str) -> SnapshotError {
-        SnapshotError::Damaged { at: self.at(), what }
+    fn damaged(&self, problem: &'static str) -> SnapshotError {
+        SnapshotError::Damaged { at: self.at(), problem }
     }
 
     fn take(&mut self, count: usize) -> Result<Bytes, SnapshotError> {

@@ -30,8 +30,8 @@ pub fn line(floor: Option<i64>, plan: &Plan) -> String {
 pub async fn raise(client: &Client, floor: i64) -> Result<Value, Failure> {
     operate(client, &format!("/v1/raise-tokens?above={floor}")).await.map_err(|error| match error {
         OperateError::Code(ErrorCode::NoAuth) => {
-            let what = "--token-floor needs a superuser: set ROWLOCK_AUTH; nothing was imported";
-            Failure::new(REFUSED, what)
+            let problem = "--token-floor needs a superuser: set ROWLOCK_AUTH; nothing was imported";
+            Failure::new(REFUSED, problem)
         }
         other => other.into(),
     })

@@ -12,7 +12,7 @@ use super::options::{self, SessionOptions, TimeLimit, Work};
 use super::passed::ForwardedSignals;
 use super::sign::{self, LeaderEndpoint};
 use super::under::{self, CommandMode, ProcessEnd, RunContext};
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -48,7 +48,7 @@ pub struct Elect {
     session: SessionOptions,
     #[command(flatten)]
     work: Work,
-    /// Program and arguments.
+    /// Command with its arguments
     #[arg(last = true, value_name = "CMD")]
     words: Vec<OsString>,
 }
@@ -121,7 +121,10 @@ impl Elect {
                 Ok(leadership) => Ok((owner, leadership)),
                 Err(e) => Err(acl::refused(
                     client,
-                    (self.name.as_typed(), &client.mutex_at(election.path()).server_path()),
+                    LockRef {
+                        name: self.name.as_typed(),
+                        path: &client.mutex_at(election.path()).server_path(),
+                    },
                     Right::Take,
                     &e,
                 )

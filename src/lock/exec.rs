@@ -17,7 +17,7 @@ use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
 pub struct Exec {
     /// Process id of the starting `rowlock lock`
     parent: i32,
-    /// Program and arguments
+    /// Command with its arguments
     #[arg(last = true, required = true)]
     words: Vec<OsString>,
 }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 /// Longest head of a request; a longer head is refused.
 const HEAD_MAX_BYTES: usize = 8 << 10;
-/// Time from the accept to the end of the head. A slower client is disconnected.
+/// Time from a free slot to the end of the head. A slower client is disconnected.
 const HEAD_MAX: Duration = Duration::from_secs(2);
 /// Concurrent connections. Beyond this number a connection waiting for its client is evicted, the oldest
 /// without a complete head first; while all requests are being handled, new connections wait to be accepted.
@@ -55,11 +55,19 @@ impl Response {
     }
 }
 
-/// Handles each connection within `most` of its accept, until the process ends. Refuses bodies above the
-/// limit.
+/// Limits of a connection.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Time from a free slot to the client's close.
+    pub exchange_max: Duration,
+    /// Longest body; a longer one is refused.
+    pub body_max_bytes: usize,
+}
+
+/// Accepts and handles connections until the process ends.
 pub async fn serve<F>(
     listener: Listener,
-    (most, body_max_bytes): (Duration, usize),
+    limits: Limits,
     answer: impl Fn(Request) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = Response> + Send + 'static,
@@ -71,10 +79,10 @@ pub async fn serve<F>(
         let slot = ConnectionSlot::take(&connections).await;
         let answer = answer.clone();
         task::spawn("loopback-connection", async move {
-            let exchange = exchange(stream, body_max_bytes, (&*answer, &slot));
+            let exchange = exchange(stream, limits.body_max_bytes, &*answer, &slot);
             tokio::select! {
                 // A disconnected client needs no response.
-                _ = time::timeout(most, exchange) => {}
+                _ = time::timeout(limits.exchange_max, exchange) => {}
                 () = slot.connection.evicted.notified() => {}
             }
         });
@@ -175,7 +183,8 @@ impl Drop for ConnectionSlot {
 async fn exchange<F: Future<Output = Response>>(
     mut stream: Stream,
     body_max_bytes: usize,
-    (answer, slot): (&impl Fn(Request) -> F, &ConnectionSlot),
+    answer: &impl Fn(Request) -> F,
+    slot: &ConnectionSlot,
 ) -> io::Result<()> {
     let request = read(&mut stream, body_max_bytes, slot).await?;
     slot.set_stage(ClientStage::Answer);

@@ -91,7 +91,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Time limit since the start of the program, for connecting and for waiting in the queue.
 pub struct TimeLimit {
     started: Instant,
-    /// `None`: no limit.
+    /// Time from `started`; `None` without a limit.
     timeout: Option<Duration>,
 }
 
@@ -115,8 +115,11 @@ impl TimeLimit {
         let Some(most) = self.answer_max() else { return work.await };
         // `work` has the same limit and reports a more specific failure.
         time::timeout_at(self.started + most + REPORT_TIME, work).await.unwrap_or_else(|_| {
-            let what = format!("no server answered within {} s", most.as_secs_f64());
-            Err(Failure::new(UNAVAILABLE, format!("{what}; start the cluster or name it with --endpoints")))
+            let problem = format!("no server answered within {} s", most.as_secs_f64());
+            Err(Failure::new(
+                UNAVAILABLE,
+                format!("{problem}; start the cluster or name it with --endpoints"),
+            ))
         })
     }
 }
@@ -240,8 +243,8 @@ impl Work {
 
 /// Formats the message of -v about a grant.
 pub fn granted(token: impl std::fmt::Display, stats: WaitStats) -> String {
-    let (waited, place) = (stats.waited.as_secs_f64(), stats.position + 1);
-    format!("got it with token {token} after {waited:.3} s (place {place} in the queue)")
+    let (waited, position) = (stats.waited.as_secs_f64(), stats.position + 1);
+    format!("got it with token {token} after {waited:.3} s (position {position} in the queue)")
 }
 
 #[cfg(test)]

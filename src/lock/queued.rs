@@ -11,7 +11,7 @@ use super::held::Held;
 use super::options::{self, SessionOptions, Terms, TimeLimit, Waiting, Work};
 use super::passed::ForwardedSignals;
 use super::under::{self, CommandMode, ProcessEnd, RunContext};
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::leave;
 use crate::exit::Failure;
 use crate::name::Name;
@@ -75,7 +75,7 @@ impl Queued {
                 Ok(held) => Ok((owner, held)),
                 Err(e) => Err(acl::refused(
                     &client,
-                    (name.as_typed(), &name.mutex(&client).server_path()),
+                    LockRef { name: name.as_typed(), path: &name.mutex(&client).server_path() },
                     Right::Take,
                     &e,
                 )
@@ -83,7 +83,7 @@ impl Queued {
             }
         };
         let ended = match signals.unless(limit.bound(acquiring)).await {
-            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, (owner, mode), held, &mut signals).await,
+            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, mode, held, &mut signals).await,
             Ok(Ok((_, None))) => Ok(ProcessEnd::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),
             Err(signal) => Ok(ProcessEnd::Code(under::shell_code(signal))),
@@ -116,7 +116,8 @@ impl Queued {
         &self,
         name: &Name,
         client: &Client,
-        (owner, mode): (Owner, CommandMode<'_>),
+        owner: Owner,
+        mode: CommandMode<'_>,
         held: H,
         signals: &mut ForwardedSignals,
     ) -> Result<ProcessEnd, Failure> {
@@ -160,18 +161,18 @@ mod tests {
     use super::*;
 
     fn queue(holders: u64, label: &str, sessions: &[&str]) -> Queue {
-        let place = |session: &str, label: &str| {
+        let position = |session: &str, label: &str| {
             json!({
                 "position": 1, "path": "/l/a", "session": session, "token": 3, "label": label, "address": null,
                 "mode": "exclusive", "permits": null, "owner": null, "acquired": true, "since_ms": 0,
                 "held_ms": 65_000, "waited_ms": 0, "revoke_at_ms": null, "waits_for": null,
             })
         };
-        let waiters: Vec<_> = sessions.iter().map(|session| place(session, "w")).collect();
+        let waiters: Vec<_> = sessions.iter().map(|session| position(session, "w")).collect();
         serde_json::from_value(json!({
             "zxid": 1, "time_ms": 0, "lock": "/l", "limit": null, "delayed_until_ms": null,
             "holder_count": holders, "waiter_count": sessions.len(), "more": false,
-            "holders": if holders > 0 { vec![place("0x9", label)] } else { Vec::new() }, "waiters": waiters,
+            "holders": if holders > 0 { vec![position("0x9", label)] } else { Vec::new() }, "waiters": waiters,
         }))
         .unwrap()
     }

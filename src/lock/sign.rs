@@ -14,11 +14,11 @@ use rowlock_env::sync::watch;
 use rowlock_env::task;
 use serde_json::{Value, json};
 
-use super::http_server::{self, Request, Response};
+use super::http_server::{self, Limits, Request, Response};
 use crate::exit::{Failure, UNAVAILABLE};
 
-/// Time from the accept to the end of the response.
-const EXCHANGE_MAX: Duration = Duration::from_secs(2);
+/// Requests have no body.
+const LIMITS: Limits = Limits { exchange_max: Duration::from_secs(2), body_max_bytes: 0 };
 
 /// HTTP listener, running until the process ends.
 pub struct LeaderEndpoint {
@@ -59,7 +59,7 @@ impl LeaderEndpoint {
         // Ends with the runtime.
         let shared = state.clone();
         let answer = move |request| std::future::ready(shared.answer(&request));
-        task::spawn("sign", http_server::serve(listener, (EXCHANGE_MAX, 0), answer));
+        task::spawn("sign", http_server::serve(listener, LIMITS, answer));
         Ok(LeaderEndpoint { addr, state, leader: sender })
     }
 

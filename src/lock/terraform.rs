@@ -16,7 +16,7 @@ use rowlock_env::{rng, task};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::http_server::{self, Request, Response};
+use super::http_server::{self, Limits, Request, Response};
 use super::options::{TimeLimit, request_on_terms};
 use super::queued::Queued;
 use super::under::CommandMode;
@@ -120,7 +120,8 @@ pub async fn serve(
         let backend = backend.clone();
         async move { backend.answer(request).await }
     };
-    task::spawn("terraform-backend", http_server::serve(listener, (EXCHANGE_MAX, STATE_MAX_BYTES), answer));
+    let limits = Limits { exchange_max: EXCHANGE_MAX, body_max_bytes: STATE_MAX_BYTES };
+    task::spawn("terraform-backend", http_server::serve(listener, limits, answer));
     Ok(environment)
 }
 

@@ -10,11 +10,11 @@ use rowlock_proto::ErrorCode;
 use serde_json::json;
 
 use super::membership;
-use super::replace::AGAIN;
+use super::replace::RETRYABLE;
 use super::server::{MemberList, Server};
 use super::stanza::stanza;
 use super::state::query_all;
-use super::wait::until_it_serves;
+use super::wait::until_serving;
 use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
@@ -132,7 +132,7 @@ impl Add {
             "node {node} is a learner. In cluster.toml of all nodes:\n{table}\nStart it with an empty data folder, then: \
              rowlock member promote {node}\n"
         );
-        report(self.output, (node, "learner"), text.trim_end())
+        report(self.output, node, "learner", text.trim_end())
     }
 
     /// Runs each step again safely: a person repeats an interrupted command.
@@ -140,16 +140,16 @@ impl Add {
         let (node, deadline) = (self.node, time::now() + self.timeout);
         let client = self.cluster.connect().await?;
         let done = async {
-            let again = (&AGAIN[..], deadline);
-            apply(&client, again, async |members| {
+            let retry = Retry { codes: &RETRYABLE, deadline };
+            apply(&client, retry, async |members| {
                 let known = members.servers.get(&node).unwrap_or(&server);
                 joined(members, node, known.clone())
             })
             .await?;
             let table = table_of(&self.cluster, node, &server)?;
             errln!("rowlock: start node {node} with an empty data folder and this in cluster.toml:{table}");
-            until_it_serves(&self.cluster, (node, &server), self.stable, deadline).await?;
-            apply(&client, again, async |members| {
+            until_serving(&self.cluster, node, &server, self.stable, deadline).await?;
+            apply(&client, retry, async |members| {
                 joined(members, node, Server { votes: true, ..member(members, node)? })
             })
             .await
@@ -157,7 +157,7 @@ impl Add {
         .await;
         leave(&client).await;
         done?;
-        report(self.output, (node, "voter"), &format!("node {node} votes"))
+        report(self.output, node, "voter", &format!("node {node} votes"))
     }
 }
 
@@ -168,7 +168,7 @@ impl Promote {
             joined(members, node, Server { votes: true, ..member(members, node)? })
         })
         .await?;
-        report(self.output, (node, "voter"), &format!("node {node} votes"))
+        report(self.output, node, "voter", &format!("node {node} votes"))
     }
 }
 
@@ -181,7 +181,7 @@ impl Demote {
             joined(members, node, server)
         })
         .await?;
-        report(self.output, (node, "learner"), &format!("node {node} is a learner"))
+        report(self.output, node, "learner", &format!("node {node} is a learner"))
     }
 }
 
@@ -201,7 +201,7 @@ impl Set {
         .await?;
         let text =
             format!("node {node} has new addresses; write them into cluster.toml, and restart it there");
-        report(self.output, (node, "member"), &text)
+        report(self.output, node, "member", &text)
     }
 }
 
@@ -217,7 +217,7 @@ impl Remove {
         })
         .await?;
         let text = format!("node {node} is no member any more; stop it, and take it out of cluster.toml");
-        report(self.output, (node, "none"), &text)
+        report(self.output, node, "none", &text)
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) fn table_of(cluster: &Cluster, node: u64, server: &Server) -> Result<
 }
 
 /// Prints the result and the node's new role.
-pub(super) fn report(output: Output, (node, role): (u64, &str), text: &str) -> Result<ExitCode, Failure> {
+pub(super) fn report(output: Output, node: u64, role: &str, text: &str) -> Result<ExitCode, Failure> {
     match output {
         Output::Simple => print(format!("{text}\n").as_bytes())?,
         Output::Json => print_json(&json!({ "node": node, "role": role, "message": text }))?,
@@ -278,10 +278,10 @@ async fn check_tolerance(
     let now = members.tolerates(voters_up(members, &states));
     let then = left.tolerates(voters_up(&left, &states));
     if then.unwrap_or(0) == 0 && now.unwrap_or(0) > 0 {
-        let what = format!(
+        let problem = format!(
             "without node {node} the cluster tolerates no failure; add another voter first, or use --force"
         );
-        return Err(Failure::new(REFUSED, what));
+        return Err(Failure::new(REFUSED, problem));
     }
     Ok(())
 }
@@ -299,16 +299,23 @@ async fn change(
 ) -> Result<(), Failure> {
     let client = cluster.connect().await?;
     // The membership's znode may lag behind the membership.
-    let again = (&[ErrorCode::BadVersion][..], time::now() + CONFIRM_MAX);
-    let changed = apply(&client, again, decide).await;
+    let retry = Retry { codes: &[ErrorCode::BadVersion], deadline: time::now() + CONFIRM_MAX };
+    let changed = apply(&client, retry, decide).await;
     leave(&client).await;
     changed
 }
 
-/// Makes a change on an open connection. Until `deadline`, retries a change refused with an error in `again`.
+/// Retries of a change refused with one of `codes`, until `deadline`.
+#[derive(Clone, Copy)]
+pub(super) struct Retry<'a> {
+    pub(super) codes: &'a [ErrorCode],
+    pub(super) deadline: Instant,
+}
+
+/// Makes a change on an open connection.
 pub(super) async fn apply(
     client: &Client,
-    (again, deadline): (&[ErrorCode], Instant),
+    retry: Retry<'_>,
     decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
 ) -> Result<(), Failure> {
     loop {
@@ -318,7 +325,7 @@ pub(super) async fn apply(
             Ok(_) => return Ok(()),
             // The connected node may be the removed node, which closes its connections.
             Err(Error::ConnectionLoss) => return confirm(client, &then).await,
-            Err(Error::Rejected(code)) if again.contains(&code) && time::now() < deadline => {}
+            Err(Error::Rejected(code)) if retry.codes.contains(&code) && time::now() < retry.deadline => {}
             Err(e) => return Err(refused(&e)),
         }
         time::sleep(RETRY_PAUSE).await;

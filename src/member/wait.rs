@@ -52,9 +52,10 @@ impl Wait {
 }
 
 /// Waits until a new node has served for `stable` without a gap between polls.
-pub(super) async fn until_it_serves(
+pub(super) async fn until_serving(
     cluster: &Cluster,
-    (node, server): (u64, &Server),
+    node: u64,
+    server: &Server,
     stable: Duration,
     deadline: Instant,
 ) -> Result<(), Failure> {
@@ -69,9 +70,9 @@ pub(super) async fn until_it_serves(
         }
         if time::now() >= deadline {
             let why = state.text();
-            let what =
+            let problem =
                 format!("node {node} does not serve: {why}; it is a learner now; run the command again");
-            return Err(Failure::new(UNAVAILABLE, what));
+            return Err(Failure::new(UNAVAILABLE, problem));
         }
         time::sleep(POLL_PAUSE).await;
     }

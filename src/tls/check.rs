@@ -79,8 +79,8 @@ impl Check {
         let files: Vec<Candidate> =
             folder.stems()?.iter().map(|stem| Candidate::any(folder.cert(stem))).collect();
         if files.is_empty() {
-            let what = format!("there is no certificate in {}", self.folder.dir().display());
-            return Err(Failure::new(CONFIG, format!("{what}; make some with `rowlock tls init`")));
+            let problem = format!("there is no certificate in {}", self.folder.dir().display());
+            return Err(Failure::new(CONFIG, format!("{problem}; make some with `rowlock tls init`")));
         }
         Ok(files)
     }
@@ -106,8 +106,8 @@ fn configured(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
         }
     }
     if found.is_empty() {
-        let what = "no certificate that the cluster's file names is here";
-        return Err(Failure::new(CONFIG, format!("{what}; make them with `rowlock tls init`")));
+        let problem = "no certificate that the cluster's file names is here";
+        return Err(Failure::new(CONFIG, format!("{problem}; make them with `rowlock tls init`")));
     }
     let authorities =
         authorities.into_iter().map(|file| Candidate { role: Role::Authorities, ..Candidate::any(file) });

@@ -103,10 +103,10 @@ impl Folder {
         let (cert, key) = (self.cert(stem), self.key(stem));
         for (path, end) in [(&cert, CERT), (&key, KEY)] {
             if !self.dir.exists(&format!("{stem}{end}")) {
-                let what = format!("{} is missing: it is needed for signing", path.display());
+                let problem = format!("{} is missing: it is needed for signing", path.display());
                 return Err(Failure::new(
                     CONFIG,
-                    format!("{what}; restore it, or name its folder with --dir"),
+                    format!("{problem}; restore it, or name its folder with --dir"),
                 ));
             }
         }
@@ -154,8 +154,8 @@ impl Signer {
     ) -> Result<Issued, Failure> {
         let own_s = (self.expires_ms - time::wall_ms()) / 1_000;
         if own_s <= 0 {
-            let what = "the CA has expired, and no node or client trusts new certificates of it";
-            return Err(Failure::new(CONFIG, format!("{what}; make a new one (docs/tls.md)")));
+            let problem = "the CA has expired, and no node or client trusts new certificates of it";
+            return Err(Failure::new(CONFIG, format!("{problem}; make a new one (docs/tls.md)")));
         }
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         let valid_s = days.saturating_mul(DAY_S).min(own_s);
@@ -168,8 +168,8 @@ fn unusable_name(e: rowlock_tls::TlsError) -> Failure {
 }
 
 fn taken(path: &Path) -> Failure {
-    let what = format!("{} exists, and nothing was overwritten", path.display());
-    Failure::new(DATA_FOLDER, format!("{what}; `rowlock tls renew` renews, --dir names another folder"))
+    let problem = format!("{} exists, and nothing was overwritten", path.display());
+    Failure::new(DATA_FOLDER, format!("{problem}; `rowlock tls renew` renews, --dir names another folder"))
 }
 
 fn cannot(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {

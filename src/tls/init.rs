@@ -68,16 +68,16 @@ impl Init {
     fn summary(&self, plan: &Plan, made: &[Certificate]) -> String {
         let dir = self.folder.dir().display();
         let mut out = format!("made in {dir}:\n");
-        let mut line = |file: &str, what: &str| {
+        let mut line = |file: &str, description: &str| {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {:<34}{what}", format!("{file}.pem, {file}.key"));
+            let _ = writeln!(out, "  {:<34}{description}", format!("{file}.pem, {file}.key"));
         };
         line(PEERS, "CA of the nodes: its key can make a node");
         line(CLIENTS, "CA of the clients: its key can make any client");
         for (node, certificate) in plan.nodes.iter().zip(made) {
             let until = date(certificate.expires_ms);
-            let what = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
-            line(&folder::node(node.id), &what);
+            let description = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
+            line(&folder::node(node.id), &description);
         }
         let _ = write!(
             out,

@@ -16,7 +16,6 @@ pub struct Candidate {
 }
 
 pub enum Role {
-    /// Unknown purpose.
     Any,
     /// Certificate of this node of this cluster, with the node's files.
     Node {
@@ -45,7 +44,7 @@ pub enum FileKind {
         cluster: String,
         certificate: Certificate,
     },
-    /// Any other certificate.
+    /// Certificate that names no node.
     Client(Certificate),
     Revocations,
     /// Unreadable, or of another kind.

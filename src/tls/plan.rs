@@ -37,10 +37,10 @@ pub fn plan(options: &PlanOptions<'_>, file: Option<&ClusterConfig>) -> Result<P
 }
 
 fn nodes(options: &PlanOptions<'_>, file: Option<&ClusterConfig>) -> Result<Vec<Node>, Failure> {
-    let differs = |count: usize, what: &str| match options.nodes {
+    let differs = |count: usize, source: &str| match options.nodes {
         Some(nodes) if u64::try_from(count) != Ok(nodes) => {
-            let what = format!("--nodes {nodes}, and {what} has {count}");
-            Err(Failure::new(USAGE, format!("{what}; omit --nodes, or list as many hosts as nodes")))
+            let problem = format!("--nodes {nodes}, and {source} has {count}");
+            Err(Failure::new(USAGE, format!("{problem}; omit --nodes, or list as many hosts as nodes")))
         }
         _ => Ok(()),
     };
@@ -60,8 +60,8 @@ fn nodes(options: &PlanOptions<'_>, file: Option<&ClusterConfig>) -> Result<Vec<
 pub fn split(hosts: &str) -> Result<Vec<String>, Failure> {
     let hosts: Vec<String> = hosts.split('+').map(|host| bare(host).to_owned()).collect();
     if hosts.iter().any(String::is_empty) {
-        let what = "a node without a host among --hosts";
-        return Err(Failure::new(USAGE, format!("{what}; use NAME,NAME,NAME, or NAME+ADDRESS,...")));
+        let problem = "a node without a host among --hosts";
+        return Err(Failure::new(USAGE, format!("{problem}; use NAME,NAME,NAME, or NAME+ADDRESS,...")));
     }
     Ok(hosts)
 }

@@ -39,9 +39,9 @@ impl Renew {
                 if self.names.is_empty() {
                     continue;
                 }
-                let what =
+                let problem =
                     format!("{} is a CA: renewing it would invalidate its certificates", cert.display());
-                return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
+                return Err(Failure::new(CONFIG, format!("{problem}; see docs/tls.md on how to replace it")));
             };
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {
                 continue;
@@ -73,16 +73,19 @@ impl Renew {
         match self.names.iter().find(|name| !all.contains(name)) {
             None => Ok(self.names.clone()),
             Some(absent) => {
-                let what = format!("there is no {}", folder.cert(absent).display());
-                Err(Failure::new(CONFIG, format!("{what}; name it without its ending, for instance node-1")))
+                let problem = format!("there is no {}", folder.cert(absent).display());
+                Err(Failure::new(
+                    CONFIG,
+                    format!("{problem}; name it without its ending, for instance node-1"),
+                ))
             }
         }
     }
 
     fn renew(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
         let foreign = || {
-            let what = format!("{} was not made by Rowlock", folder.cert(stem).display());
-            Failure::new(CONFIG, format!("{what}; renew it where it was made"))
+            let problem = format!("{} was not made by Rowlock", folder.cert(stem).display());
+            Failure::new(CONFIG, format!("{problem}; renew it where it was made"))
         };
         let plain = |name: &&str| !name.contains([',', '+', '\\', '#', '=']);
         let name = old.subject.strip_prefix("CN=").filter(plain).ok_or_else(foreign)?;

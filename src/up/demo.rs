@@ -25,9 +25,9 @@ const QUEUE: &str = "/locks/demo";
 
 /// Report of a client about its turn.
 enum TurnReport {
-    Granted { place: usize, token: i64, waited: Duration },
+    Granted { position: usize, token: i64, waited: Duration },
     Done(Grant),
-    Failed { place: usize, error: String },
+    Failed { position: usize, error: String },
 }
 
 /// Runs the demonstration on the serving cluster. Returns true if every promise was kept.
@@ -41,21 +41,21 @@ pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
     let (sender, mut receiver) = mpsc::channel(4 * CLIENTS);
     let clients = queue_up(cluster, started, &sender).await?;
     drop(sender);
-    outln!("  {:<7} {:<7} {:<9} waited", "grant", "place", "token");
+    outln!("  {:<7} {:<9} {:<9} waited", "grant", "position", "token");
     let mut grants: Vec<Grant> = Vec::new();
     let mut granted = 0;
     while let Some(report) = next_report(&mut receiver).await? {
         match report {
-            TurnReport::Granted { place, token, waited } => {
+            TurnReport::Granted { position, token, waited } => {
                 granted += 1;
-                outln!("  {granted:<7} {place:<7} {token:<9} {:.2} s", waited.as_secs_f64());
+                outln!("  {granted:<7} {position:<9} {token:<9} {:.2} s", waited.as_secs_f64());
                 if granted == HALF_WAY && cluster.config.nodes.len() > 1 {
                     kill_leader(cluster).await?;
                 }
             }
             TurnReport::Done(grant) => grants.push(grant),
-            TurnReport::Failed { place, error } => {
-                outln!("  {} place {place}: {error}", paint.bad("failed:"));
+            TurnReport::Failed { position, error } => {
+                outln!("  {} position {position}: {error}", paint.bad("failed:"));
             }
         }
     }
@@ -78,15 +78,15 @@ async fn queue_up(
 ) -> Result<Vec<Client>, Failure> {
     let config = cluster.client().session_timeout(Duration::from_secs(10));
     let mut clients = Vec::with_capacity(CLIENTS);
-    for place in 1..=CLIENTS {
-        let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {place}"));
+    for position in 1..=CLIENTS {
+        let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {position}"));
         clients.push(config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))?);
     }
     let go = Arc::new(tokio::sync::Semaphore::new(0));
-    for (place, client) in (1..).zip(&clients) {
+    for (position, client) in (1..).zip(&clients) {
         // Detached: the task ends with its turn, and reports the end.
-        drop(take_turn(client.clone(), place, started, go.clone(), sender.clone()));
-        wait_for_queue(client, place).await?;
+        drop(take_turn(client.clone(), position, started, go.clone(), sender.clone()));
+        wait_for_queue(client, position).await?;
     }
     go.add_permits(CLIENTS);
     Ok(clients)
@@ -114,7 +114,7 @@ async fn wait_for_queue(client: &Client, length: usize) -> Result<(), Failure> {
 
 fn take_turn(
     client: Client,
-    place: usize,
+    position: usize,
     started: Instant,
     go: Arc<tokio::sync::Semaphore>,
     sender: mpsc::Sender<TurnReport>,
@@ -128,15 +128,15 @@ fn take_turn(
             let _ = go.acquire().await.map_err(|e| e.to_string())?;
             let (token, waited) = (guard.token().0, guard.wait_stats().waited);
             // The receiver outlives this task.
-            let _ = sender.send(TurnReport::Granted { place, token, waited }).await;
+            let _ = sender.send(TurnReport::Granted { position, token, waited }).await;
             work(
                 guard,
-                Grant { place, token, requested, granted, released: granted, wakes: 0, kept: false },
+                Grant { position, token, requested, granted, released: granted, wakes: 0, kept: false },
                 started,
             )
             .await
         };
-        let report = turn.await.map_or_else(|error| TurnReport::Failed { place, error }, TurnReport::Done);
+        let report = turn.await.map_or_else(|error| TurnReport::Failed { position, error }, TurnReport::Done);
         let _ = sender.send(report).await;
     })
 }

@@ -45,7 +45,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Prints the disk space left in the folder, and how to delete the folder.
+    /// Prints the disk space that stays in use, and the commands to continue or to clean up.
     pub fn print_kept(&self) {
         let megabytes = self.bytes().div_ceil(1_000_000);
         let root = self.dir.path().display();
@@ -61,13 +61,13 @@ impl Folder {
         let names = dir.list().map_err(|e| unusable(root, &e))?;
         let ours = names.is_empty() || names.iter().any(|name| name == MARK);
         if !ours {
-            let what = format!("{} holds files that are not Rowlock's", root.display());
-            return Err(Failure::new(DATA_FOLDER, format!("{what}; use another folder with --data")));
+            let problem = format!("{} holds files that are not Rowlock's", root.display());
+            return Err(Failure::new(DATA_FOLDER, format!("{problem}; use another folder with --data")));
         }
         let lock = dir.lock(LOCK).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
-                let what = format!("another `rowlock up` uses {}", root.display());
-                Failure::new(DATA_FOLDER, format!("{what}; stop it, or use another folder with --data"))
+                let problem = format!("another `rowlock up` uses {}", root.display());
+                Failure::new(DATA_FOLDER, format!("{problem}; stop it, or use another folder with --data"))
             }
             _ => unusable(root, &e),
         })?;
@@ -139,8 +139,8 @@ impl Folder {
         if former == nodes {
             return Ok(());
         }
-        let what = format!("{} holds a cluster of {former} nodes, not {nodes}", root.display());
-        Err(Failure::new(DATA_FOLDER, format!("{what}; use --nodes {former}, or --fresh to delete it")))
+        let problem = format!("{} holds a cluster of {former} nodes, not {nodes}", root.display());
+        Err(Failure::new(DATA_FOLDER, format!("{problem}; use --nodes {former}, or --fresh to delete it")))
     }
 }
 
@@ -149,8 +149,8 @@ fn log_name(node: u64) -> String {
 }
 
 fn unusable(root: &Path, e: &std::io::Error) -> Failure {
-    let what = format!("the data folder {} cannot be used: {e}", root.display());
-    Failure::new(DATA_FOLDER, format!("{what}; make it writable, or use another one with --data"))
+    let problem = format!("the data folder {} cannot be used: {e}", root.display());
+    Failure::new(DATA_FOLDER, format!("{problem}; make it writable, or use another one with --data"))
 }
 
 #[cfg(test)]

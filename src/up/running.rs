@@ -95,7 +95,7 @@ impl Running {
             }
             if time::now() >= deadline {
                 progress.done();
-                let what = format!(
+                let problem = format!(
                     "the nodes do not serve after {} s ({})",
                     SERVING_DEADLINE.as_secs(),
                     states.join(", ")
@@ -103,7 +103,7 @@ impl Running {
                 let log = self.folder.log(ids[0]);
                 return Err(Failure::new(
                     UNAVAILABLE,
-                    format!("{what}; their logs are beside {}", log.display()),
+                    format!("{problem}; their logs are beside {}", log.display()),
                 ));
             }
             time::sleep(POLL).await;

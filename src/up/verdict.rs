@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Position in the queue, from 1.
-    pub place: usize,
+    pub position: usize,
     pub token: i64,
     /// Time of the call of `lock`.
     pub requested: Duration,
@@ -48,11 +48,11 @@ fn all_served(grants: &[Grant], clients: usize) -> Finding {
 }
 
 fn in_order(grants: &[Grant]) -> Finding {
-    let places: Vec<String> = grants.iter().map(|g| g.place.to_string()).collect();
+    let positions: Vec<String> = grants.iter().map(|g| g.position.to_string()).collect();
     Finding {
         promise: "grants in queue order",
-        kept: grants.is_sorted_by(|a, b| a.place < b.place),
-        evidence: format!("places {}", places.join(" ")),
+        kept: grants.is_sorted_by(|a, b| a.position < b.position),
+        evidence: format!("positions {}", positions.join(" ")),
     }
 }
 
@@ -84,16 +84,16 @@ fn one_holder(grants: &[Grant]) -> Finding {
 /// Checks that no waiter is woken twice. A waiter may have zero wake-ups: after a lost connection the waiter
 /// queries its position.
 fn one_wake(grants: &[Grant]) -> Finding {
-    let waiters = grants.iter().filter(|g| g.place > 1).count();
+    let waiters = grants.iter().filter(|g| g.position > 1).count();
     let wakes: u64 = grants.iter().map(|g| g.wakes).sum();
-    let queried = grants.iter().filter(|g| g.place > 1 && g.wakes == 0).count();
+    let queried = grants.iter().filter(|g| g.position > 1 && g.wakes == 0).count();
     let suffix = match queried {
         0 => String::new(),
         n => format!(", {n} found out on reconnecting"),
     };
     Finding {
         promise: "one wake-up per release",
-        kept: grants.iter().all(|g| g.wakes <= u64::from(g.place > 1)),
+        kept: grants.iter().all(|g| g.wakes <= u64::from(g.position > 1)),
         evidence: format!("{wakes} wake-ups for {waiters} waiters{suffix}"),
     }
 }
@@ -105,13 +105,13 @@ mod tests {
     fn grants() -> Vec<Grant> {
         let at = |ms: usize| Duration::from_millis(ms as u64);
         (1..=4)
-            .map(|place| Grant {
-                place,
-                token: 100 + place as i64,
+            .map(|position| Grant {
+                position,
+                token: 100 + position as i64,
                 requested: at(0),
-                granted: at(10 * place),
-                released: at(10 * place + 9),
-                wakes: u64::from(place > 1),
+                granted: at(10 * position),
+                released: at(10 * position + 9),
+                wakes: u64::from(position > 1),
                 kept: true,
             })
             .collect()
@@ -153,9 +153,9 @@ mod tests {
     fn jumped_queue_is_found() {
         assert_eq!(
             broken(|g| {
-                let place = g[1].place;
-                g[1].place = g[2].place;
-                g[2].place = place;
+                let position = g[1].position;
+                g[1].position = g[2].position;
+                g[2].position = position;
             }),
             ["grants in queue order"]
         );

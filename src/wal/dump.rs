@@ -149,7 +149,7 @@ fn mark_document(record: &Record) -> Option<(&'static str, Value)> {
 
 /// Formats a document for people: a line per record, and a line per command.
 fn lines_of(line: &Value) -> String {
-    let place = format!("{}:{}", line["file"].as_str().unwrap_or_default(), line["offset"]);
+    let location = format!("{}:{}", line["file"].as_str().unwrap_or_default(), line["offset"]);
     let what = line["what"].as_str();
     let mut out = match (line["kind"].as_str(), what) {
         (Some("entry"), None) => {
@@ -163,7 +163,7 @@ fn lines_of(line: &Value) -> String {
         (Some("torn"), _) => "an unfinished write".to_owned(),
         (_, what) => format!("DAMAGED: {}", what.unwrap_or_default()),
     };
-    out = format!("{}  [{place}]\n", out.trim_end());
+    out = format!("{}  [{location}]\n", out.trim_end());
     if !line["members"].is_null() {
         out.push_str(&format!("    members {}\n", line["members"]));
     }

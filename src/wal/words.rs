@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rowlock_proto::request::{Create, Op};
+use rowlock_proto::request::{Create, Op, SetData};
 use rowlock_state::command::{Command, Proposal};
 use serde_json::{Value, json};
 
@@ -37,11 +37,7 @@ fn command(command: &Command, data: Data) -> Value {
         Command::ExpireSession { session, .. } => json!({ "op": "expireSession", "of": session.to_string() }),
         Command::Create { create, ttl_ms } => created("create", create, *ttl_ms, data),
         Command::Delete { path, version } => json!({ "op": "delete", "path": path, "version": version.0 }),
-        Command::SetData(set) => {
-            let mut document = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
-            insert_data(&mut document, set.data.as_deref(), data);
-            document
-        }
+        Command::SetData(set) => data_set(set, data),
         Command::SetAcl(set) => {
             let entries = set.acl.as_ref().map(|acl| acl.len());
             json!({ "op": "setACL", "path": set.path, "version": set.version.0, "entries": entries })
@@ -61,17 +57,17 @@ fn command(command: &Command, data: Data) -> Value {
             let locks: Vec<&str> = all.iter().map(|one| &*one.lock).collect();
             json!({ "op": "acquire", "locks": locks })
         }
-        Command::Release(claims) => json!({ "op": "release", "places": places(claims) }),
+        Command::Release(claims) => json!({ "op": "release", "places": claimed(claims) }),
         Command::Abandon(all) => {
             let locks: Vec<&str> = all.iter().map(|one| one.lock.as_str()).collect();
             json!({ "op": "abandon", "locks": locks })
         }
-        Command::Verify(claims) => json!({ "op": "verify", "places": places(claims) }),
+        Command::Verify(claims) => json!({ "op": "verify", "places": claimed(claims) }),
         Command::Convert { claim, mode, .. } => {
-            json!({ "op": "convert", "places": places(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
+            json!({ "op": "convert", "places": claimed(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
         }
         Command::ForceRelease(claim) => {
-            json!({ "op": "forceRelease", "places": places(std::slice::from_ref(claim)) })
+            json!({ "op": "forceRelease", "places": claimed(std::slice::from_ref(claim)) })
         }
         Command::LockDue { lock } => json!({ "op": "lockDue", "path": lock }),
         Command::CompareDigests => json!({ "op": "compareDigests" }),
@@ -86,7 +82,7 @@ fn command(command: &Command, data: Data) -> Value {
         }
         Command::HoldVersion { hold } => json!({ "op": "holdVersion", "hold": hold }),
         Command::Fenced { claim, change } => {
-            json!({ "op": "fenced", "places": places(std::slice::from_ref(claim)), "change": part(change, data) })
+            json!({ "op": "fenced", "places": claimed(std::slice::from_ref(claim)), "change": part(change, data) })
         }
         Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
         Command::Ask(ask) => {
@@ -98,7 +94,7 @@ fn command(command: &Command, data: Data) -> Value {
     }
 }
 
-fn places(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
+fn claimed(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
     claims.iter().map(|claim| json!({ "path": *claim.path, "token": claim.token.0 })).collect()
 }
 
@@ -110,12 +106,14 @@ fn part(op: &Op, data: Data) -> Value {
         Op::CreateTtl(create, ttl_ms) => created("create", create, Some(*ttl_ms), data),
         Op::Delete { path, version } => json!({ "op": "delete", "path": path, "version": version.0 }),
         Op::Check { path, version } => json!({ "op": "check", "path": path, "version": version.0 }),
-        Op::SetData(set) => {
-            let mut document = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
-            insert_data(&mut document, set.data.as_deref(), data);
-            document
-        }
+        Op::SetData(set) => data_set(set, data),
     }
+}
+
+fn data_set(set: &SetData, data: Data) -> Value {
+    let mut document = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
+    insert_data(&mut document, set.data.as_deref(), data);
+    document
 }
 
 fn created(op: &str, create: &Create, ttl_ms: Option<i64>, data: Data) -> Value {
@@ -152,7 +150,6 @@ pub fn line(command: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::SessionId;
-    use rowlock_proto::request::SetData;
     use rowlock_proto::{NodeId, Version};
     use rowlock_state::command::{Attachment, Origin};
 

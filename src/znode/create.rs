@@ -107,10 +107,10 @@ impl Create {
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         match e {
             Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
-                let what = format!("{}: its parent {parent} does not exist", self.path);
+                let problem = format!("{}: its parent {parent} does not exist", self.path);
                 Failure::new(
                     REFUSED,
-                    format!("{what}; create it first, or use -p to create all missing parents"),
+                    format!("{problem}; create it first, or use -p to create all missing parents"),
                 )
             }
             e => failed(&self.path, e),
