@@ -32,8 +32,8 @@ const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest delay of a command's end by a cluster without answer: once for releasing a lock and once for
-/// closing the session.
+/// Longest wait for a silent cluster at the end of a command: once for releasing a lock and once for closing
+/// the session.
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// Options of every command that connects to a cluster.

@@ -1,7 +1,7 @@
 //! Files and folders that a command finds in the current folder without an option that names them.
 //!
-//! Invariant: a command uses a found file only if no user except the own user and root can have placed or can
-//! replace the file. Otherwise another user of the folder would choose the address that receives the
+//! Invariant: a command uses a found file only if no user except the calling user and root can have created
+//! or can replace the file. Otherwise another user of the folder would choose the address that receives the
 //! credential, as with `.git` and `.ssh`. A path in an option or a variable is the user's own choice and
 //! passes unchecked.
 

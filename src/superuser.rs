@@ -38,8 +38,8 @@ pub fn auth(user: &str, password: &str) -> String {
     format!("digest:{user}:{password}")
 }
 
-/// Adds a superuser to a cluster, unless the cluster's file names one, and stores the credential in `folder`.
-/// Keeps the password of an earlier run.
+/// Adds a superuser to a cluster and stores the credential in `folder`. Keeps the password of an earlier run.
+/// If the cluster's file names a superuser, only removes a stored credential.
 pub fn provide(folder: &Dir, config: &mut ClusterConfig) -> std::io::Result<()> {
     if config.client.super_digest.is_some() || !config.client.x509_superusers.is_empty() {
         return if folder.exists(FILE) { folder.remove(FILE) } else { Ok(()) };

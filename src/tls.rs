@@ -61,7 +61,7 @@ impl FolderOptions {
         self.dir.as_deref().unwrap_or(Path::new(DIR))
     }
 
-    /// Returns the folder, unless no option names it and other users can have placed keys there.
+    /// Returns the folder. Refuses the default folder if another user can have placed keys there.
     fn trusted_dir(&self) -> Result<&Path, Failure> {
         if self.dir.is_none() {
             found::check(Path::new(DIR), "--dir")?;

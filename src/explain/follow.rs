@@ -35,7 +35,7 @@ struct Mark {
     /// Number of printed entries of this change.
     entries: usize,
     /// Lower bound of the time of new entries. Entries of other locks raise the bound too: a poll about a
-    /// quiet lock need not read their history.
+    /// quiet lock need not read the history of all locks.
     since_ms: i64,
 }
 

@@ -18,7 +18,7 @@ struct ProcessStat {
 }
 
 /// Returns true if any process of the group runs. A zombie does not run (the first process of a container
-/// often never reaps).
+/// often never reaps its children).
 pub fn runs_any(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {
         return false;

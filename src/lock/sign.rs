@@ -120,7 +120,7 @@ impl LeaderState {
 }
 
 /// Returns true if the request names this host. A foreign page whose name points to our address (DNS
-/// rebinding) makes a browser request that name.
+/// rebinding) makes a browser send requests for that name.
 fn is_own_host(head: &str, own: &str) -> bool {
     let named: Vec<&str> = head
         .lines()

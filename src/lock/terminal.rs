@@ -86,7 +86,7 @@ impl Terminal {
 }
 
 /// Returns true if a process of our session outside our group can continue us: our group is not orphaned in
-/// the sense of POSIX. Like the kernel, stops no orphaned group at Ctrl-Z.
+/// the sense of POSIX. The kernel stops no orphaned group at Ctrl-Z, and neither does this process.
 fn has_shell() -> bool {
     let Ok(session) = getsid(None) else { return false };
     let ours = getpgrp();

@@ -40,7 +40,7 @@ use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 
 /// Size of a read: many lines of a word and a number or a path.
 const READ_BYTES: usize = 4096;
-/// Longest delay after a suspend until a signals deadline is noticed: a sleep does not count suspended time.
+/// Longest delay after a suspend until a passed deadline is noticed: a sleep does not count suspended time.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for the end of killed processes, usually milliseconds. A process that survives waits for its
 /// disk and may still write: then the warden releases nothing and leaves that to the end of the session.
@@ -193,7 +193,7 @@ impl Watch {
 enum StopCause {
     /// `rowlock lock` has reported the end of the command.
     Ended,
-    /// The deadline has signals without a line from `rowlock lock`, which may be stopped.
+    /// The deadline has passed without a line from `rowlock lock`, which may be stopped.
     DeadlinePassed,
     Orphaned,
 }
