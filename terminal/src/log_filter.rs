@@ -7,7 +7,7 @@ use crate::exit::{Failure, USAGE};
 /// Parses `filter` into targets and levels.
 ///
 /// # Errors
-/// A word is neither a level nor `target=level`: tracing would read the word as a target and silence all
+/// A directive is neither a level nor `target=level`: tracing would read that text as a target and silence all
 /// further targets.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
