@@ -62,13 +62,13 @@ impl NewCredential {
         let (digest, auth) = (digest(&self.user, &password), auth(&self.user, &password));
         match self.output {
             Output::Json => print_json(&json!({ "user": self.user, "digest": digest, "auth": auth }))?,
-            Output::Simple => print(shown(&self.user, &digest, &auth).as_bytes())?,
+            Output::Simple => print(credential_text(&self.user, &digest, &auth).as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn shown(user: &str, digest: &str, auth: &str) -> String {
+fn credential_text(user: &str, digest: &str, auth: &str) -> String {
     let digest_use = match user {
         NAME => format!(
             "In cluster.toml of every node, which then needs mode 0600; restart the nodes one after the other:\n\

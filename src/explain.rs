@@ -21,7 +21,7 @@ use crate::paint::Paint;
 use crate::print::{errln, print, safe};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Form {
+pub enum OutputFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
@@ -72,13 +72,13 @@ impl Style {
 ///
 /// `spare`: columns omitted at a narrow terminal, in this order.
 fn print_lines<const N: usize>(
-    form: Form,
+    form: OutputFormat,
     head: [&str; N],
     lines: &[Line<N>],
     spare: &[&str],
 ) -> Result<(), Failure> {
     let mut out = String::new();
-    if form == Form::Simple {
+    if form == OutputFormat::Simple {
         for line in lines {
             out.push_str(&line.cells.join("\t"));
             out.push('\n');
@@ -118,17 +118,17 @@ fn text(value: &Value) -> String {
 }
 
 /// Formats milliseconds: a span for people, the plain number for scripts.
-fn span(form: Form, value: &Value) -> String {
+fn span(form: OutputFormat, value: &Value) -> String {
     match (form, value.as_i64()) {
-        (Form::Table, Some(ms)) => crate::moment::span(ms),
+        (OutputFormat::Table, Some(ms)) => crate::moment::span(ms),
         _ => text(value),
     }
 }
 
 /// Formats a point in time: a date for people, milliseconds since 1970 for scripts.
-fn moment(form: Form, value: &Value) -> String {
+fn moment(form: OutputFormat, value: &Value) -> String {
     match (form, value.as_i64()) {
-        (Form::Table, Some(ms)) => crate::moment::rfc3339(ms),
+        (OutputFormat::Table, Some(ms)) => crate::moment::rfc3339(ms),
         _ => text(value),
     }
 }

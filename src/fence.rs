@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::getpgrp;
 
 use crate::exit::{DATA_FOLDER, Failure, IO, NOT_EXECUTABLE, NOT_FOUND, REFUSED, SOFTWARE};
-use crate::lock::OURSELVES;
+use crate::lock::SELF_EXE;
 
 /// Largest possible token: a position in the log.
 const TOKEN_MAX: u64 = i64::MAX as u64;
@@ -97,12 +97,12 @@ impl CheckToken {
 
     /// Compares and runs the command in a process with its own group, out of reach of signals to this group.
     fn start_guard(self) -> Result<ExitCode, Failure> {
-        let mut guard = Command::new(OURSELVES);
+        let mut guard = Command::new(SELF_EXE);
         guard.arg0("rowlock").args(["fence", "check"]).arg(self.file);
         guard.args(["--token", &self.token.to_string()]);
         guard.args(["--guard", &getpgrp().as_raw_nonzero().to_string(), "--"]).args(self.command);
         let status = guard.process_group(0).status();
-        let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {OURSELVES}: {e}")))?;
+        let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {SELF_EXE}: {e}")))?;
         Ok(code_of(status))
     }
 }

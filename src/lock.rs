@@ -34,7 +34,7 @@ use rowlock_client::Client;
 use crate::exit::Failure;
 use crate::name::Name;
 use options::{TimeLimit, request_on_terms};
-pub use processes::OURSELVES;
+pub use processes::SELF_EXE;
 use queued::Queued;
 
 /// Run a command under a lock, or hold the lock until a signal

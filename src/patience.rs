@@ -10,11 +10,11 @@ use crate::paint::Paint;
 use crate::print::errln;
 
 /// Time until a script gets a message too: something is wrong.
-const LONG: Duration = Duration::from_secs(2);
+const SCRIPT_DELAY: Duration = Duration::from_secs(2);
 /// Time until a terminal gets a message.
-pub const SOON: Duration = Duration::from_secs(1);
+pub const TERMINAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Awaits `work`. When `work` takes longer than [`SOON`] and stderr is a terminal, prints the text returned
+/// Awaits `work`. When `work` takes longer than [`TERMINAL_DELAY`] and stderr is a terminal, prints the text returned
 /// by `why`.
 ///
 /// # Cancel safety
@@ -23,7 +23,7 @@ pub async fn explained<T>(work: impl Future<Output = T>, why: impl Future<Output
     explained_to(Paint::stderr(), work, why).await
 }
 
-/// Awaits `work`. When `work` takes longer than [`LONG`] and stderr is no terminal, prints the text returned
+/// Awaits `work`. When `work` takes longer than [`SCRIPT_DELAY`] and stderr is no terminal, prints the text returned
 /// by `message`.
 ///
 /// # Cancel safety
@@ -33,7 +33,7 @@ pub async fn never_silent<T>(work: impl Future<Output = T>, message: impl Fn() -
     tokio::select! {
         biased;
         done = &mut work => return done,
-        () = time::sleep(LONG), if !Paint::stderr().is_terminal() => {}
+        () = time::sleep(SCRIPT_DELAY), if !Paint::stderr().is_terminal() => {}
     }
     errln!("rowlock: {}", message());
     work.await
@@ -49,7 +49,7 @@ async fn explained_to<T>(
         return work.await;
     }
     let explain = async {
-        time::sleep(SOON).await;
+        time::sleep(TERMINAL_DELAY).await;
         let why = why.await;
         errln!("{}", paint.dim(&format!("rowlock: {why}")));
         std::future::pending::<T>().await

@@ -114,10 +114,10 @@ fn status_line(status: &Status) -> String {
 /// applies no committed entries, is stuck.
 struct Watchdog {
     timeout: Duration,
-    seen: Option<Seen>,
+    seen: Option<LastProgress>,
 }
 
-struct Seen {
+struct LastProgress {
     vitals: Vitals,
     /// Time of the last progress of the node's tasks.
     moved: Instant,
@@ -133,7 +133,7 @@ impl Watchdog {
     /// Returns false after half of the timeout without progress: the manager acts after the other half.
     fn is_alive(&mut self, now: Instant, vitals: Vitals) -> bool {
         let patience = self.timeout / 2;
-        let seen = self.seen.get_or_insert(Seen { vitals, moved: now, applied: now });
+        let seen = self.seen.get_or_insert(LastProgress { vitals, moved: now, applied: now });
         if vitals.rounds != seen.vitals.rounds {
             seen.moved = now;
         }

@@ -27,7 +27,7 @@ use crate::log_filter;
 use crate::paint::Paint;
 use crate::print::{errln, outln, reader_gone};
 use crate::signals::Stop;
-use folder::{Folder, Former};
+use folder::{ExistingData, Folder};
 use nodes::Nodes;
 use plan::{PlanOptions, plan};
 use running::Running;
@@ -151,8 +151,8 @@ impl Up {
         }
         free_ports(&config, "stop the process that listens there, or choose other ports with --base-port")
             .await?;
-        let former = if self.keep { Former::Keep } else { Former::Fresh };
-        let folder = Folder::open(&root, &mut config, former)?;
+        let existing = if self.keep { ExistingData::Keep } else { ExistingData::Fresh };
+        let folder = Folder::open(&root, &mut config, existing)?;
         Ok((config, folder))
     }
 

@@ -115,11 +115,11 @@ async fn run_step(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
 fn print_status(output: Output, document: &Value) -> Result<(), Failure> {
     match output {
         Output::Json => print_json(document),
-        Output::Simple => print(shown(document).as_bytes()),
+        Output::Simple => print(status_text(document).as_bytes()),
     }
 }
 
-fn shown(document: &Value) -> String {
+fn status_text(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let version =
         |version: &Value| format!("version {} (release {})", version["number"], text(&version["release"]));
@@ -169,7 +169,7 @@ mod tests {
             "to": { "number": 2, "release": "0.3.0" }, "waits_for": null, "finalizes_in_ms": 12_400,
             "members": [member(1, 2), member(2, 1)],
         });
-        let text = shown(&document);
+        let text = status_text(&document);
         assert!(text.starts_with("the cluster is at version 1 (release 0.2.0)\n"), "{text}");
         assert!(
             text.ends_with("all members know version 2 (release 0.3.0), which is finalized in 13 s\n"),
@@ -177,13 +177,17 @@ mod tests {
         );
         assert!(text.contains("1-2"), "{text}");
         document["finalizes_in_ms"] = Value::Null;
-        assert!(shown(&document).ends_with(": rowlock upgrade finalize\n"));
+        assert!(status_text(&document).ends_with(": rowlock upgrade finalize\n"));
         document["held"] = true.into();
-        assert!(shown(&document).ends_with("which is held: rowlock upgrade finalize\n"));
+        assert!(status_text(&document).ends_with("which is held: rowlock upgrade finalize\n"));
         document["state"] = "upgrading".into();
         document["waits_for"] = "node 2 runs release 0.2.0 (version 1)".into();
-        assert!(shown(&document).contains("it waits: node 2 runs release 0.2.0"), "{}", shown(&document));
+        assert!(
+            status_text(&document).contains("it waits: node 2 runs release 0.2.0"),
+            "{}",
+            status_text(&document)
+        );
         document["state"] = "done".into();
-        assert!(shown(&document).ends_with("no upgrade is under way\n"));
+        assert!(status_text(&document).ends_with("no upgrade is under way\n"));
     }
 }

@@ -14,7 +14,7 @@ use rowlock_proto::ErrorCode;
 use serde_json::{Value, json};
 
 use super::history::{HEAD, History, line};
-use super::{Form, Line};
+use super::{Line, OutputFormat};
 use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::paint::Paint;
@@ -115,7 +115,7 @@ impl History {
         if more {
             errln!("rowlock: there is more before that; raise --limit to see it");
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             let head = laid_out(&HEAD.map(str::to_owned));
             print(format!("{}\n", Paint::stdout().bold(&head)).as_bytes())?;
         }
@@ -124,9 +124,9 @@ impl History {
 
     fn print_entry(&self, entry: &Value) -> Result<(), Failure> {
         let text = match self.output {
-            Form::Json => entry.to_string(),
-            Form::Simple => line(self.output, entry).cells.join("\t"),
-            Form::Table => {
+            OutputFormat::Json => entry.to_string(),
+            OutputFormat::Simple => line(self.output, entry).cells.join("\t"),
+            OutputFormat::Table => {
                 let Line { cells, style } = line(self.output, entry);
                 style.paint(&Paint::stdout(), &laid_out(&cells))
             }

@@ -9,7 +9,7 @@ use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
 use super::queue::{mode, no_such_lock};
-use super::{Form, Line, Style, items, moment, parse_report, print_lines, text};
+use super::{Line, OutputFormat, Style, items, moment, parse_report, print_lines, text};
 use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
@@ -47,7 +47,7 @@ pub struct History {
     follow: bool,
     /// Output format; json with --follow is one document a line
     #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output: Form,
+    pub(super) output: OutputFormat,
     #[command(flatten)]
     pub(super) cluster: Cluster,
 }
@@ -66,7 +66,7 @@ impl History {
         let answer = self.collect(&client).await;
         leave(&client).await;
         let (entries, more) = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&json!({ "entries": entries, "more": more }))?;
         } else {
             let lines: Vec<Line<9>> = entries.iter().map(|entry| line(self.output, entry)).collect();
@@ -156,7 +156,7 @@ impl History {
     }
 }
 
-pub(super) fn line(form: Form, entry: &Value) -> Line<9> {
+pub(super) fn line(form: OutputFormat, entry: &Value) -> Line<9> {
     let is_gap = entry["event"] == "gap";
     Line {
         cells: [

@@ -7,7 +7,7 @@ use rowlock_client::Client;
 use rowlock_env::time;
 use serde_json::Value;
 
-use super::{Form, Line, Style, fetch_report, hint_at_more, items, moment, print_lines, span, text};
+use super::{Line, OutputFormat, Style, fetch_report, hint_at_more, items, moment, print_lines, span, text};
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::Failure;
 use crate::paint::Paint;
@@ -33,7 +33,7 @@ pub struct Locks {
     watch: Option<Duration>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -81,7 +81,7 @@ impl Locks {
     }
 
     fn print(&self, document: &Value) -> Result<(), Failure> {
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             return print_json(document);
         }
         let lines: Vec<Line<6>> = items(document, "locks").map(|lock| line(self.output, lock)).collect();
@@ -91,7 +91,7 @@ impl Locks {
     }
 }
 
-fn line(form: Form, lock: &Value) -> Line<6> {
+fn line(form: OutputFormat, lock: &Value) -> Line<6> {
     Line {
         cells: [
             text(&lock["lock"]),

@@ -7,7 +7,7 @@ use rowlock_proto::report::in_query;
 use rowlock_proto::{ErrorCode, Right};
 use serde_json::Value;
 
-use super::{Form, Line, Style, hint_at_more, items, moment, parse_report, print_lines, span, text};
+use super::{Line, OutputFormat, Style, hint_at_more, items, moment, parse_report, print_lines, span, text};
 use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
@@ -32,7 +32,7 @@ pub struct Queue {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -43,19 +43,19 @@ impl Queue {
         let answer = self.fetch(&client).await;
         leave(&client).await;
         let document = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             print(format!("{}\n", Paint::stdout().dim(&summary(&document))).as_bytes())?;
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             let lines: String = questions(&document).map(|line| format!("{line}\n")).collect();
             print(lines.as_bytes())?;
         }
         let lines = lines(self.output, &document);
-        if self.output == Form::Simple || !lines.is_empty() {
+        if self.output == OutputFormat::Simple || !lines.is_empty() {
             print_lines(self.output, HEAD, &lines, &SPARE)?;
         }
         hint_at_more(&document);
@@ -112,7 +112,7 @@ fn summary(document: &Value) -> String {
 fn questions(document: &Value) -> impl Iterator<Item = String> {
     items(document, "holders").filter_map(|position| {
         let asked = position.get("asked").filter(|asked| !asked.is_null())?;
-        let ago = span(Form::Table, &asked["asked_ms_ago"]);
+        let ago = span(OutputFormat::Table, &asked["asked_ms_ago"]);
         let (by, reason) = (text(&asked["by"]), text(&asked["reason"]));
         let left = match asked["revoked_in_ms"].as_i64() {
             None => String::new(),
@@ -123,14 +123,14 @@ fn questions(document: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-fn lines(form: Form, document: &Value) -> Vec<Line<10>> {
+fn lines(form: OutputFormat, document: &Value) -> Vec<Line<10>> {
     let positions: Vec<(&Value, bool)> = items(document, "holders")
         .map(|position| (position, true))
         .chain(items(document, "waiters").map(|position| (position, false)))
         .collect();
     // A table shows a predecessor by its number: its path is long.
     let number = |path: &Value| match positions.iter().find(|(position, _)| position["path"] == *path) {
-        Some((position, _)) if form == Form::Table => format!("#{}", position["position"]),
+        Some((position, _)) if form == OutputFormat::Table => format!("#{}", position["position"]),
         _ => text(path),
     };
     let line = |(position, holds): &(&Value, bool)| Line {
@@ -197,7 +197,7 @@ mod tests {
                          "waits_for": "/locks/l/z"}],
         });
         let shown: Vec<String> =
-            lines(Form::Table, &document).iter().map(|line| line.cells.join("|")).collect();
+            lines(OutputFormat::Table, &document).iter().map(|line| line.cells.join("|")).collect();
         assert_eq!(
             shown,
             [
@@ -207,7 +207,7 @@ mod tests {
             ]
         );
         assert!(
-            lines(Form::Simple, &document)[1]
+            lines(OutputFormat::Simple, &document)[1]
                 .cells
                 .join("\t")
                 .ends_with("\t1000\t4\t2 permits\t-\t0x2\th:1\t/locks/l/a")

@@ -8,7 +8,7 @@ use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
 use serde_json::Value;
 
-use super::{Form, Line, Style, fetch_report, hint_at_more, items, print_lines, span, text};
+use super::{Line, OutputFormat, Style, fetch_report, hint_at_more, items, print_lines, span, text};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::operate::{OperateError, operate};
@@ -42,7 +42,7 @@ struct ListSessions {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -57,7 +57,7 @@ struct Show {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -100,7 +100,7 @@ impl ListSessions {
         let answer = fetch_report(&client, self.session.as_deref().unwrap_or("sessions"), &query).await;
         leave(&client).await;
         let document = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&document)?;
         } else {
             let lines: Vec<Line<6>> =
@@ -118,11 +118,11 @@ impl Show {
         let answer = one(&client, &self.session, self.limit).await;
         leave(&client).await;
         let session = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&session)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             print_lines(self.output, HEAD, &[line(self.output, &session)], &[])?;
             print(b"\n")?;
         }
@@ -203,7 +203,7 @@ async fn one(client: &Client, session: &str, limit: u32) -> Result<Value, Failur
     Ok(document["sessions"][0].take())
 }
 
-fn line(form: Form, session: &Value) -> Line<6> {
+fn line(form: OutputFormat, session: &Value) -> Line<6> {
     Line {
         cells: [
             text(&session["session"]),

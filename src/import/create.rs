@@ -5,7 +5,7 @@ use rowlock_client::{Acl, CreateMode, Transaction};
 
 use super::journal;
 use super::limits::{BATCH_BYTES, BATCH_OPS, RECORDS_PER_TURN, TRANSACTION_BYTES_MAX};
-use super::lineage::{Counter, Lineage, Open};
+use super::lineage::{Counter, Lineage, OpenZnode};
 use super::plan::{Counting, Selection, select};
 use super::record::{Lifetime, Record};
 use super::show::Progress;
@@ -24,11 +24,11 @@ pub struct Creator<'a> {
     step_name: String,
     lineage: Lineage,
     next_entry: u64,
-    building: Building,
+    pending: PendingTransaction,
 }
 
 #[derive(Default)]
-struct Building {
+struct PendingTransaction {
     transaction: Transaction,
     ops: usize,
     bytes: usize,
@@ -40,7 +40,7 @@ struct Building {
     is_open_ended: bool,
 }
 
-impl Building {
+impl PendingTransaction {
     fn is_full(&self, cost: usize) -> bool {
         let bytes = self.bytes + cost;
         let is_full = bytes > BATCH_BYTES || self.ops >= BATCH_OPS;
@@ -57,7 +57,7 @@ impl<'a> Creator<'a> {
             step_name: format!("rowlock-import-{id}"),
             lineage: Lineage::default(),
             next_entry: 0,
-            building: Building::default(),
+            pending: PendingTransaction::default(),
         }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Creator<'a> {
                 progress.show(window.done);
             }
         }
-        let rest: Vec<Open> = std::mem::take(&mut self.lineage).finish().collect();
+        let rest: Vec<OpenZnode> = std::mem::take(&mut self.lineage).finish().collect();
         self.close_all(&rest, window).await?;
         self.flush(window).await?;
         window.finish().await?;
@@ -95,25 +95,25 @@ impl<'a> Creator<'a> {
             return Ok(());
         }
         let cost = self.target.cost(record);
-        if self.building.is_full(cost) {
+        if self.pending.is_full(cost) {
             self.flush(window).await?;
         }
-        let building = &mut self.building;
+        let pending = &mut self.pending;
         let path = self.target.path(&record.path);
-        let (transaction, ops) = self.target.add(record, std::mem::take(&mut building.transaction));
-        building.transaction = transaction;
-        building.about.push((building.ops, path.clone()));
-        building.paths.push_str(&path);
-        building.paths.push('\n');
-        building.ops += ops;
-        building.bytes += cost;
-        building.amount.znodes += 1;
-        building.amount.bytes += record.data.as_ref().map_or(0, |data| data.len() as u64);
-        building.is_open_ended = matches!(record.kind, Lifetime::Ttl(_)) && record.creates != 0;
+        let (transaction, ops) = self.target.add(record, std::mem::take(&mut pending.transaction));
+        pending.transaction = transaction;
+        pending.about.push((pending.ops, path.clone()));
+        pending.paths.push_str(&path);
+        pending.paths.push('\n');
+        pending.ops += ops;
+        pending.bytes += cost;
+        pending.amount.znodes += 1;
+        pending.amount.bytes += record.data.as_ref().map_or(0, |data| data.len() as u64);
+        pending.is_open_ended = matches!(record.kind, Lifetime::Ttl(_)) && record.creates != 0;
         Ok(())
     }
 
-    async fn close_all(&mut self, closed: &[Open], window: &mut Window) -> Result<(), ImportError> {
+    async fn close_all(&mut self, closed: &[OpenZnode], window: &mut Window) -> Result<(), ImportError> {
         for open in closed {
             match self.counting.counter(open) {
                 Counter::Kept => {}
@@ -131,25 +131,26 @@ impl<'a> Creator<'a> {
         let path = rowlock_proto::path::join(parent, &self.step_name);
         let cost = 2 * path.len() + STEP_BYTES;
         for _ in 0..steps {
-            if self.building.is_full(cost) {
+            if self.pending.is_full(cost) {
                 self.flush(window).await?;
             }
-            let building = &mut self.building;
-            if building.about.last().is_none_or(|(_, last)| last != parent) {
-                building.about.push((building.ops, parent.to_owned()));
+            let pending = &mut self.pending;
+            if pending.about.last().is_none_or(|(_, last)| last != parent) {
+                pending.about.push((pending.ops, parent.to_owned()));
             }
-            building.transaction = std::mem::take(&mut building.transaction)
+            pending.transaction = std::mem::take(&mut pending.transaction)
                 .create(&path, None, CreateMode::Persistent, Acl::open())
                 .delete(&path, None);
-            building.ops += 2;
-            building.bytes += cost;
-            building.is_open_ended = false;
+            pending.ops += 2;
+            pending.bytes += cost;
+            pending.is_open_ended = false;
         }
         Ok(())
     }
 
     async fn flush(&mut self, window: &mut Window) -> Result<(), ImportError> {
-        let Building { transaction, ops, mut about, paths, amount, .. } = std::mem::take(&mut self.building);
+        let PendingTransaction { transaction, ops, mut about, paths, amount, .. } =
+            std::mem::take(&mut self.pending);
         if ops == 0 {
             return Ok(());
         }

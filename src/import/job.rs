@@ -149,7 +149,7 @@ impl<'a> ImportJob<'a> {
 
     async fn import(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
         let work = async {
-            if let TrialResult::Hopeless(failure) = try_acls(&self.client, plan).await? {
+            if let TrialResult::Rejected(failure) = try_acls(&self.client, plan).await? {
                 return Ok(Err(failure));
             }
             let mut progress = Progress::new("created", Some(plan.znodes));

@@ -7,7 +7,7 @@ use super::record::{Lifetime, Record, sequence_number};
 
 /// Znode with possible further descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenZnode {
     pub path: String,
     pub children: i64,
     /// Largest sequence number at the end of a child's name.
@@ -20,7 +20,7 @@ pub struct Open {
 
 #[derive(Debug, Default)]
 pub struct Lineage {
-    open: Vec<Open>,
+    open: Vec<OpenZnode>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub struct Orphan(pub String);
 
 impl Lineage {
     /// Enters the next znode. Returns the znodes closed by it, the lowest first.
-    pub fn enter(&mut self, record: &Record) -> Result<Vec<Open>, Orphan> {
+    pub fn enter(&mut self, record: &Record) -> Result<Vec<OpenZnode>, Orphan> {
         let mut closed = Vec::new();
         if let Some(parent) = paths::parent(&record.path) {
             while self.open.last().is_some_and(|open| open.path != parent) {
@@ -39,7 +39,7 @@ impl Lineage {
             parent.children += 1;
             parent.highest = parent.highest.max(sequence_number(paths::name(&record.path)));
         }
-        self.open.push(Open {
+        self.open.push(OpenZnode {
             path: record.path.clone(),
             children: 0,
             highest: None,
@@ -50,7 +50,7 @@ impl Lineage {
     }
 
     /// Closes the remaining znodes, the root last.
-    pub fn finish(self) -> impl Iterator<Item = Open> {
+    pub fn finish(self) -> impl Iterator<Item = OpenZnode> {
         self.open.into_iter().rev()
     }
 }
@@ -68,7 +68,7 @@ pub enum Counter {
     Collides(i64),
 }
 
-impl Open {
+impl OpenZnode {
     /// Returns the treatment of a new znode with all its children. `steps_max` bounds the creates.
     pub fn counter(&self, steps_max: i64) -> Counter {
         if self.is_container && self.children == 0 {
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    fn paths_of(closed: &[Open]) -> Vec<&str> {
+    fn paths_of(closed: &[OpenZnode]) -> Vec<&str> {
         closed.iter().map(|open| open.path.as_str()).collect()
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let closed = lineage.enter(&record("/b", 0)).unwrap();
         assert_eq!(paths_of(&closed), ["/a/y-0000000003", "/a"]);
         assert_eq!((closed[1].children, closed[1].highest, closed[1].creates), (2, Some(7), 9));
-        let rest: Vec<Open> = lineage.finish().collect();
+        let rest: Vec<OpenZnode> = lineage.finish().collect();
         assert_eq!(paths_of(&rest), ["/b", "/"]);
         assert_eq!(rest[1].children, 2);
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_counter_reaches_the_source_or_exceeds_numbers_in_use() {
-        let open = |creates, highest| Open {
+        let open = |creates, highest| OpenZnode {
             path: "/q".to_owned(),
             children: 3,
             highest,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(open(900, Some(20)).counter_of_existing(0, 100), Counter::Raised(18));
         assert_eq!(open(900, Some(20)).counter_of_existing(18, 100), Counter::Kept);
         assert_eq!(open(900, Some(200)).counter_of_existing(18, 100), Counter::Collides(180));
-        let empty = Open { children: 0, is_container: true, ..open(9, None) };
+        let empty = OpenZnode { children: 0, is_container: true, ..open(9, None) };
         assert_eq!(empty.counter(100), Counter::Lowered(0));
     }
 }

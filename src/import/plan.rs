@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rowlock_client::Acl;
 
 use super::limits::{LARGEST, LISTED};
-use super::lineage::{Counter, Lineage, Open};
+use super::lineage::{Counter, Lineage, OpenZnode};
 use super::record::{Lifetime, Record};
 use super::target::Target;
 
@@ -158,7 +158,7 @@ impl Plan {
         }
     }
 
-    fn close(&mut self, open: &Open, target: &Target) {
+    fn close(&mut self, open: &OpenZnode, target: &Target) {
         let steps = match self.counting.counter(open) {
             Counter::Kept => 0,
             Counter::Raised(steps) => steps,
@@ -188,7 +188,7 @@ impl Plan {
 
 impl Counting {
     /// Returns the treatment of the next sequence number of a znode with all its children.
-    pub fn counter(&self, open: &Open) -> Counter {
+    pub fn counter(&self, open: &OpenZnode) -> Counter {
         match self.root_creates {
             Some(before) if open.path == "/" => open.counter_of_existing(before, self.steps_max),
             _ => open.counter(self.steps_max),

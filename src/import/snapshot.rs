@@ -69,7 +69,7 @@ impl Snapshot {
         let mut input = Input::new(&file, length, Position { at: 0, checksum: 1 });
         match input.int() {
             Ok(MAGIC) => {}
-            Ok(first) => return Err(SnapshotError::NotASnapshot(guess(first))),
+            Ok(first) => return Err(SnapshotError::NotASnapshot(hint(first))),
             Err(SnapshotError::Truncated(_)) => return Err(SnapshotError::NotASnapshot("")),
             Err(e) => return Err(e),
         }
@@ -163,7 +163,7 @@ pub fn split(path: &Path) -> Result<(&Path, &str), SnapshotError> {
     Ok((folder, name))
 }
 
-fn guess(first: i32) -> &'static str {
+fn hint(first: i32) -> &'static str {
     match first.to_be_bytes() {
         [0x1f, 0x8b, ..] => ": it is compressed, use gunzip first",
         [0x82, b'S', b'N', b'A'] => ": it is compressed with snappy, decompress it first",

@@ -11,8 +11,8 @@ use super::trouble::ImportError;
 use crate::exit::{Failure, REFUSED};
 
 pub enum TrialResult {
-    Fine,
-    Hopeless(Failure),
+    Accepted,
+    Rejected(Failure),
 }
 
 pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, ImportError> {
@@ -31,9 +31,9 @@ pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, Impor
                 Ok(_) => continue,
             },
         };
-        return Ok(TrialResult::Hopeless(Failure::new(REFUSED, message)));
+        return Ok(TrialResult::Rejected(Failure::new(REFUSED, message)));
     }
-    Ok(TrialResult::Fine)
+    Ok(TrialResult::Accepted)
 }
 
 /// Returns a transaction that leaves nothing in the cluster.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rowlock_client::{AccessList, Acl, Client, Error, ErrorCode, Znode};
 
 use super::limits::{LISTED, READS_IN_FLIGHT};
-use super::lineage::{Lineage, Open};
+use super::lineage::{Lineage, OpenZnode};
 use super::plan::{Counting, Selection, select};
 use super::record::{Lifetime, Record};
 use super::retry::{all, retry};
@@ -76,7 +76,7 @@ impl<'a> Verifier<'a> {
             }
         }
         self.compare_waiting().await?;
-        let rest: Vec<Open> = std::mem::take(&mut self.lineage).finish().collect();
+        let rest: Vec<OpenZnode> = std::mem::take(&mut self.lineage).finish().collect();
         self.close_all(&rest);
         progress.show(self.verified.amount);
         if self.differences.is_empty() {
@@ -152,7 +152,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn close_all(&mut self, closed: &[Open]) {
+    fn close_all(&mut self, closed: &[OpenZnode]) {
         for open in closed {
             let parent = rowlock_proto::path::parent(&open.path);
             if self.gone.remove(&open.path)

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-use super::processes::{OURSELVES, runs_any};
+use super::processes::{SELF_EXE, runs_any};
 use crate::exit::{Failure, SOFTWARE};
 use crate::signals::listen;
 
@@ -41,7 +41,7 @@ impl Job {
     ) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
         let children = listen(SignalKind::child())?;
-        let mut command = Command::new(OURSELVES);
+        let mut command = Command::new(SELF_EXE);
         command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
         for name in withheld {
             command.env_remove(name);

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
 
 /// The running program, even after an update has replaced or removed the file: a command may wait for hours.
-pub const OURSELVES: &str = "/proc/self/exe";
+pub const SELF_EXE: &str = "/proc/self/exe";
 
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {

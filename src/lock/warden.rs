@@ -34,7 +34,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::processes::{OURSELVES, runs_any};
+use super::processes::{SELF_EXE, runs_any};
 use crate::cluster::Cluster;
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 
@@ -62,7 +62,7 @@ impl Warden {
     /// the cluster to end the session.
     pub fn start(cluster_flags: &[String]) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
-        let mut command = Command::new(OURSELVES);
+        let mut command = Command::new(SELF_EXE);
         // A separate group: a signal that kills our group spares the warden. None of our outputs: their
         // readers need not wait for the warden.
         command

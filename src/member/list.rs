@@ -36,7 +36,7 @@ impl Ls {
         let members = found?;
         let states = query_all(&self.cluster, &members).await?;
         match self.output {
-            Output::Simple => print(shown(&members, &states).as_bytes())?,
+            Output::Simple => print(listing(&members, &states).as_bytes())?,
             Output::Json => {
                 let all: Vec<_> =
                     members.servers.iter().map(|(id, server)| document(&states, *id, server)).collect();
@@ -79,7 +79,7 @@ fn behind(states: &BTreeMap<u64, MemberState>, id: u64) -> Option<u64> {
     Some(newest - states[&id].zxid()?)
 }
 
-fn shown(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
+fn listing(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
     let rows: Vec<[String; 6]> = members
         .servers
         .iter()

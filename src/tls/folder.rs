@@ -42,14 +42,14 @@ impl Folder {
     /// Opens the folder at `path`, and creates a missing folder.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::create(path);
-        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "use another folder with --dir"))? })
+        Ok(Folder { dir: dir.map_err(|e| unusable(path, &e, "use another folder with --dir"))? })
     }
 
     /// Opens the folder at `path`, which must exist.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::open(path);
         let remedy = "make it with `rowlock tls init`, or name another one with --dir";
-        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, remedy))? })
+        Ok(Folder { dir: dir.map_err(|e| unusable(path, &e, remedy))? })
     }
 
     /// Returns the path of the certificate `stem`.
@@ -62,7 +62,7 @@ impl Folder {
     }
 
     pub fn stems(&self) -> Result<Vec<String>, Failure> {
-        let names = self.dir.list().map_err(|e| cannot(self.dir.path(), &e, "make it readable"))?;
+        let names = self.dir.list().map_err(|e| unusable(self.dir.path(), &e, "make it readable"))?;
         Ok(names.iter().filter_map(|name| name.strip_suffix(CERT)).map(str::to_owned).collect())
     }
 
@@ -71,7 +71,7 @@ impl Folder {
         let mut files = stems.into_iter().flat_map(|stem| [CERT, KEY].map(|end| format!("{stem}{end}")));
         match files.find(|file| self.dir.exists(file)) {
             None => Ok(()),
-            Some(file) => Err(taken(&self.dir.path().join(file))),
+            Some(file) => Err(already_exists(&self.dir.path().join(file))),
         }
     }
 
@@ -83,7 +83,7 @@ impl Folder {
                 file.write_all_at(text.as_bytes(), 0)?;
                 file.sync_all()
             });
-            written.and_then(|()| self.dir.sync()).map_err(|e| self.unwritten(&name, &e))?;
+            written.and_then(|()| self.dir.sync()).map_err(|e| self.write_failed(&name, &e))?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Folder {
     pub fn replace(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
         for (end, text) in [(KEY, &issued.key_pem), (CERT, &issued.cert_pem)] {
             let name = format!("{stem}{end}");
-            self.dir.write_atomic(&name, text.as_bytes()).map_err(|e| self.unwritten(&name, &e))?;
+            self.dir.write_atomic(&name, text.as_bytes()).map_err(|e| self.write_failed(&name, &e))?;
         }
         Ok(())
     }
@@ -120,14 +120,14 @@ impl Folder {
     fn text(&self, stem: &str, end: &str) -> Result<String, Failure> {
         let name = format!("{stem}{end}");
         let path = self.dir.path().join(&name);
-        let bytes = self.dir.read(&name).map_err(|e| cannot(&path, &e, "make it readable"))?;
+        let bytes = self.dir.read(&name).map_err(|e| unusable(&path, &e, "make it readable"))?;
         String::from_utf8(bytes).map_err(|_| Failure::new(CONFIG, format!("{} is not text", path.display())))
     }
 
-    fn unwritten(&self, name: &str, e: &std::io::Error) -> Failure {
+    fn write_failed(&self, name: &str, e: &std::io::Error) -> Failure {
         let path = self.dir.path().join(name);
         if e.kind() == ErrorKind::AlreadyExists {
-            return taken(&path);
+            return already_exists(&path);
         }
         Failure::new(IO, format!("{} cannot be written: {e}", path.display()))
     }
@@ -167,11 +167,11 @@ fn unusable_name(e: rowlock_tls::TlsError) -> Failure {
     Failure::new(crate::exit::USAGE, e)
 }
 
-fn taken(path: &Path) -> Failure {
+fn already_exists(path: &Path) -> Failure {
     let problem = format!("{} exists, and nothing was overwritten", path.display());
     Failure::new(DATA_FOLDER, format!("{problem}; `rowlock tls renew` renews, --dir names another folder"))
 }
 
-fn cannot(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {
+fn unusable(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {
     Failure::new(DATA_FOLDER, format!("{} cannot be used: {e}; {remedy}", path.display()))
 }

@@ -8,7 +8,7 @@ use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::net::Listener;
 use serde_json::json;
 
-use super::folder::{self, Folder, Former};
+use super::folder::{self, ExistingData, Folder};
 use super::nodes::Nodes;
 use super::running::Running;
 use super::until_stopped;
@@ -62,8 +62,8 @@ impl Dev {
             "stop the process that listens there, or start with --fresh, which chooses other ports",
         )
         .await?;
-        let former = if self.fresh { Former::Fresh } else { Former::Keep };
-        let folder = Folder::open(&root, &mut config, former)?;
+        let existing = if self.fresh { ExistingData::Fresh } else { ExistingData::Keep };
+        let folder = Folder::open(&root, &mut config, existing)?;
         folder.hide_from_git();
         let nodes = Nodes::new(folder.config(), self.log.clone());
         let http = HttpAccess::default();

@@ -21,7 +21,7 @@ const LOCK: &str = "lock";
 pub const CONFIG: &str = "cluster.toml";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Former {
+pub enum ExistingData {
     Fresh,
     Keep,
 }
@@ -56,7 +56,7 @@ impl Folder {
     /// Creates or takes over the folder at `root` for `config`.
     ///
     /// Adds a superuser to `config`, unless the file names one.
-    pub fn open(root: &Path, config: &mut ClusterConfig, former: Former) -> Result<Folder, Failure> {
+    pub fn open(root: &Path, config: &mut ClusterConfig, existing: ExistingData) -> Result<Folder, Failure> {
         let dir = Dir::create(root).map_err(|e| unusable(root, &e))?;
         let names = dir.list().map_err(|e| unusable(root, &e))?;
         let ours = names.is_empty() || names.iter().any(|name| name == MARK);
@@ -73,9 +73,9 @@ impl Folder {
         })?;
         let folder = Folder { dir, _lock: lock };
         let nodes = config.nodes.len();
-        match former {
-            Former::Fresh => folder.empty(&names).map_err(|e| unusable(root, &e))?,
-            Former::Keep => folder.check_count(root, nodes)?,
+        match existing {
+            ExistingData::Fresh => folder.empty(&names).map_err(|e| unusable(root, &e))?,
+            ExistingData::Keep => folder.check_count(root, nodes)?,
         }
         superuser::provide(&folder.dir, config).map_err(|e| unusable(root, &e))?;
         let write = |name: &str, text: String| folder.dir.write_atomic(name, text.as_bytes());
@@ -169,12 +169,12 @@ mod tests {
     fn a_fresh_folder_is_emptied_and_a_kept_one_is_not() {
         let tmp = tempfile::tempdir().unwrap();
         let root = tmp.path().join("up");
-        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Keep).unwrap());
         let data = Dir::open(&root).unwrap().sub("node-1").unwrap();
         data.write_atomic("wal", b"x").unwrap();
-        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Keep).unwrap());
         assert!(data.exists("wal"));
-        drop(Folder::open(&root, &mut three(), Former::Fresh).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Fresh).unwrap());
         assert!(!data.exists("wal"));
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn foreign_folder_is_never_touched() {
         let tmp = tempfile::tempdir().unwrap();
         Dir::open(tmp.path()).unwrap().write_atomic("thesis.tex", b"x").unwrap();
-        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
+        let refused = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).err().unwrap();
         assert!(refused.message.contains("files that are not Rowlock's; use another folder"), "{refused}");
         assert!(tmp.path().join("thesis.tex").exists());
     }
@@ -190,17 +190,17 @@ mod tests {
     #[test]
     fn folder_in_use_by_another_process_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        let _first = Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap();
-        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
+        let _first = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).unwrap();
+        let refused = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).err().unwrap();
         assert!(refused.message.starts_with("another `rowlock up` uses"), "{refused}");
     }
 
     #[test]
     fn kept_folder_of_another_number_of_nodes_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        drop(Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap());
+        drop(Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).unwrap());
         let mut one = config("[[node]]\nid = 1\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\n");
-        let refused = Folder::open(tmp.path(), &mut one, Former::Keep).err().unwrap();
+        let refused = Folder::open(tmp.path(), &mut one, ExistingData::Keep).err().unwrap();
         assert!(refused.message.contains("a cluster of 3 nodes, not 1; use --nodes 3"), "{refused}");
     }
 }

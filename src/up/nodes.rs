@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::exit::{Failure, IO, SOFTWARE};
-use crate::lock::OURSELVES;
+use crate::lock::SELF_EXE;
 
 /// Time for a node to transfer its leadership and to flush; then the node is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ impl Nodes {
         let log =
             append_to(log).map_err(|e| Failure::new(IO, format!("cannot write {}: {e}", log.display())))?;
         let copy = log.try_clone().map_err(|e| Failure::new(IO, format!("cannot share the log: {e}")))?;
-        let child = Command::new(OURSELVES)
+        let child = Command::new(SELF_EXE)
             .arg0("rowlock")
             .arg("serve")
             .arg("--config")
@@ -52,7 +52,7 @@ impl Nodes {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|e| Failure::new(SOFTWARE, format!("cannot start {OURSELVES} as node {id}: {e}")))?;
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot start {SELF_EXE} as node {id}: {e}")))?;
         self.running.insert(id, child);
         Ok(())
     }

@@ -32,11 +32,11 @@ pub struct Dump {
     data: bool,
     /// Output format; one line for each record
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+enum OutputFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
@@ -52,8 +52,8 @@ impl Dump {
             let Some((line, is_damage)) = self.line(seen) else { return Ok(()) };
             damaged |= is_damage;
             let text = match self.output {
-                Form::Json => format!("{line}\n"),
-                Form::Table => lines_of(&line),
+                OutputFormat::Json => format!("{line}\n"),
+                OutputFormat::Table => lines_of(&line),
             };
             print(text.as_bytes()).map_err(|failure| {
                 failed = Some(failure);
