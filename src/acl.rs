@@ -86,7 +86,7 @@ struct Set {
 struct Rm {
     /// Lock, e.g. ci/deploy, or all locks below a name, e.g. 'ci/*'
     locks: String,
-    /// Identity that the rule is for
+    /// Identity in the rule
     who: String,
     #[command(flatten)]
     cluster: Cluster,

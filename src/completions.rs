@@ -12,7 +12,7 @@ use crate::print::print;
 /// Print shell completions, e.g. `source <(rowlock completions bash)`
 #[derive(clap::Args)]
 pub struct Completions {
-    /// Shell to print them for
+    /// Shell to generate completions for
     shell: Shell,
 }
 

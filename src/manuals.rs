@@ -11,7 +11,7 @@ use crate::exit::{Failure, IO};
 /// Write the manual pages into a folder
 #[derive(clap::Args)]
 pub struct Manuals {
-    /// The folder, which must exist
+    /// Existing folder for the pages
     folder: PathBuf,
 }
 

@@ -14,8 +14,8 @@ const SCRIPT_DELAY: Duration = Duration::from_secs(2);
 /// Time until a terminal gets a message.
 pub const TERMINAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Awaits `work`. When `work` takes longer than [`TERMINAL_DELAY`] and stderr is a terminal, prints the text returned
-/// by `why`.
+/// Awaits `work`. When `work` takes longer than [`TERMINAL_DELAY`] and stderr is a terminal, prints the text
+/// returned by `why`.
 ///
 /// # Cancel safety
 /// Same as `work`.
@@ -23,8 +23,8 @@ pub async fn explained<T>(work: impl Future<Output = T>, why: impl Future<Output
     explained_to(Paint::stderr(), work, why).await
 }
 
-/// Awaits `work`. When `work` takes longer than [`SCRIPT_DELAY`] and stderr is no terminal, prints the text returned
-/// by `message`.
+/// Awaits `work`. When `work` takes longer than [`SCRIPT_DELAY`] and stderr is no terminal, prints the text
+/// returned by `message`.
 ///
 /// # Cancel safety
 /// Same as `work`.

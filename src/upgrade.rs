@@ -45,7 +45,7 @@ struct Status {
 /// Switch to the newest version that all members know. There is no way back to an older release
 #[derive(clap::Args)]
 struct Finalize {
-    /// Confirm; without it nothing is done
+    /// Confirm the step; required
     #[arg(long)]
     yes: bool,
     /// Format of the output

@@ -22,7 +22,7 @@ pub struct AskHolders {
     /// Reason shown to the holder (up to 256 bytes)
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Take the lock away unless it is given back in this time (1s to 1h); needs the right to force a release
+    /// Take the lock away unless released within this time (1s to 1h); needs the right to force a release
     #[arg(long, value_name = "TIME", value_parser = within)]
     within: Option<Duration>,
     #[command(flatten)]

@@ -65,7 +65,7 @@ struct Show {
 /// End a session: delete its ephemeral znodes and pass on its locks
 ///
 /// A disconnected client may believe that it holds its locks until its session timeout has passed. Needs a
-/// superuser. Asks to type the session as a confirmation, unless --force is given.
+/// superuser. Asks for confirmation, unless --force is set.
 #[derive(clap::Args)]
 struct End {
     /// Session id, e.g. 0x100000000000001

@@ -37,13 +37,13 @@ pub struct Add {
     /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Wait until it runs and has caught up, then make it a voter. Safe to repeat
+    /// Wait until the node has caught up, then make it a voter. Safe to repeat
     #[arg(long)]
     promote: bool,
-    /// With --promote: seconds that it must have served before it votes
+    /// With --promote: seconds of uninterrupted service before the node votes
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "10", requires = "promote")]
     stable: Duration,
-    /// With --promote: give up if it does not serve after this many seconds
+    /// With --promote: give up if the node does not serve after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
     timeout: Duration,
     /// Format of the output

@@ -16,7 +16,7 @@ use crate::znode::print_json;
 pub struct Renew {
     /// Certificates to renew, e.g. node-1 or client-alice [default: all but the CAs]
     names: Vec<String>,
-    /// Only those that expire within this many days
+    /// Renew only certificates that expire within this many days
     #[arg(long, value_name = "DAYS", value_parser = days)]
     within: Option<i64>,
     /// Validity of the new certificates in days

@@ -14,7 +14,7 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// Show whose log it is, its range, and whether a node would start with it
+/// Show the owner and the range of a log, and check whether a node would start
 #[derive(clap::Args)]
 pub struct Inspect {
     /// Data folder of a node

@@ -23,7 +23,7 @@ pub struct Create {
     path: String,
     /// Data; `-` reads stdin
     data: Option<OsString>,
-    /// Make it ephemeral: it lives as long as this command, which runs until a signal
+    /// Make the znode ephemeral: deleted when this command ends by a signal
     #[arg(short, long)]
     ephemeral: bool,
     /// Append a sequence number to the name

@@ -19,7 +19,7 @@ pub struct Ls {
     /// Path of the znode
     #[arg(default_value = "/")]
     path: String,
-    /// List the whole tree below it, as paths
+    /// List the whole tree below the znode, as paths
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Format of the output
