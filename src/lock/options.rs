@@ -58,7 +58,7 @@ pub struct SessionOptions {
     #[command(flatten)]
     pub cluster: Cluster,
     /// End the session this many seconds after the loss of its connection; 0: after the session timeout
-    /// [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// [default: 5] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
 }
