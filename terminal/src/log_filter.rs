@@ -7,8 +7,8 @@ use crate::exit::{Failure, USAGE};
 /// Parses `filter` into targets and levels.
 ///
 /// # Errors
-/// A directive is neither a level nor `target=level`: tracing would read that text as a target and silence all
-/// further targets.
+/// A directive is neither a level nor `target=level`: tracing would read that text as a target and silence
+/// all further targets.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
         let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";
