@@ -17,7 +17,7 @@ pub struct Delete {
     /// Only if the znode has this version
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "recursive")]
     version: Option<i32>,
-    /// Delete everything below it first, one znode at a time
+    /// Delete the whole tree below the znode first, one znode at a time
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `rowlock get`: the data of a znode.
+//! `rowlock get`: prints the data of a znode.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub struct Get {
 }
 
 impl Get {
-    /// Writes the bytes as they are; at a terminal with a line end.
+    /// Writes the unchanged bytes; at a terminal followed by a line end.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         check_path(&self.path)?;
         let client = self.cluster.connect().await?;

@@ -1,4 +1,4 @@
-//! `rowlock ls`: names of children.
+//! `rowlock ls`: lists names of children.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ pub struct Ls {
     /// Path of the znode
     #[arg(default_value = "/")]
     path: String,
-    /// List the whole tree below it, as paths
+    /// List the whole tree below the znode, as paths
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Format of the output
@@ -41,7 +41,7 @@ impl Ls {
         match self.output {
             Output::Json => print_json(&json!(listed))?,
             Output::Simple => {
-                // Names have no control characters. Scripts get them as they are.
+                // Names have no control characters; scripts get unchanged names.
                 let names: String = listed.iter().map(|name| format!("{name}\n")).collect();
                 let is_terminal = std::io::stdout().is_terminal();
                 print(if is_terminal { safe_lines(&names) } else { names }.as_bytes())?
@@ -57,7 +57,7 @@ async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Paths of everything at and below `path`. Znodes that go meanwhile are left out.
+/// Returns the paths of all znodes at and below `path`, without znodes deleted meanwhile.
 pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
     let mut found = vec![path.to_owned()];
     let mut ahead: VecDeque<String> = child_paths(path, names(client, path).await?);

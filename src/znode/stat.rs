@@ -1,4 +1,4 @@
-//! `rowlock stat`: the metadata of a znode.
+//! `rowlock stat`: prints the metadata of a znode.
 
 use std::process::ExitCode;
 
@@ -41,7 +41,7 @@ impl Stat {
     }
 }
 
-/// Positions and sessions in hex, as ZooKeeper's tools show them.
+/// Formats the Stat, with zxids and sessions in hex like ZooKeeper's tools.
 fn lines(stat: &Value) -> String {
     let Value::Object(fields) = stat else { return String::new() };
     let mut out = String::new();
