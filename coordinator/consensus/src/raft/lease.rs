@@ -23,8 +23,8 @@ use crate::raft_types::LeaderId;
 /// leader's confirmed vote, and one that was under way.
 const FLUSHES_OF_AN_ELECTION: u32 = 4;
 
-/// A mutant waits for so long.
-const FIXED: Duration = Duration::from_millis(20);
+/// A mutant waits for votes, and for the answer to a vote request, for so long.
+pub(super) const FIXED: Duration = Duration::from_millis(20);
 
 /// One per node; clones share its state.
 #[derive(Clone)]
@@ -175,9 +175,6 @@ impl LeaderLease {
     /// Returns whether an election that this node knows of is still under way. Meanwhile this node promises no
     /// other candidate its vote.
     pub fn awaits_votes(&self) -> bool {
-        if mutant::is(Mutant::ElectionsDoNotWait) {
-            return false;
-        }
         let state = *self.state.lock();
         let patience = self.patience(self.least, &state);
         let begun = state.voted.max(state.stood).max(state.sent);

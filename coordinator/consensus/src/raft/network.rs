@@ -16,6 +16,7 @@ use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
@@ -23,7 +24,7 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
-use super::lease::LeaderLease;
+use super::lease::{FIXED, LeaderLease};
 use super::snapshot_transfer::{self, SnapshotSource};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
@@ -159,7 +160,8 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
-        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), option.soft_ttl()).await? {
+        let patience = if mutant::is(Mutant::ElectionsDoNotWait) { FIXED } else { option.soft_ttl() };
+        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), patience).await? {
             RaftResponse::Vote(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
