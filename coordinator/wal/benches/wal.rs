@@ -1,6 +1,6 @@
 //! Speed of the log alone, without Raft and network: `cargo bench -p rowlock-wal --bench wal [-- <folder>]`.
 //!
-//! The folder decides the disk; by default a temporary one. Prints one line per figure.
+//! The folder chooses the disk; the default is a temporary folder. Prints a line per figure.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -27,7 +27,7 @@ async fn open(dir: &Path, metrics: Arc<Metrics>) -> Opened {
     Storage::open(dir, identity, Arc::new(|failure| panic!("{failure}")), metrics).await.expect("opens")
 }
 
-/// Appends `count` entries of `bytes` with at most `in_flight` not yet on disk.
+/// Appends `count` entries of `bytes` with at most `in_flight` unflushed entries.
 async fn append(opened: &mut Opened, first: u64, count: u64, bytes: usize, in_flight: usize) -> Duration {
     let payload = Bytes::from(vec![0x5a; bytes]);
     let begun = time::now();
@@ -76,7 +76,7 @@ async fn run(dir: &Path) {
     println!("recovery of {} records: {:?}", opened.report.records, opened.report.took);
 
     next = measure(dir, "folded, 4 in flight, 51 KB", &mut opened, (next, 5_000, folded, 4)).await;
-    // The same in recycled segments: everything so far is covered by a snapshot.
+    // Repeats the measurement in recycled segments: a snapshot covers all earlier entries.
     let meta = SnapshotMeta { last_log_id: Some(log_id(next - 1)), ..SnapshotMeta::default() };
     opened.snapshots.write(meta, |_| Ok(()), |_| Ok(())).expect("writes");
     opened.log.purge(log_id(next - 1)).await.expect("purges");

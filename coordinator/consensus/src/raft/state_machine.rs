@@ -234,10 +234,10 @@ fn load_newest(
     while let Some(snapshot) = store.current() {
         match load(snapshot, replica) {
             Ok(loaded) => {
-                store.settle();
+                store.remove_older();
                 return Ok(Some(loaded));
             }
-            Err(StorageError::BadSnapshot { why, .. }) => store.put_newest_aside(&why)?,
+            Err(StorageError::BadSnapshot { why, .. }) => store.set_aside_newest(&why)?,
             Err(error) => return Err(error),
         }
     }

@@ -1,4 +1,5 @@
-//! A disk that fails: nothing is acknowledged any more, the node is told once, the message says what to do.
+//! A failing disk: the log acknowledges nothing more, notifies the node once, and the message has the next
+//! step.
 
 use rowlock_env::disk::{Dir, File};
 use tokio::sync::oneshot;
@@ -12,10 +13,10 @@ fn device(name: &str) -> File {
 }
 
 #[tokio::test]
-async fn a_full_disk_acknowledges_nothing_and_all_is_written_in_its_order_when_there_is_room() {
+async fn writes_wait_on_a_full_disk_and_keep_their_order() {
     let dir = temp();
     let metrics = Arc::new(Metrics::default());
-    let (Opened { mut log, .. }, failures) = open_noting(dir.path(), metrics.clone()).await;
+    let (Opened { mut log, .. }, failures) = open_recording(dir.path(), metrics.clone()).await;
     append(&mut log, entries(1, 0..3, 10)).await;
     log.replace_file(device("full")).await;
 
@@ -52,9 +53,9 @@ async fn a_full_disk_acknowledges_nothing_and_all_is_written_in_its_order_when_t
 }
 
 #[tokio::test]
-async fn a_log_that_waits_for_room_is_closed_at_once_and_acknowledges_nothing() {
+async fn a_log_without_space_closes_at_once_without_acknowledging() {
     let dir = temp();
-    let (Opened { log, .. }, failures) = open_noting(dir.path(), Arc::default()).await;
+    let (Opened { log, .. }, failures) = open_recording(dir.path(), Arc::default()).await;
     log.replace_file(device("full")).await;
     let (done, told) = oneshot::channel();
     log.append(entries(1, 0..1, 10), Done::Waiter(done)).await.expect("is queued");
@@ -69,19 +70,19 @@ async fn a_log_that_waits_for_room_is_closed_at_once_and_acknowledges_nothing() 
 async fn a_failed_flush_is_never_tried_again() {
     let dir = temp();
     let metrics = Arc::new(Metrics::default());
-    let (Opened { log, .. }, failures) = open_noting(dir.path(), metrics.clone()).await;
+    let (Opened { log, .. }, failures) = open_recording(dir.path(), metrics.clone()).await;
     log.replace_file(device("null")).await;
 
     let error = log.save_vote(vote(2, 1)).await.expect_err("is not durable");
-    assert!(error.to_string().contains("nobody knows what is on the disk"), "{error}");
+    assert!(error.to_string().contains("the content of the disk is unknown"), "{error}");
     log.save_vote(vote(2, 1)).await.expect_err("is not durable");
     assert_eq!((failures.lock().len(), metrics.fsync_errors_total.get()), (1, 1));
 }
 
 #[tokio::test]
-async fn everybody_who_waits_for_the_failed_batch_is_told() {
+async fn every_waiter_of_a_failed_batch_is_notified() {
     let dir = temp();
-    let (Opened { log, .. }, _failures) = open_noting(dir.path(), Arc::default()).await;
+    let (Opened { log, .. }, _failures) = open_recording(dir.path(), Arc::default()).await;
     log.replace_file(device("null")).await;
     let mut waiting = Vec::new();
     for index in 0..20 {
