@@ -15,7 +15,6 @@ use rowlock_wal::{Done, Entry, Identity, LeaderId, LogId, Opened, Payload, Snaps
 use tokio::sync::oneshot;
 
 const COMMAND_BYTES: usize = 100;
-/// Commands in a folded entry.
 const FOLDED: usize = 512;
 
 fn log_id(index: u64) -> LogId {
@@ -34,15 +33,15 @@ async fn append(opened: &mut Opened, first: u64, count: u64, bytes: usize, in_fl
     let mut waiting = VecDeque::new();
     for index in first..first + count {
         let entry = Entry { log_id: log_id(index), payload: Payload::Normal(payload.clone()) };
-        let (done, told) = oneshot::channel();
+        let (done, result) = oneshot::channel();
         opened.log.append(vec![entry], Done::Waiter(done)).await.expect("is queued");
-        waiting.push_back(told);
+        waiting.push_back(result);
         if waiting.len() >= in_flight {
-            waiting.pop_front().expect("is not empty").await.expect("is told").expect("is on disk");
+            waiting.pop_front().expect("is not empty").await.expect("is notified").expect("is on disk");
         }
     }
-    for told in waiting {
-        told.await.expect("is told").expect("is on disk");
+    for result in waiting {
+        result.await.expect("is notified").expect("is on disk");
     }
     begun.elapsed()
 }

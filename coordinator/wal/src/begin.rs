@@ -23,7 +23,6 @@ const PART_OF_MARK: &str = "restoring.tmp";
 const MARK_TEXT: &[u8] =
     b"A restore from a backup has not been finished. Run it again: it replaces this folder.\n";
 
-/// Result of [`begin_all`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// This call filled all folders.
@@ -79,7 +78,7 @@ enum FolderContent {
     Empty,
     /// Marked, with the cluster of the `identity` file if the folder is filled.
     Marked(Option<ClusterId>),
-    /// Unmarked, with content.
+    /// Content without a mark.
     Whole(Option<ClusterId>),
 }
 

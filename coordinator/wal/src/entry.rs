@@ -29,10 +29,8 @@ impl fmt::Display for LogId {
     }
 }
 
-/// Vote of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    /// Candidate and term.
     pub leader_id: LeaderId,
     /// True once a quorum has elected the candidate.
     pub committed: bool,
@@ -88,7 +86,6 @@ pub struct Membership {
     pub nodes: BTreeMap<u64, Member>,
 }
 
-/// A membership with its log position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredMembership {
     /// `None` if no entry holds the membership.

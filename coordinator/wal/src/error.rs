@@ -21,7 +21,6 @@ const FAILED_WRITE_ADVICE: &str = "After a failed write or flush the content of 
      and does not retry. Nothing that was acknowledged by the cluster is lost. Look at the kernel's log and check the \
      disk; then start the node again: it checks its log and says if it cannot be used.";
 
-/// Refusal to open a data folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// An operation failed in the operating system.
@@ -34,13 +33,11 @@ pub enum StorageError {
         path.display()
     )]
     Exposed { path: PathBuf, source: io::Error },
-    /// Another process holds the lock.
     #[error(
         "the data folder {} is in use by another process. Stop that process, or give this node a folder of its own.",
         .0.display()
     )]
     InUse(PathBuf),
-    /// The state belongs to another cluster.
     #[error(
         "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}. Files of \
          two clusters were mixed, one of them restored from a backup. {}",
@@ -53,13 +50,11 @@ pub enum StorageError {
         /// Cluster in the state.
         found: ClusterId,
     },
-    /// A new folder was expected.
     #[error(
         "the data folder {} has content already. Nothing was changed. Give an empty folder, or move this one away.",
         .0.display()
     )]
     NotEmpty(PathBuf),
-    /// A restore is unfinished.
     #[error(
         "the data folder {} is half restored: `rowlock backup restore` was interrupted. Nothing was changed. Run it again \
          with the same arguments: it fills the folders of all voters that it was to fill. Do not empty this folder \
@@ -101,7 +96,6 @@ pub enum StorageError {
         path.display(), Replace::unasked(None)
     )]
     NoIdentity { path: PathBuf, why: String },
-    /// The file `acquaintances` is damaged.
     #[error(
         "the file {} is damaged. It says which nodes this one knows. {}",
         path.display(), Replace::unasked(None)
@@ -110,7 +104,6 @@ pub enum StorageError {
     /// The header of a segment is unreadable.
     #[error("the log segment {} cannot be used: {why}. {}", path.display(), Replace::unasked(None))]
     SegmentHeader { path: PathBuf, why: HeaderError },
-    /// A segment belongs to another log.
     #[error(
         "the log segment {} is segment {} of node {node}, but it lies in the folder of {expected} under another name. \
          A person has copied or renamed files. {}",
@@ -122,10 +115,8 @@ pub enum StorageError {
         seq: SegmentSeq,
         /// Node in the header.
         node: NodeId,
-        /// Owner of the folder.
         expected: Identity,
     },
-    /// A flushed record is unreadable.
     #[error(
         "the log segment {} is damaged at offset {offset}: {why}. This is not the trace of an interrupted write, so \
          nothing was cut. {}",
@@ -140,19 +131,10 @@ pub enum StorageError {
     },
     /// Segments or entries are missing.
     #[error("the log in {} is incomplete: {why}. {}", path.display(), Replace::unasked(None))]
-    Incomplete {
-        /// Folder of the log.
-        path: PathBuf,
-        why: String,
-    },
+    Incomplete { path: PathBuf, why: String },
     /// No snapshot is usable, and the log does not reach back to the beginning.
     #[error("no usable snapshot in {}: {why}. {}", path.display(), Replace::unasked(None))]
-    NoSnapshot {
-        /// Folder of the snapshots.
-        path: PathBuf,
-        why: String,
-    },
-    /// A snapshot fails its verification.
+    NoSnapshot { path: PathBuf, why: String },
     #[error("the snapshot {} is refused: {why}", path.display())]
     BadSnapshot { path: PathBuf, why: String },
 }
@@ -206,7 +188,6 @@ impl DiskFailure {
         DiskFailure { action, path: path.to_owned(), kind: error.kind(), text: error.to_string() }
     }
 
-    /// Returns advice for the operator.
     pub fn advice(&self) -> &'static str {
         advice(self.kind).unwrap_or(FAILED_WRITE_ADVICE)
     }
@@ -225,7 +206,6 @@ impl std::fmt::Display for DiskFailure {
 
 impl std::error::Error for DiskFailure {}
 
-/// Reason for an incomplete write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unwritten {
     /// No space, before any flush: a retry may write the same bytes.

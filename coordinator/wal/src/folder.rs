@@ -29,16 +29,13 @@ const FIRST_LINE: &str = "rowlock acquaintances 1";
 /// Pause between retries of a write without disk space.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// Refusal to record an incarnation.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
     /// The recorded incarnation of the node differs.
     #[error("the node uses another data folder than before")]
     OtherFolder,
-    /// [`KNOWN_NODES_MAX`] nodes are recorded.
     #[error("too many nodes are known")]
     TooMany,
-    /// The disk failed.
     #[error(transparent)]
     Disk(#[from] StorageError),
 }
@@ -81,7 +78,6 @@ impl Folder {
         Ok(Folder { inner: Arc::new(inner) })
     }
 
-    /// Makes a member's folder in memory.
     pub fn without_disk(node: NodeId) -> Folder {
         let inner = FolderShared {
             place: None,
@@ -381,10 +377,10 @@ pub(crate) mod tests {
             while !folder.inner.writing.is_locked() {
                 std::thread::yield_now();
             }
-            let (told, read) = std::sync::mpsc::channel();
+            let (sender, read) = std::sync::mpsc::channel();
             let reader = folder.clone();
             let asked = std::thread::Builder::new().spawn(move || {
-                let _ = told.send((reader.state(), reader.cluster(), reader.version(), reader.known()));
+                let _ = sender.send((reader.state(), reader.cluster(), reader.version(), reader.known()));
             });
             let found = read.recv_timeout(Duration::from_secs(10));
             // Opens the reading end, and so unblocks the writer.

@@ -25,7 +25,6 @@ const BEGIN: &str = "Rowlock data folder, layout";
 /// First bytes of the file in the earliest builds.
 const UNRELEASED: &[u8] = b"rowlock data folder ";
 
-/// Owner of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub cluster: String,
@@ -47,12 +46,11 @@ impl Identity {
     }
 }
 
-/// State of the folder's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
     /// Never written: the folder may be without segments.
     New,
-    /// Segments must exist.
+    /// At least one segment must exist.
     Begun,
 }
 
@@ -182,7 +180,6 @@ fn one_line(name: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 enum Unread {
     Damaged(String),
-    /// Unknown layout version.
     Version(u32),
     OtherBuild(OtherBuild),
 }
@@ -363,7 +360,6 @@ pub(crate) mod tests {
         claim(&dir, &identity(" two\nlines ", 1)).expect("is ours");
     }
 
-    /// File of an invented build.
     pub(crate) const GOLDEN: &str = "Rowlock data folder, layout 2\nnode 1\ncluster prod\nlog begun\nincarnation \
                                      00000000000000000000000000000abc\nstate admitted\ncluster-id \
                                      00000000000000000000000000000def\nversion 2 0.3.0 (a b)\nlayouts 00000007 \

@@ -8,7 +8,6 @@ use std::ops::{Bound, RangeBounds};
 use super::log::record::{Checkpoint, Record};
 use crate::entry::{Entry, LogId, Vote};
 
-/// Vote, marks and entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemLog {
     checkpoint: Checkpoint,
@@ -21,7 +20,6 @@ pub struct MemLog {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("entry {found} follows entry {last}")]
 pub struct Gap {
-    /// Index of the entry.
     pub found: u64,
     /// Index of the last entry in the log.
     pub last: u64,
@@ -74,7 +72,6 @@ impl MemLog {
         Ok(())
     }
 
-    /// Asserts the invariants.
     fn check(&self) {
         let index = |entry: Option<&Entry>| entry.map(|entry| entry.log_id.index);
         let (first, last) = (index(self.entries.front()), index(self.entries.back()));
@@ -152,7 +149,6 @@ impl MemLog {
         found
     }
 
-    /// Applies a recovered record.
     pub fn replay(&mut self, record: Record) -> Result<(), Gap> {
         match record {
             Record::Entry(entry) => self.append(entry)?,

@@ -32,10 +32,8 @@ const LOCK: &str = "LOCK";
 /// file system's journal and for the other pending writes: smaller segments cost more than they save.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// Opener of data folders.
 pub struct Storage;
 
-/// An open data folder.
 pub struct Opened {
     /// The log; keep a clone for closing.
     pub log: Log,
@@ -43,7 +41,6 @@ pub struct Opened {
     pub snapshots: SnapshotStore,
     /// The node's durable facts beside the log.
     pub folder: Folder,
-    /// Reserved disk space for the log.
     pub reserve: Reserve,
     pub report: RecoveryReport,
 }
@@ -62,7 +59,6 @@ pub struct RecoveryReport {
     /// Position before the log's first entry.
     pub purged: Option<LogId>,
     pub last: Option<LogId>,
-    /// Position of the newest snapshot.
     pub snapshot: Option<LogId>,
     /// Unusable snapshot files, renamed; an older snapshot or the log replaces them.
     pub damaged_snapshots: Vec<String>,
@@ -139,7 +135,6 @@ pub struct Stopped {
     pub log: MemLog,
     /// Newest snapshot with a decodable state.
     pub snapshot: Option<SnapshotFile>,
-    /// Report of the equivalent start.
     pub report: RecoveryReport,
     _lock: DirLock,
 }

@@ -7,7 +7,6 @@ use rowlock_env::disk::Dir;
 
 use crate::error::is_for_lack_of_room;
 
-/// Name in the data folder.
 pub(crate) const NAME: &str = "reserve";
 
 /// Handle of the reserve file. All methods block on the disk.

@@ -27,7 +27,6 @@ fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
 
-/// Content of the storage.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Held {
     vote: Option<Vote>,
@@ -89,7 +88,7 @@ fn entry(term: u64, index: u64, rng: &mut Rng) -> Entry {
 
 async fn open() -> Result<Opened, StorageError> {
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
-    let on_fatal = Arc::new(|_: &DiskFailure| {}); // whoever waits hears of it
+    let on_fatal = Arc::new(|_: &DiskFailure| {}); // the waiters receive the failure
     Storage::open_with(Path::new("/data/node"), identity, on_fatal, Arc::default(), SEGMENT_BYTES).await
 }
 
@@ -234,7 +233,7 @@ fn recovered_writes_after_a_failed_flush_survive_a_power_loss() {
                     disk.power_loss();
                 }
             };
-            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
+            let result = live(&disk, seed * 100 + number, &never, main, end).expect("the power stays on");
             result.expect("it starts");
             disk.heal();
             disk.boot();

@@ -279,7 +279,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             // Heartbeats, votes and questions about this node's health may share the thread with this.
             if at_work >= APPLY_SLICE || busy::turn_is_over() {
                 at_work = Duration::ZERO;
-                task::give_way().await;
+                task::yield_now().await;
             }
         }
         Ok(())

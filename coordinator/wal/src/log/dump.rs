@@ -30,12 +30,7 @@ pub enum DumpItem<'a> {
         record: Result<Record, String>,
     },
     /// Damage. Later items lie behind this offset.
-    Damage {
-        /// Damaged or missing file.
-        file: &'a str,
-        offset: u64,
-        what: String,
-    },
+    Damage { file: &'a str, offset: u64, what: String },
     /// Leftovers of an unfinished write behind the last record. The log never acknowledged these bytes.
     Torn { file: &'a str, offset: u64 },
 }
@@ -117,7 +112,6 @@ fn show(
     }
 }
 
-/// Bytes behind the readable records.
 enum Tail {
     Nothing,
     /// Leftovers of an unfinished write.

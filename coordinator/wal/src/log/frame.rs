@@ -30,7 +30,6 @@ const _: () = assert!(BODY_MAX_BYTES <= u32::MAX as usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain(pub u32);
 
-/// Key of a segment's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentKey {
     /// Low half of the segment's sequence number.

@@ -12,7 +12,6 @@ pub enum Record {
     /// A log entry at the next index.
     Entry(Entry),
     Vote(Vote),
-    /// Commit position.
     Committed(LogId),
     /// A snapshot covers the entries up to this position, inclusive.
     Purge(LogId),
@@ -75,7 +74,6 @@ impl Checkpoint {
 /// Refusal of a record with a valid checksum: a bug, or another version's format.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Unknown kind.
     #[error("a record of unknown kind {0}")]
     Kind(u8),
     /// A body without the form of its kind.

@@ -36,7 +36,6 @@ pub struct SegmentInfo {
     pub chain: Chain,
 }
 
-/// Contents of the log's folder.
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub log: MemLog,

@@ -6,7 +6,6 @@
 use super::frame::{self, Chain, FRAME_ALIGN, Frame, SegmentKey};
 use super::segment::FIRST_RECORD_AT;
 
-/// End of a segment's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// No bytes of this segment follow the last record.
@@ -20,7 +19,6 @@ pub enum Ending {
     },
 }
 
-/// Result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Offset behind the last readable record.

@@ -62,7 +62,6 @@ impl SegmentSeq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Segment(SegmentSeq),
-    /// Reserved space for a later segment.
     Spare,
     Other,
 }
@@ -92,18 +91,14 @@ pub struct SegmentHeader {
     pub previous_end: u64,
 }
 
-/// Refusal of a segment header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Foreign first bytes.
     #[error("it does not begin like a log segment")]
     NotASegment,
-    /// Another format version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
     #[error("the checksum of its header does not match")]
     Checksum,
-    /// Another build of this version.
     #[error("it was written by another build{}", by.0.as_ref().map_or(String::new(), |build| format!(", {}", build.escape_debug())))]
     OtherBuild { by: OtherBuild },
 }

@@ -28,7 +28,6 @@ const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// Called once, from the log's thread, after a disk failure: the node must stop and log the message.
 pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
 
-/// A request to the log's thread.
 pub enum Job {
     Write {
         records: Vec<Record>,
@@ -49,10 +48,8 @@ pub enum Job {
     Replace(rowlock_env::disk::File),
 }
 
-/// Receives the result of a write.
 pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Receiver of a write's result.
 pub enum Done {
     /// No receiver: a later awaited write covers this write.
     Unawaited,
@@ -197,7 +194,6 @@ impl Thread {
         self.state = State::Failed(failure);
     }
 
-    /// Runs after a period without requests.
     fn rest(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
         // On a full disk the mark is skipped: the next record carries the same offset.

@@ -30,7 +30,6 @@ const SPARES_MAX: usize = 2;
 /// Bound of the staged bytes: above this bound the writer hands bytes to the system before the batch is
 /// complete.
 const STAGED_MAX_BYTES: usize = 4 << 20;
-/// Name of an unfinished segment.
 const UNFINISHED: &str = "new-segment.tmp";
 /// Zeroes behind a small write into fresh blocks. A flush of reserved but never written blocks also waits for
 /// the file system's journal (6 KB on ext4: 183 us, against 98 us in written blocks), so a small write zeroes
@@ -47,7 +46,6 @@ const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD_BYTES as u64);
 // size.
 const _: () = assert!(frame::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
 
-/// End of the log.
 pub struct Writer {
     dir: Dir,
     identity: Identity,
@@ -59,7 +57,7 @@ pub struct Writer {
     spares: Vec<String>,
     /// State of the log after the last staged record.
     checkpoint: Checkpoint,
-    /// Encoded, unwritten records.
+    /// Encoded records, not yet written.
     staged: Vec<u8>,
     /// Buffer for the body of a record.
     body: Vec<u8>,
@@ -71,7 +69,6 @@ pub struct Writer {
     taken: usize,
 }
 
-/// The segment under writing.
 struct Active {
     seq: SegmentSeq,
     file: File,

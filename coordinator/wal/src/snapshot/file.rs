@@ -194,7 +194,6 @@ impl SnapshotFile {
         }
     }
 
-    /// Records the file's final name.
     pub(super) fn keep_as(&self, name: String) {
         *self.inner.name.lock() = FileName::Kept(name);
     }
@@ -234,7 +233,6 @@ impl Drop for OpenSnapshot {
     }
 }
 
-/// Reader of the state machine's encoding.
 struct Body {
     snapshot: SnapshotFile,
     at: u64,

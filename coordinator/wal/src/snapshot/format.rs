@@ -36,11 +36,9 @@ pub struct SnapshotHeader {
     pub node: u64,
     pub meta: SnapshotMeta,
     pub body_len: u64,
-    /// CRC-32 of the body.
     pub body_crc: u32,
 }
 
-/// Lengths from a header's fixed part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// Bytes of fixed part and meta.
@@ -49,27 +47,21 @@ pub struct Lengths {
     pub file: u64,
 }
 
-/// Refusal of a snapshot header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Foreign first bytes.
     #[error("it does not begin like a snapshot")]
     NotASnapshot,
-    /// Another format version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
-    /// Another build of this version.
     #[error("it was written by another build")]
     OtherBuild,
     #[error("the checksum of its header does not match")]
     Checksum,
-    /// An intact but undecodable meta.
     #[error("its header is {0}")]
     Meta(String),
 }
 
 impl SnapshotHeader {
-    /// Returns the bytes before the body.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; FIXED_BYTES];
         codec::encode_into(&self.meta, &mut out);

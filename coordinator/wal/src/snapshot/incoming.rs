@@ -102,7 +102,6 @@ impl Outgoing {
         outgoing
     }
 
-    /// Completes the file; see [`Incoming::finish`].
     pub(super) fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         let path = self.incoming.path();
         self.flush().map_err(StorageError::io("writing", &path))?;

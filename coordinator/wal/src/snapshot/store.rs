@@ -268,7 +268,6 @@ impl Survey {
     }
 }
 
-/// Verifies all files without changes.
 fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
     let mut survey = Survey::default();
     for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {

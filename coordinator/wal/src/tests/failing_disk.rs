@@ -22,9 +22,9 @@ async fn writes_wait_on_a_full_disk_and_keep_their_order() {
 
     let mut waiting = Vec::new();
     for index in 3..20 {
-        let (done, told) = oneshot::channel();
+        let (done, result) = oneshot::channel();
         log.append(entries(1, index..index + 1, 1_000), Done::Waiter(done)).await.expect("is queued");
-        waiting.push(told);
+        waiting.push(result);
     }
     let voting = tokio::spawn({
         let log = log.clone();
@@ -35,14 +35,14 @@ async fn writes_wait_on_a_full_disk_and_keep_their_order() {
     }
     let Opened { log: mut other, .. } = open(killed(dir.path()).path()).await;
     assert_eq!(stored(&mut other).await, entries(1, 0..3, 10), "nothing more was flushed");
-    assert!(waiting.iter_mut().all(|told| told.try_recv().is_err()), "nobody is told");
+    assert!(waiting.iter_mut().all(|waiter| waiter.try_recv().is_err()), "no waiter is notified");
 
     let segment = segments(dir.path()).pop().expect("is there");
     let (name, place) = (segment.file_name().expect("has a name"), segment.parent().expect("is in a folder"));
     let place = Dir::open(place).expect("opens");
     log.replace_file(place.open_file(&name.to_string_lossy()).expect("opens")).await;
-    for told in waiting {
-        told.await.expect("is told").expect("is written");
+    for result in waiting {
+        result.await.expect("is notified").expect("is written");
     }
     voting.await.expect("ends").expect("is written");
     assert_eq!((failures.lock().len(), metrics.wal_waits_for_room.get()), (0, 0));
@@ -57,10 +57,10 @@ async fn a_log_without_space_closes_at_once_without_acknowledging() {
     let dir = temp();
     let (Opened { log, .. }, failures) = open_recording(dir.path(), Arc::default()).await;
     log.replace_file(device("full")).await;
-    let (done, told) = oneshot::channel();
+    let (done, result) = oneshot::channel();
     log.append(entries(1, 0..1, 10), Done::Waiter(done)).await.expect("is queued");
     log.close().await;
-    let error = told.await.expect("is told").expect_err("is not acknowledged");
+    let error = result.await.expect("is notified").expect_err("is not acknowledged");
     assert!(error.to_string().contains("free space"), "{error}");
     assert!(failures.lock().is_empty(), "the node does not stop over it");
     assert_eq!(stored(&mut open(dir.path()).await.log).await, Vec::new());
@@ -86,13 +86,13 @@ async fn every_waiter_of_a_failed_batch_is_notified() {
     log.replace_file(device("null")).await;
     let mut waiting = Vec::new();
     for index in 0..20 {
-        let (done, told) = oneshot::channel();
+        let (done, result) = oneshot::channel();
         let waiter = Done::Waiter(done);
         log.append(entries(1, index..index + 1, 10), waiter).await.expect("is queued");
-        waiting.push(told);
+        waiting.push(result);
     }
-    for told in waiting {
-        told.await.expect("is told").expect_err("is not acknowledged");
+    for result in waiting {
+        result.await.expect("is notified").expect_err("is not acknowledged");
     }
 }
 
@@ -102,6 +102,6 @@ async fn a_closed_log_refuses_writes() {
     let log = open(dir.path()).await.log;
     log.close().await;
     log.save_vote(vote(1, 1)).await.expect_err("is closed");
-    log.purge(log_id(1, 1)).await.expect("nobody waits for it");
+    log.purge(log_id(1, 1)).await.expect("no waiter");
     log.close().await;
 }

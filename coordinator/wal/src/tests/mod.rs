@@ -143,7 +143,6 @@ async fn stored_vote(log: &mut Log) -> Option<Vote> {
     log.checkpoint().vote
 }
 
-/// Flushes all earlier writes.
 async fn flush_all(log: &mut Log) {
     log.append_durably(Vec::new()).await.expect("flushes");
 }

@@ -18,7 +18,6 @@ enum Step {
     Replace {
         count: u64,
     },
-    /// Commits all entries.
     Commit,
     /// Takes a snapshot of the committed entries but the last `keep`, and purges the log up to the snapshot.
     Purge {
@@ -48,7 +47,6 @@ fn step() -> impl Strategy<Value = Step> {
 struct Run {
     dir: TempDir,
     opened: Opened,
-    /// The expected log.
     model: MemLog,
     term: u64,
 }
