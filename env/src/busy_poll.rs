@@ -1,4 +1,4 @@
-//! Polling of sockets in place of sleep while a reply is expected soon.
+//! Polling of sockets instead of sleeping while a reply is expected soon.
 //!
 //! A sleeping processor needs tens of microseconds to wake up, longer on a virtual machine, and a commit
 //! waits for several wake-ups. So a node polls its sockets while polling pays off, and yields the processor

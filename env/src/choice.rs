@@ -65,7 +65,7 @@ named! {
     ClientMoves = "client-moves";
     /// A client treats its window of numbered writes as full after a single unfinished write.
     TagsFull = "tags-full";
-    /// A client gives up a request after the first broken connection in place of the twelfth.
+    /// A client gives up a request after the first broken connection, not the twelfth.
     GivenUpSoon = "given-up-soon";
 }
 

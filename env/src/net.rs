@@ -80,8 +80,8 @@ impl Drop for Writing {
 }
 
 impl Stream {
-    /// Connects to `host:port` within `timeout` in total: resolves the name each time, and tries each address, in
-    /// random order.
+    /// Connects to `host:port` within `timeout` in total: resolves the name each time, and tries each
+    /// address, in random order.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
         if let Some(world) = world::current() {
             return Ok(Stream::over(world.connect(addr, timeout).await?));

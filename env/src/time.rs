@@ -264,7 +264,7 @@ impl Instant {
     }
 }
 
-/// Returns the time in `d`, or up to 25 ms earlier, so that many sleeps end together.
+/// Returns the instant `d` from now, or up to 25 ms earlier, so that many sleeps end together.
 pub fn about(d: Duration) -> Instant {
     let now = now();
     (now + d).beat_before(now)

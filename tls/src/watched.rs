@@ -13,7 +13,8 @@ use rustls::server::danger::ClientCertVerifier;
 
 use crate::conduit::TlsConduit;
 
-/// Closed connections are swept at twice the entries left by the previous sweep, and at least at this number.
+/// Least number of entries for a sweep of closed connections. A sweep also needs twice the entries left by
+/// the previous sweep.
 const FORGET_MIN: usize = 64;
 
 /// Connections of a kind (nodes or clients), over all materials of a keeper.

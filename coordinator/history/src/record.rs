@@ -18,7 +18,7 @@ pub struct Key {
     /// Leader's clock in milliseconds since 1970. Never decreases from a zxid to the next.
     pub time_ms: i64,
     pub zxid: Zxid,
-    /// Number of the event within its command; the maximum for a snapshot in place of the state.
+    /// Number of the event within its command; the maximum for the installation of a snapshot.
     pub ordinal: u32,
 }
 
@@ -102,7 +102,7 @@ pub struct Gap {
 pub enum GapReason {
     /// Events arrived faster than the thread could write.
     TooFast,
-    /// The node installed a snapshot of the state in place of the log entries.
+    /// The node installed a snapshot of the state instead of applying the log entries.
     Snapshot,
     /// Files of the history were damaged or unwritable.
     Lost,

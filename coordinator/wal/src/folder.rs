@@ -1,7 +1,8 @@
 //! Durable facts about a node beside the log: its incarnation, its state in the cluster, and the recorded
 //! incarnations of other nodes.
 //!
-//! `peer/` above records a node's incarnation before reading its messages; `bootstrap/` decides the state.
+//! The layer of peers records a node's incarnation before reading its messages; `bootstrap/` decides the
+//! state.
 //!
 //! Invariant: an incarnation is on disk before any message of its node counts, and stays: a node without its
 //! data returns under another incarnation and is recognized. Only [`Folder::replace_known`] replaces a

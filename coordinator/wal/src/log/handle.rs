@@ -51,8 +51,8 @@ impl Log {
         self.memory.lock().bytes()
     }
 
-    /// Returns the submission time of the oldest write in progress on the disk. Excludes a write without disk
-    /// space.
+    /// Returns the submission time of the oldest write in progress on the disk. Excludes a write that waits
+    /// for disk space.
     pub fn unflushed_since(&self) -> Option<Instant> {
         self.worker.busy_since()
     }

@@ -207,7 +207,7 @@ impl Writer {
         self.body.clear();
         let kind = record.encode_into(&mut self.body);
         let room = frame::occupied(self.body.len()) as u64;
-        // Only for entries: other records at a start would fill more segments than their space allows.
+        // Only for entries, because a start may lack the disk space for another segment.
         let is_early = matches!(record, Record::Entry(_))
             && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
             && choice::taken(Choice::SegmentEarly, 30);
