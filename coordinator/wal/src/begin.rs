@@ -16,7 +16,7 @@ use super::{SNAPSHOT_DIR, WAL_DIR};
 const BEGINNING: LogId = LogId { leader_id: LeaderId { term: 0, node_id: 0 }, index: 1 };
 
 /// File in each folder of an unfinished restore. A node refuses to start on a marked folder: with only some
-/// folders filled, the voters with empty folders would form an empty cluster.
+/// folders filled, the unfilled voters would form an empty cluster.
 const MARK: &str = "restoring";
 /// Leftover of an interrupted write of the mark.
 const PART_OF_MARK: &str = "restoring.tmp";
