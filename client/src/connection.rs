@@ -207,7 +207,7 @@ impl Connection {
         let mut turn = self.core.turn(None, &mut self.done)?;
         let mut is_first = true;
         while !turn.has_ended {
-            timer.set(turn.timer.map(time::look_before));
+            timer.set(turn.timer.map(time::next_clock_check));
             inbox.reserve(READ_BYTES);
             let input = tokio::select! {
                 biased;
@@ -255,7 +255,7 @@ impl Connection {
 
 async fn until(timer: Option<Instant>) {
     match timer {
-        Some(at) => time::sleep_until(time::look_before(at)).await,
+        Some(at) => time::sleep_until(time::next_clock_check(at)).await,
         None => std::future::pending().await,
     }
 }

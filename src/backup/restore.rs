@@ -98,7 +98,7 @@ impl Restore {
         let identity = |node: &NodeEntry| Identity { cluster: config.name.clone(), node: node.id };
         let folders: Vec<_> = chosen.iter().map(|node| (node.data_dir.as_path(), identity(node))).collect();
         let made = folder::make_folders(&restored, &folders, &members).map_err(|e| not_made(&e))?;
-        if let Begun::Before(id) = made {
+        if let Begun::AlreadyFilled(id) = made {
             return self.report_earlier(&config.name, id);
         }
         match self.output {

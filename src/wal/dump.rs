@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_state::command::Batch;
-use rowlock_wal::log::dump::{Seen, dump};
+use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::Record;
 use rowlock_wal::{Entry, Payload};
 use serde_json::{Map, Value, json};
@@ -68,20 +68,20 @@ impl Dump {
     }
 
     /// Returns the document of a record, and true for damage.
-    fn line(&self, seen: Seen<'_>) -> Option<(Value, bool)> {
+    fn line(&self, seen: DumpItem<'_>) -> Option<(Value, bool)> {
         let (file, offset) = match &seen {
-            Seen::Segment { file, node: Err(_), .. } => ((*file).to_owned(), 0),
-            Seen::Segment { .. } => return None,
-            Seen::Record { file, offset, .. }
-            | Seen::Damage { file, offset, .. }
-            | Seen::Torn { file, offset } => ((*file).to_owned(), *offset),
+            DumpItem::Segment { file, node: Err(_), .. } => ((*file).to_owned(), 0),
+            DumpItem::Segment { .. } => return None,
+            DumpItem::Record { file, offset, .. }
+            | DumpItem::Damage { file, offset, .. }
+            | DumpItem::Torn { file, offset } => ((*file).to_owned(), *offset),
         };
         let (kind, mut rest, damage) = match seen {
-            Seen::Segment { node, .. } => ("damage", json!({ "what": node.err() }), true),
-            Seen::Damage { what, .. } => ("damage", json!({ "what": what }), true),
-            Seen::Torn { .. } => ("torn", json!({}), false),
-            Seen::Record { record: Err(why), .. } => ("damage", json!({ "what": why }), true),
-            Seen::Record { record: Ok(Record::Entry(entry)), .. } => {
+            DumpItem::Segment { node, .. } => ("damage", json!({ "what": node.err() }), true),
+            DumpItem::Damage { what, .. } => ("damage", json!({ "what": what }), true),
+            DumpItem::Torn { .. } => ("torn", json!({}), false),
+            DumpItem::Record { record: Err(why), .. } => ("damage", json!({ "what": why }), true),
+            DumpItem::Record { record: Ok(Record::Entry(entry)), .. } => {
                 let index = entry.log_id.index;
                 if self.from.is_some_and(|from| index < from) || self.to.is_some_and(|to| index > to) {
                     return None;
@@ -90,7 +90,7 @@ impl Dump {
                     entry_document(&entry, if self.data { Data::Shown } else { Data::Counted });
                 ("entry", rest, damage)
             }
-            Seen::Record { record: Ok(record), .. } => {
+            DumpItem::Record { record: Ok(record), .. } => {
                 let (kind, rest) = mark_document(&record)?;
                 (kind, rest, false)
             }

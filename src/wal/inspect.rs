@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_wal::log::dump::{Seen, dump};
+use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::{LogId, Stopped, StorageError, verify};
 use serde_json::{Value, json};
@@ -73,14 +73,14 @@ impl Summary {
         Ok(found)
     }
 
-    fn add(&mut self, seen: Seen<'_>) {
+    fn add(&mut self, seen: DumpItem<'_>) {
         match seen {
-            Seen::Segment { file, bytes, node } => {
+            DumpItem::Segment { file, bytes, node } => {
                 let remarks: Vec<String> = node.err().into_iter().collect();
                 self.damaged |= !remarks.is_empty();
                 self.segments.push(Segment { file: file.to_owned(), bytes, remarks, ..Segment::default() });
             }
-            Seen::Record { file, offset, record } => {
+            DumpItem::Record { file, offset, record } => {
                 let segment = self.segment(file);
                 segment.records += 1;
                 match record {
@@ -91,14 +91,14 @@ impl Summary {
                         }
                         match &record {
                             Record::Checkpoint(checkpoint) => self.amount = *checkpoint,
-                            record => self.amount.note(record),
+                            record => self.amount.update(record),
                         }
                     }
                     Err(why) => self.damage(file, offset, &why),
                 }
             }
-            Seen::Damage { file, offset, what } => self.damage(file, offset, &what),
-            Seen::Torn { file, offset } => {
+            DumpItem::Damage { file, offset, what } => self.damage(file, offset, &what),
+            DumpItem::Torn { file, offset } => {
                 self.segment(file).remarks.push(format!("offset {offset}: an unfinished write"));
             }
         }

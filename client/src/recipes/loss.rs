@@ -86,7 +86,7 @@ impl Loss {
                 biased;
                 _ = vitals.changed() => {}
                 _ = state.changed() => {}
-                () = time::sleep_until(time::look_before(deadline)) => {}
+                () = time::sleep_until(time::next_clock_check(deadline)) => {}
             }
         }
     }

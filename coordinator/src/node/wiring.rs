@@ -365,7 +365,7 @@ impl Parts {
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
             let told = |reloaded| super::tokens::tell(&keeper, &metrics, reloaded);
-            keeper.run("token-file", move || reader.look(), told).await;
+            keeper.run("token-file", move || reader.reload(), told).await;
         });
     }
 

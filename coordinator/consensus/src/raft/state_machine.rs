@@ -234,10 +234,10 @@ fn load_newest(
     while let Some(snapshot) = store.current() {
         match load(snapshot, replica) {
             Ok(loaded) => {
-                store.settle();
+                store.remove_older();
                 return Ok(Some(loaded));
             }
-            Err(StorageError::BadSnapshot { why, .. }) => store.put_newest_aside(&why)?,
+            Err(StorageError::BadSnapshot { why, .. }) => store.set_aside_newest(&why)?,
             Err(error) => return Err(error),
         }
     }
@@ -279,7 +279,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             // Heartbeats, votes and questions about this node's health may share the thread with this.
             if at_work >= APPLY_SLICE || busy::turn_is_over() {
                 at_work = Duration::ZERO;
-                task::give_way().await;
+                task::yield_now().await;
             }
         }
         Ok(())

@@ -64,7 +64,7 @@ fn a_host_of_a_tenth_of_the_speed_takes_ten_times_as_long_and_pauses_and_deaths_
     sim.spawn(host, "worker", async move {
         for _ in 0..3 {
             work(25); // 10 ms, and here 100 ms
-            task::give_way().await;
+            task::yield_now().await;
             ours.lock().push((sim_in.now().millis(), 0));
         }
     });
@@ -91,7 +91,7 @@ fn tasks_that_wait_for_a_busy_processor_have_turns_about_in_order_and_none_starv
             loop {
                 work(3);
                 turns.lock()[n] += 1;
-                task::give_way().await;
+                task::yield_now().await;
             }
         });
     }

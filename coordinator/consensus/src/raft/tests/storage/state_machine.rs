@@ -125,7 +125,7 @@ async fn between_dear_entries_the_other_tasks_of_the_thread_have_their_turn() {
     let heartbeat = task::spawn("heartbeat", async move {
         loop {
             applier.turns.fetch_add(1, Ordering::Relaxed);
-            task::give_way().await;
+            task::yield_now().await;
         }
     });
     let entries = [membership_entry(1, 0)].into_iter().chain((1..=20).map(batch_entry));
