@@ -15,7 +15,7 @@ pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another m
 pub(crate) const OTHER_CLUSTER: &str = "the servers belong to another cluster than the one that was asked for, or \
     than before (it was restored from a backup, or the addresses are another cluster's now)";
 
-/// Failure of [`crate::ClientBuilder::connect`].
+/// Failure to open a session by [`crate::ClientBuilder::connect`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -83,7 +83,7 @@ pub enum ConfigError {
     /// An endpoint is not `host:port`.
     #[error("endpoint {endpoint:?}: {what}")]
     Endpoint {
-        /// Endpoint, as configured.
+        /// The endpoint as the configuration has it.
         endpoint: String,
         /// Description of the mistake, and the right form.
         what: &'static str,
@@ -105,7 +105,7 @@ pub enum ConfigError {
     NotAPath {
         /// `chroot` or `lock base`.
         what: &'static str,
-        /// Path, as configured.
+        /// The path as the configuration has it.
         path: String,
         /// Description of the mistake.
         source: PathError,

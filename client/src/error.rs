@@ -268,7 +268,6 @@ impl<G> Kept<G> {
         Kept { guard, error }
     }
 
-    /// Wraps the guard.
     pub(crate) fn map<H>(self, wrap: impl FnOnce(G) -> H) -> Kept<H> {
         Kept { guard: wrap(self.guard), error: self.error }
     }

@@ -36,7 +36,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stale token {token}: a holder with token {seen} has been here, so the lock of {token} is lost")]
 pub struct StaleToken {
-    /// The refused token.
+    /// The token that the fence refused.
     pub token: FencingToken,
     /// The largest token of the resource.
     pub seen: FencingToken,

@@ -18,7 +18,7 @@ use crate::session::Reply;
 use crate::session::watches::WatchedBy;
 use crate::watch::OneshotWatch;
 
-/// A new znode.
+/// A znode just created, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
     /// Path of the znode; includes the number of a sequential znode.

@@ -19,7 +19,6 @@ use crate::client::Client;
 use crate::error::{Error, NameError};
 use crate::limits::LOCKS_AT_ONCE;
 
-/// Lock to take.
 #[derive(Clone, Debug)]
 pub(crate) struct LockSpec {
     /// Path of the lock's znode, absolute.

@@ -17,7 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::rules::{Link, Rules};
 use super::sniff::{self, Seen};
 
-/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 /// Bytes of a connection that is not open yet. A sender of more waits.
 const OPENING_MAX: usize = 1 << 20;

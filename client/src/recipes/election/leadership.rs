@@ -21,7 +21,7 @@ pub struct Leadership {
     election: Election,
 }
 
-/// Failure of [`Leadership::transfer_to`].
+/// Failure to transfer a lead by [`Leadership::transfer_to`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError<L = Leadership> {
@@ -115,7 +115,6 @@ impl Leadership {
 }
 
 impl<L> TransferError<L> {
-    /// Wraps the leadership.
     #[cfg(feature = "blocking")]
     pub(crate) fn map<M>(self, wrap: impl FnOnce(L) -> M) -> TransferError<M> {
         match self {

@@ -22,7 +22,7 @@ pub struct Candidate {
     pub path: String,
 }
 
-/// The leading candidate.
+/// The candidate that leads the election.
 pub type Leader = Candidate;
 
 impl Candidate {
