@@ -1,4 +1,5 @@
 //! The applied state of this node, with its caches and versions.
+//!
 //! Invariant: no await holds the lock of the state.
 
 use std::collections::VecDeque;
@@ -56,6 +57,7 @@ impl AppliedState {
 
     /// Rejects a cluster version that this node does not support: the node must stop, and
     /// [`left_behind`](AppliedState::left_behind) returns the reason from then on.
+    ///
     /// # Errors
     /// The version is not supported.
     pub fn check_version(&self, cluster: &ClusterVersion) -> Result<(), OtherRelease> {
@@ -98,6 +100,7 @@ impl BatchCache {
     }
 
     /// Decodes an entry of another leader before the log stores the entry, and caches the batch.
+    ///
     /// # Errors
     /// The entry cannot be decoded by any node.
     pub fn read(&self, bytes: &Bytes) -> Result<(), BatchError> {
@@ -106,6 +109,7 @@ impl BatchCache {
     }
 
     /// Removes and returns the batch of an entry that is being applied, if cached. Drops all earlier batches.
+    ///
     /// Invariant: the lookup compares the address and length of the bytes, not their content. A cached buffer
     /// cannot move or change, so equal addresses mean the very bytes that were encoded.
     pub fn take(&self, bytes: &Bytes) -> Option<Batch> {

@@ -1,9 +1,11 @@
 //! Load of this node, and invitations that send clients to the leader: a lock takes two messages less there.
+//!
 //! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports carry
 //! the number of clients per second that the reporting node may send ([`Invitations::per_second`]). The node
 //! invites active clients at this pace ([`Invitations::take`]), by session (docs/protocol.md) or by HTTP
 //! (docs/rest.md), and each client moves at a moment without pending work. While the leader has no room, the
 //! clients stay.
+//!
 //! Invariant: an invitation is advice, and no guarantee depends on an invitation.
 
 use std::time::Duration;

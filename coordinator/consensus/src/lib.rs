@@ -1,4 +1,5 @@
 //! Raft in a Rowlock node: one order of all commands, on a majority of disks. No other crate uses openraft.
+//!
 //! | module | purpose |
 //! |---|---|
 //! | [`raft`] | openraft's side: network, adapters of the log and the state machine, leadership, pacing |
@@ -11,7 +12,9 @@
 //! | [`room`] | disk room of the members, as reported to the leader |
 //! | [`invitations`] | load of this node, and invitations of sessions to the leader |
 //! | [`log_clock`] | the time in the log, which ignores jumps of the wall clock |
+//!
 //! # Guarantees
+//!
 //! - A committed entry is on the disks of a majority, and every node applies the entry once, in one order
 //!   ([`raft::state_machine`]). No node acknowledges before its flush.
 //! - Proposals of one term keep their order: every node skips an entry that overtook another one, and the
@@ -21,9 +24,12 @@
 //!   data is missing ([`raft::Admission`]).
 //! - When the leader dies, the first electable follower wins as soon as the leader's lease has ended
 //!   ([`raft::lease`]); with slow disks, too ([`raft::elections`]).
+//!
 //! `docs/raft.md` describes on one page the use of Raft, and the overridden parts of openraft with the
 //! reasons.
+//!
 //! # Limits
+//!
 //! This crate has no clients and no client connections: the [`Apply`](raft::state_machine::Apply) of the
 //! layer above performs the effects of a committed entry beside the state change, and sends the answers.
 //! Sessions appear only in forwarded touches, without timers. Watches, reports and history belong to the

@@ -1,16 +1,19 @@
 //! The log's clock: stamps the leader's batches, and measures the times of locks and znodes (lock-delays,
 //! maximum holds, TTLs).
+//!
 //! The clock shows the time of day but is not the wall clock, which administrators set. A step back would
 //! stop every lock-delay and every maximum hold until the wall clock returns to the earlier value (the state
 //! never lets the log's time go back); a step ahead would end holds too early. So the node reads the wall
 //! clock once, at its start; from then on the monotonic clock counts, and applied batches raise the reading
 //! to the stamps of other leaders. A new leader continues the old leader's time, to within the delay of
 //! replication.
+//!
 //! Limits: a wall clock that is ahead at the start of its node moves the log's time ahead once the node
 //! leads; nothing moves the log's time back. The log raises a clock that is behind. A corrected wall clock
 //! takes effect at the next start of its node, and so does the time of a suspended machine (unless another
 //! leader stamped a batch in the meantime). A node whose monotonic clock runs faster than the leader's is
 //! ahead by the difference when the node leads next. The times in Stats (ctime, mtime) come from this clock.
+//!
 //! Use this clock only for stamps and for comparison with stamps: durations and deadlines of this node alone
 //! use the monotonic clock.
 
@@ -21,6 +24,7 @@ use rowlock_env::time::{self, Instant};
 
 /// Clock of the log. One per node, shared by the stamping task, all readers of stamps, and apply, which
 /// raises the clock.
+///
 /// Invariant: readings never go back.
 #[derive(Debug)]
 pub struct LogClock {

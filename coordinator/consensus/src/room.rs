@@ -1,4 +1,5 @@
 //! Disk room of the members for growth, as reported to the leader.
+//!
 //! In the flow: each node records whether its own disk is short of room ([`Room::set_short`]), and reports
 //! the state to the leader with its sessions' touches. Before creating an entry, the leader checks whether a
 //! majority of the voters has room ([`Room::suffices`]); if not, the entry refuses growing commands, so all

@@ -1,4 +1,5 @@
 //! The leader's table of session timers: a [`Tracker`] behind a mutex, present only while this node leads.
+//!
 //! Apply reports opened and ended sessions here, the nodes report touches, and the liveness task takes the
 //! due sessions. Invariant: the replica's `state` lock is taken before this mutex, and no await holds this
 //! mutex.

@@ -1,4 +1,5 @@
 //! Restarts session timers on the leader, and waits until a quorum acknowledges the leadership.
+//!
 //! Invariant: the leader confirms a touch only after a quorum acknowledged a request which this leader sent,
 //! in the same term, after the timer restarted. A later leader was therefore elected after the restart and
 //! starts with the full timeout. A client computes its deadline from the send time of a confirmed heartbeat,
@@ -60,6 +61,7 @@ impl HeartbeatAcks {
 
     /// Restarts the timers of `sessions` at the first poll, and waits for at most `patience` until a quorum
     /// acknowledges this leader after the restart. Returns the sessions whose timers do not run at the end.
+    ///
     /// # Errors
     /// [`Unconfirmed`]: the caller must not confirm the sessions; timers may have restarted.
     /// # Cancel safety

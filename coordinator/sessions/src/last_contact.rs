@@ -1,4 +1,5 @@
 //! Time of this node's last contact to a quorum.
+//!
 //! The leader learns the time from Raft; a follower learns the time from the leader's answers to reports, and
 //! the leader answers only while in contact. A node without contact answers no heartbeat, expires no session
 //! and serves no new client.

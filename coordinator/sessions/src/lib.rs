@@ -1,16 +1,22 @@
 //! Session liveness: last contact of each session (on the leader), reports of touches (from followers),
 //! expiry.
+//!
 //! # In the flow
+//!
 //! Connections pass their clients' keepalives to a [`SessionTouch`]. The task [`liveness::Liveness`] of each
 //! node reports the keepalives to the leader. There [`heartbeat_ack::HeartbeatAcks`] restarts the timers in
 //! the [`expiry_table::ExpiryTable`], and answers after a quorum acknowledged the leader. The leader's task
 //! proposes the expiry of sessions whose timers ran out.
+//!
 //! # Guarantees
+//!
 //! - No session expires before a silence of its whole timeout, by the clock of one leader.
 //! - The leader restarts the timer before a heartbeat is answered, so a client never counts on more time than
 //!   the leader grants.
 //! - A leader without contact to a quorum expires no session and confirms no touch.
+//!
 //! # Limits
+//!
 //! Connections are unknown here: a [`HeartbeatWaiter`] receives the answer to a heartbeat.
 
 pub mod expiry_table;

@@ -1,6 +1,8 @@
 //! Task that carries keepalives to the leader and, on the leader, proposes expiry.
+//!
 //! Every node collects keepalives and reports them to the leader, possibly to itself, one report at a time.
 //! Heartbeats are answered when the leader has confirmed the report (see [`HeartbeatAcks`]).
+//!
 //! Invariant: touches and disconnects never enter the log; expiry happens only through the log.
 
 use std::collections::{BTreeMap, BTreeSet};

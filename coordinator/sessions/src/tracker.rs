@@ -1,4 +1,5 @@
 //! Last contact of each session: the leader's pure bookkeeping for expiry.
+//!
 //! Invariant: an expiry decision is final: no later touch revives the session, and the leader confirms no
 //! later touch, since the session's lock may pass to the next waiter at any moment. Invariant: no session is
 //! due before its timeout has passed since its last touch (or since this leader's start, when every session
@@ -40,6 +41,7 @@ impl SessionTimer {
 }
 
 /// Timers of all sessions of the cluster, on the leader.
+///
 /// Invariant: `disconnected` mentions only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {

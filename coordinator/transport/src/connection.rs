@@ -1,10 +1,8 @@
 //! Listening side of one connection: reads requests, passes them to the handler, writes the answers.
+//!
 //! One task owns the socket. Requests begin in the order of their arrival (the Raft lanes rely on this: a
 //! request reaches openraft before the next one is decoded) and are answered as they finish. On ordered lanes
 //! one request finishes before the next begins.
-//! An answer without news for the caller is not flushed alone: the next answer, or a short delay, flushes
-//! both. With a single client this saves each node a system call and a wake-up per commit on the path to the
-//! client.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

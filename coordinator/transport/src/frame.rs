@@ -1,4 +1,5 @@
 //! Frames: the envelope of all traffic between nodes.
+//!
 //! ```text
 //! length: u32   of all bytes behind the checksum
 //! crc32:  u32   of all bytes behind itself
@@ -45,6 +46,7 @@ pub enum FrameError {
 }
 
 /// Appends a frame to the bytes that are queued for writing.
+///
 /// The body must not be longer than `limits::PEER_FRAME_MAX_BYTES`; the encoder checks the length.
 pub fn push(out: &mut BytesMut, id: RequestId, body: &[u8]) {
     let len = body.len() + COUNTED_HEADER_BYTES;

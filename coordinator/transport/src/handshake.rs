@@ -1,5 +1,6 @@
 //! First frame of a connection and its answer: checks that two nodes belong to one cluster and share a
 //! protocol version.
+//!
 //! Invariant: both frames keep their layout for ever, so that nodes of any two releases understand each other
 //! up to the verdict, and a refusal carries a readable reason. A later release appends fields; nodes of
 //! earlier releases ignore the appended bytes. The rest of a connection uses the version on which the two
@@ -208,6 +209,7 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
 }
 
 /// Returns the version for the rest of the connection. Both nodes compute the same result.
+///
 /// # Errors
 /// [`HandshakeRefusal::Version`]: no common version. [`HandshakeRefusal::OtherBuild`]: the two builds encode
 /// the common version differently.

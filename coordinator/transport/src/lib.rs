@@ -1,13 +1,17 @@
 //! Connections between the nodes of a cluster: authentication, one connection per lane, frames, deadlines.
 //! This crate carries bytes and decodes none of them.
+//!
 //! A node dials every other node once per [`Lane`] and listens for connections of the other nodes. On a
 //! connection the dialer sends requests and the listener answers; answers carry the number of their request
 //! and may overtake each other, except on the lanes where order matters.
+//!
 //! ```text
 //! Peer::call ──> queue ──> lane task: PeerLink ──frames──> connection task ──> Conversation  (layer above)
 //! Peer::link ──> its owner's task:    PeerLink ──frames──>        "        ──>      "
 //! ```
+//!
 //! # Guarantees
+//!
 //! - A node talks only to nodes of its cluster with a common protocol version. A rejected peer receives the
 //!   reason ([`HandshakeRefusal`]) but no data of this node. With certificates the node knows the identity of
 //!   its peer ([`Security`]). A node number stays bound to the first data folder that used the number
@@ -23,7 +27,9 @@
 //!   and reach the layer above only after the peer has named this cluster and this node.
 //! - Every queue has its bound in `rowlock_types::limits`, and a [`Tally`](rowlock_types::memory::Tally)
 //!   counts the memory.
+//!
 //! # Limits
+//!
 //! The layer above encodes and decodes messages ([`Conversation`]). Raft, proposals and sessions appear only
 //! as names of lanes. This crate uses no disk: the layer above stores the known nodes. The versions of a node
 //! ([`rowlock_types::versions`]) cover all carried messages: a changed message needs another version.

@@ -1,8 +1,10 @@
 //! Connection to another node for one lane, driven by the task that owns it: the link dials, writes and reads
 //! only in [`PeerLink::next`], so no other task sits between owner and socket.
+//!
 //! The owner leaves a tag with each request, and the link returns the tag with the answer. A link ends with
 //! its connection and never reconnects: the link then returns all tags without an answer, and the owner opens
 //! another link.
+//!
 //! Invariant: requests leave in the order of submission, and none is sent twice.
 
 use std::collections::BTreeMap;
@@ -93,6 +95,7 @@ impl<T> PeerLink<T> {
 
     /// Queues a request behind all earlier ones; `next` writes the request. The caller checks `has_room`
     /// first.
+    ///
     /// Errors: the request exceeds the frame size.
     pub fn send(&mut self, body: &[u8], tag: T) -> Result<(), PeerError> {
         assert!(self.has_room(), "a request is sent only where there is room");

@@ -1,4 +1,5 @@
 //! Encryption of connections between nodes, and authentication of the peer.
+//!
 //! With TLS both nodes verify each other's certificate against the CA of nodes, and each certificate names a
 //! node. The listener accepts a hello only from the node in the certificate; the dialer sends nothing before
 //! verifying the node that it dialed.
@@ -29,6 +30,7 @@ pub enum Security {
 impl Security {
     /// Performs the listener's TLS handshake. Returns the node in the certificate. The caller sets a
     /// deadline.
+    ///
     /// # Errors
     /// The reason for closing the connection.
     pub(super) async fn accept(
@@ -54,6 +56,7 @@ impl Security {
     }
 
     /// Connects to the node `to` within the limits' time.
+    ///
     /// # Errors
     /// The reason of the failure. No application data was sent.
     /// # Cancel safety

@@ -1,4 +1,5 @@
 //! A connection between two nodes, cut into frames; the loops of dialer and listener use it.
+//!
 //! Writes are coalesced: all frames queued in the [`Outbox`] since the last write leave in one system call.
 
 use std::io;
@@ -151,6 +152,7 @@ impl Outbox {
 pub(super) const TICK: Duration = PEER_PING_AFTER.checked_div(2).expect("two is not zero");
 
 /// Sends a ping when the listener has been silent, and fails when the silence continues. For the dialer.
+///
 /// Without pings, a connection whose packets vanish stays "established" for a quarter of an hour, long after
 /// the network has recovered. Bytes that the socket accepts count as progress, so a large frame may take its
 /// time. A node that was itself paused sends a ping before it closes the connection.

@@ -35,6 +35,7 @@ impl Clock {
     }
 
     /// Returns the first true time at which the monotonic clock shows `local` or more.
+    ///
     /// Invariant: the result is rounded up; a result rounded down would fire a timer early, and the timer
     /// would be set and fire early for ever.
     pub fn when(&self, local: u64) -> Nanos {

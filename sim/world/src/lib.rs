@@ -1,5 +1,6 @@
 //! Simulated world under `rowlock_env`: whole processes, unchanged, on one thread, in virtual time, from one
 //! seed.
+//!
 //! The map:
 //! - [`heart`]: shared services of the components: true time, future events, trace;
 //! - [`executor`]: tasks in seeded order; timers; hosts that are killed, paused, switched off;
@@ -9,6 +10,7 @@
 //! - [`samples`]: check that golden samples of a format have every variant;
 //! - [`spoilt`]: corrupted input bytes, for the tests of parsers;
 //! - [`trace`]: record of events for people, and its fingerprint.
+//!
 //! Rowlock's nodes and clients are unknown here. Architecture invariant: no thread, no clock, no randomness
 //! except [`rng`], no unordered iteration.
 

@@ -1,5 +1,6 @@
 //! Events of a world: a fingerprint of all events and, on request, a record for people (stories and
 //! diagrams).
+//!
 //! The fingerprint is always computed, and covers more than the record: two runs of one seed must have equal
 //! fingerprints.
 

@@ -1,4 +1,5 @@
 //! Selection of commands that may wait briefly, to share a log entry with later commands. Pure.
+//!
 //! Invariant: by the applied state, none of these commands alone grants a lock. The applied state lags behind
 //! the log by the entries in flight, so an acquire may wait for milliseconds although its lock was just
 //! released. The acquire is never lost, and keeps its position in the queue.

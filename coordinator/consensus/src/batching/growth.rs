@@ -1,5 +1,6 @@
 //! Refusal of growing commands while the leader is above its memory limit, or too few voters have room on
 //! their disks. Pure.
+//!
 //! A refused command stays in the entry at its position, as a refusal of a few bytes. So the client's own
 //! node answers the client in order, and every node applies the same result, independent of the node's own
 //! memory.

@@ -1,7 +1,9 @@
 //! Selection of the queued commands that enter the log, and of their number in one entry. Pure.
+//!
 //! A command that costs too much stays in the entry at its position, as a refusal of a few bytes. So the
 //! client's own node answers the client in order, as after any other command, and every node applies the same
 //! result.
+//!
 //! Invariant: the first command always enters the entry, so no command waits for ever.
 
 use rowlock_proto::SessionId;

@@ -1,4 +1,5 @@
 //! The leader's creation of log entries: all queued commands form one entry, and a few entries are in flight.
+//!
 //! Batching matters more for throughput than anything else (docs/decisions/speed.md). Under load hundreds of
 //! commands share a flush and a round trip, and an idle leader waits for nothing. An entry costs far more
 //! than a command in the entry. So commands that arrive while an entry is in flight are collected, and leave
@@ -161,6 +162,7 @@ impl Entries {
     /// its quorum is silent, and during a transfer of leadership. The term may continue, so no other task
     /// learns of the refusal. Every node skips later entries that Raft accepted in the meantime; these
     /// entries return here, too.
+    ///
     /// Invariant: entries keep their order and their numbers, and precede every new entry.
     async fn propose_again(&mut self) {
         assert!(self.in_flight.is_empty(), "no entry overtakes those that are proposed again");
@@ -181,6 +183,7 @@ impl Entries {
     }
 
     /// Returns the number of the next entry, behind the last one created here.
+    ///
     /// Invariant: called only while this node may propose. So all entries of the term from a former life of
     /// this task are applied.
     fn next_ordinal(&self) -> Ordinal {

@@ -1,4 +1,5 @@
 //! Forwarded proposals: batches to the leader over a link of their own.
+//!
 //! Batches reach the leader's intake in the order of sending. A link ends with its first refusal or with its
 //! connection, and never reconnects: the owner decides about the returned batches.
 
@@ -50,6 +51,7 @@ impl ForwardLink {
 
     /// Queues a batch behind all earlier ones; [`ForwardLink::next`] writes the batch. The caller checks
     /// `has_room` first.
+    ///
     /// Errors: the batch exceeds the frame size, and always will.
     pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(), PeerError> {
         assert!(!batch.is_empty(), "a batch has a command");

@@ -1,9 +1,11 @@
 //! Messages between nodes, on the connections of `rowlock_transport`: Raft's messages, forwarded proposals,
 //! session touches and operators' requests.
+//!
 //! ```text
 //! Peer::call, AppendPipeline ──> bytes ──> transport ──> bytes ──> Handler ──> RaftService   (raft/rpc.rs)
 //! Peer::call, ForwardLink ─────> bytes ──>     "     ──>   "   ──>    "    ──> PeerService   (service.rs)
 //! ```
+//!
 //! The caller's duties:
 //! 1. Set a deadline for every call; [`PeerError::may_have_happened`] says whether a failed call may have
 //! taken effect.

@@ -124,6 +124,7 @@ impl Peer {
     }
 
     /// Sends a request and waits for the answer until the deadline.
+    ///
     /// Errors: [`PeerError::may_have_happened`] says which errors leave the outcome open. On cancellation the
     /// answer is dropped; the request may be carried out. Requests of one lane leave in the order of the
     /// calls.

@@ -9,6 +9,7 @@ use rowlock_types::limits::KNOWN_NODES_MAX;
 use rowlock_types::versions::Versions;
 
 /// This node's own versions, and those of other nodes connected since the start. Clones share their state.
+///
 /// A restarted node dials and accepts connections first, so the other nodes know its release before its other
 /// requests.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
 //! Time of each member's last acknowledgement to this leader, and of the last one by a quorum.
+//!
 //! An answer acknowledges its own request, and all earlier ones. openraft also counts an answer for later
 //! requests that reach no further into the log (these only carry the commit index), since openraft expects
 //! one request at a time. With requests sent ahead of answers, an old answer read late would count as a fresh

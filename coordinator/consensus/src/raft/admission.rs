@@ -1,4 +1,5 @@
 //! Permission of this node to vote, acknowledge and stand for election.
+//!
 //! Closed at every start, until `bootstrap/` has learned from the other nodes that this node's data is
 //! complete. Until then this node answers no vote request and no append request (`rpc.rs`).
 

@@ -1,4 +1,5 @@
 //! Pipelined replication: append requests leave before earlier ones are answered.
+//!
 //! openraft's default sends one request, waits for its flush on the follower, and only then sends the next.
 //! With the pipeline the follower always has queued work. The link keeps the requests' order, and its window
 //! bounds the memory that a slow follower costs the leader. The first answer that is not a plain success ends
@@ -58,6 +59,7 @@ pub struct InFlightAppend {
 impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l, S> {
     /// Creates the pipeline of `input` to `node`. Answers to requests of an earlier stream on this link are
     /// ignored.
+    ///
     /// A stream lives as long as its leader, so openraft's timeout of a request cannot bound the stream. The
     /// timeout bounds the silence instead, with a minimum of `limits::PEER_APPEND_IDLE_MAX`: a short stall of
     /// a disk must not cause a full resend.
@@ -194,7 +196,9 @@ fn continues(request: &AppendRequest) -> bool {
 /// Records a member's answer to a request: the member accepts the sender as leader, and has stored the log up
 /// to an index. A member with less than acknowledged before has lost data, because an older copy of its
 /// folder was restored, and cannot count for a quorum.
+///
 /// `sent`: send time, the entry before the first one in the request, and the last entry.
+///
 /// # Errors
 /// The member has lost data, or the answer does not fit the request.
 pub fn record_answer(

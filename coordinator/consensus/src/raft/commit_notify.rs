@@ -1,5 +1,6 @@
 //! Commit notifications to a follower. A follower without clients learns of commits with the next entries, or
 //! after a short delay.
+//!
 //! A leader notifies its followers of a commit at once, so that their clients get answers, events and grants.
 //! A follower without clients can wait for the next entry, which carries the same commit index. Each answer
 //! of a follower says whether clients are connected (`RaftResponse::AppendQuiet`). An outdated answer delays

@@ -1,10 +1,13 @@
 //! Schedule of snapshots, which allow the log behind them to be purged: at intervals of entries, and when the
 //! log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
+//!
 //! openraft alone would count entries, and all nodes would write their snapshots at the same entry. Writing a
 //! snapshot costs processor and disk time, so each node offsets its schedule by its number: the schedule
 //! never occupies a quorum at once.
+//!
 //! openraft also stops the node after a failed snapshot. So this module writes the snapshot, and reports the
 //! snapshot to openraft once it is on disk and verified.
+//!
 //! Invariant: after any failure here the node continues with its previous snapshot and the whole log behind
 //! that, and retries later.
 

@@ -1,9 +1,11 @@
 //! Elections, replacing openraft's timer.
+//!
 //! In the flow: [`LeaderLease`] records when the leader was heard; this task asks the other voters whether
 //! they would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and starts openraft's election
 //! after a majority agreed. openraft's own timer starts a term after each timeout, even if the votes of the
 //! last term cannot be on disk by then: with slow disks no election succeeds. Here each round waits twice as
 //! long as the previous one, and longer on a disk with slower flushes.
+//!
 //! Invariant: no term begins unless a majority of the voters has confirmed the end of its leader's lease.
 
 use std::collections::BTreeSet;

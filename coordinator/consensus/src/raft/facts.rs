@@ -99,6 +99,7 @@ pub struct Recovered {
 }
 
 /// Returns the state found at the start.
+///
 /// # Errors
 /// Raft has stopped; the error is the reason.
 pub async fn recovered(raft: &Raft) -> Result<Recovered, String> {

@@ -1,4 +1,5 @@
 //! The current leader, and the moment from which a leader may propose.
+//!
 //! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged the leadership,
 //! and no error of a write proves that the write was lost. So a new leader first commits an entry that is
 //! safe to repeat (an empty batch), retrying as often as needed; only then is the leader `ready`, and

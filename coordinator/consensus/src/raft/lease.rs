@@ -1,4 +1,5 @@
 //! The lease that a voter grants its leader: while the lease lasts, the voter refuses other candidates.
+//!
 //! `rpc.rs` reports each heartbeat and each vote, the peer server each ended connection, and `elections.rs`
 //! reads from the lease when this node stands for election. openraft's own lease has one length for
 //! everything and stays unused (`RaftDispatch` marks each vote permitted by this lease as permitted). No read

@@ -1,4 +1,5 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
+//!
 //! This adapter translates between openraft's core and [`Log`], and reports to the hook. Reads never touch
 //! the disk. Only the log, never this adapter, may declare an entry durable.
 

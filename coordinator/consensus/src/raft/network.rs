@@ -1,4 +1,5 @@
 //! openraft's network: requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
+//!
 //! Each request is sent at most once; openraft decides on retries. Replication is pipelined: append requests
 //! leave as soon as they exist, within a window, and answers return in order.
 

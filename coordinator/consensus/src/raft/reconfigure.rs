@@ -1,8 +1,10 @@
 //! The leader's part of a reconfiguration in ZooKeeper's terms: checks that the new configuration will have a
 //! quorum, adds new members as learners, and changes the voters by joint consensus.
+//!
 //! In the flow: called through `reconfig` on the client's node, and the control lane. A leader that will not
 //! vote any more first transfers the leadership, and the client's node repeats the request to the next
 //! leader.
+//!
 //! Invariant: no change begins that cannot finish. Without a majority of the new voters, alive and caught up,
 //! nothing changes.
 

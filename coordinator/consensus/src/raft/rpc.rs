@@ -1,4 +1,5 @@
 //! Listener's side of Raft's messages between nodes: each request becomes one call of openraft.
+//!
 //! This layer sits between `peer/handler.rs`, which decodes the frames, and openraft, which decides. The only
 //! decision here: requests that no node of the cluster can have sent do not reach openraft, such as a
 //! snapshot or an entry that would stop the node, or a term that can never be taken back.
@@ -274,6 +275,7 @@ fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
 
 /// Answers a heartbeat as soon as Raft has accepted the heartbeat. openraft answers only after all earlier
 /// flushes, and with a slow disk the leader would consider this node silent (docs/decisions/heartbeats.md).
+///
 /// Invariant: success means that this node's vote was the sender's after the request arrived, so that no
 /// later leader has this node's vote yet. Success implies nothing about the log: the leader's heartbeats name
 /// only entries that this node has acknowledged before.

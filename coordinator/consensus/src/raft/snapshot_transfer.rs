@@ -1,5 +1,6 @@
 //! Transfer of a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next
 //! is read.
+//!
 //! So one snapshot costs one chunk of memory on either side. A failed transfer starts again from the
 //! beginning.
 

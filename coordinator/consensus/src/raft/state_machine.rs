@@ -1,4 +1,5 @@
 //! openraft's state machine: applies committed entries to the replica, and writes and installs snapshots.
+//!
 //! This adapter sits between openraft's state machine task (the only one that applies) and [`AppliedState`],
 //! which all connections read. The [`Apply`] of the layer above performs the other effects of an entry
 //! (events, answers). The adapter never answers a client, and never holds the lock of the state across an
@@ -199,6 +200,7 @@ impl StateMachine {
 impl SnapshotWriter {
     /// Writes the snapshot, reads it back, and makes it the newest. After an error nothing has changed: the
     /// previous snapshot is the newest, and the log behind that snapshot is needed.
+    ///
     /// Dropping the future does not stop the work.
     pub async fn write(self) -> Result<SnapshotFile, StorageError> {
         let begun = time::now();

@@ -1,4 +1,5 @@
 //! Conversions between openraft's types and the types on disk (`rowlock_wal`). Pure.
+//!
 //! Functions without a prefix return the disk's types, functions with `raft_` openraft's.
 
 use openraft::Membership;

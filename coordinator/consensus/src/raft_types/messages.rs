@@ -135,6 +135,7 @@ impl RaftResponse {
     }
 
     /// Returns the answer to an append request, and whether the answering node has clients.
+    ///
     /// # Errors
     /// The response answers another request.
     pub fn into_append(self) -> Result<(AppendResponse, ClientPresence), RaftResponse> {

@@ -1,4 +1,5 @@
 //! Parameter types of openraft, and Raft's messages. All other code of the crate uses these names.
+//!
 //! Below `raft/`, which decides, and `peer/`, which transports: so neither depends on the other.
 
 pub mod messages;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use runtime::EnvRuntime;
 
 /// Payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
+///
 /// The payload stays encoded from the proposer to apply: followers copy bytes and decode once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload(pub Bytes);

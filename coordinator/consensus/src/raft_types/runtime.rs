@@ -1,5 +1,6 @@
 //! openraft's asynchronous runtime, on `rowlock_env`: openraft runs in any world behind env (tokio, a
 //! simulator), without a type parameter in the rest of the code.
+//!
 //! This module only adapts. Channels independent of the runtime (mpsc, oneshot, mutex) come from openraft's
 //! tokio adapters; watch is env's, because tokio's wakes its waiters in random order.
 

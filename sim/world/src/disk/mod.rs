@@ -1,4 +1,5 @@
 //! Disk of a simulated host, in memory, with the failures of real disks that programs must tolerate.
+//!
 //! - A power loss keeps, drops, or tears (at sectors of 512 bytes) each unflushed write independently: a
 //!   later write may survive an earlier one. Lengths and names are independent, too.
 //! - A file's flush does not cover its name: the name is durable after the flush of its directory.
@@ -6,9 +7,11 @@
 //! - After a failed flush, the file's data counts as clean: some data is on the medium, the process sees all
 //!   data, and the next flush succeeds without writing the data. A restarted process may see either content.
 //! - A disk fails, fills up, slows down, gets corrupted.
+//!
 //! A process sees the disk through [`HostDisk::mount`], for one life. **The executor reports a kill to the
 //! disk before it drops the tasks of the host**: a killed process runs no destructors, so their operations
 //! must fail.
+//!
 //! The model is stricter than any one file system, and allows the behavior of several (based on
 //! FoundationDB's `AsyncFileNonDurable`, TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File
 //! Systems Are Not Created Equal", 2014). Two aspects are simpler than in reality: a rename stays within one
@@ -43,6 +46,7 @@ const ROT_TRIES: usize = 8;
 const SPACE_BYTES: u64 = 1 << 30;
 
 /// Disk of a host. Outlives the host's processes.
+///
 /// Invariant: no callback runs, and no foreign value is dropped, under the disk's lock.
 pub struct HostDisk {
     state: Mutex<State>,
@@ -125,6 +129,7 @@ impl HostDisk {
     }
 
     /// Makes the next `count` flushes, of files or directories, fail with EIO.
+    ///
     /// A failed flush of a file leaves any part of the data on the medium, and marks the rest as clean. A
     /// failed flush of a directory leaves the names to the next flush.
     pub fn fail_syncs(&self, count: u32) {

@@ -1,4 +1,5 @@
 //! State of a disk, behind the lock: power, content, faults.
+//!
 //! Every change begins with [`State::begin`], which counts the change, injects a failure, or cuts the power.
 
 use std::collections::BTreeSet;

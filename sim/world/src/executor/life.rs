@@ -48,6 +48,7 @@ impl Simulation {
     }
 
     /// Kills the process (kill -9): the machine, its page cache and its network continue.
+    ///
     /// # Errors
     /// A destructor of a task panicked.
     pub fn kill(&self, host: HostId) -> Result<(), Halt> {
@@ -55,6 +56,7 @@ impl Simulation {
     }
 
     /// Ends the process, whatever is left.
+    ///
     /// # Errors
     /// The same as [`Simulation::kill`].
     pub fn stop(&self, host: HostId) -> Result<(), Halt> {
@@ -63,6 +65,7 @@ impl Simulation {
 
     /// Ends a runtime of the process in order, while the process continues: drops its tasks, which have this
     /// name. Without effect on a paused host.
+    ///
     /// # Errors
     /// The same as [`Simulation::kill`].
     pub fn end_runtime(&self, host: HostId, name: &str) -> Result<(), Halt> {
@@ -78,6 +81,7 @@ impl Simulation {
 
     /// Returns from the program's `main`: drops its values in order while the network still accepts data,
     /// then ends the process. Without effect on a paused host.
+    ///
     /// # Errors
     /// The same as [`Simulation::kill`].
     pub fn return_from_main(&self, host: HostId) -> Result<(), Halt> {
@@ -98,6 +102,7 @@ impl Simulation {
     }
 
     /// Cuts the machine's power: unflushed data may be lost, and no peer is notified.
+    ///
     /// # Errors
     /// The same as [`Simulation::kill`].
     pub fn power_off(&self, host: HostId) -> Result<(), Halt> {
@@ -207,6 +212,7 @@ impl Simulation {
 
     /// Ends the world: drops all tasks. A world without this call is never freed, since its tasks refer to
     /// the world.
+    ///
     /// # Errors
     /// The same as [`Simulation::kill`].
     pub fn end_of_world(&self) -> Result<(), Halt> {

@@ -1,10 +1,12 @@
 //! Executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable task;
 //! when none is runnable, time advances to the next timer or event.
+//!
 //! - `core`: the shared core, and the `World` behind env;
 //! - `tasks`: the tasks and their wakers;
 //! - `host`: the data about each host; `processor`: its turns;
 //! - `life`: start, death and pause of hosts;
 //! - `run`: the loop.
+//!
 //! Invariant: no future, waker or callback of a host runs or is dropped under a lock of the executor.
 
 mod core;

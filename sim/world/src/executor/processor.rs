@@ -1,5 +1,6 @@
 //! Processor of a host: its tasks take turns, each for the duration of its accounted work
 //! (`rowlock_env::busy`).
+//!
 //! During a turn no other task of the host runs and its timers are late; time passes for the other hosts, and
 //! their messages arrive. A turn is polled instantly at its start: `env`'s clocks show that moment throughout
 //! the turn, so that facts keep the order of true time. Messages of the turn leave when the work before them

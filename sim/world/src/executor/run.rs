@@ -14,6 +14,7 @@ use crate::time::{HostId, Nanos};
 
 impl Simulation {
     /// Advances time until `until`.
+    ///
     /// # Errors
     /// The simulated code has a bug. The world cannot continue.
     pub fn run_until(&self, until: Nanos) -> Result<(), Halt> {
@@ -22,6 +23,7 @@ impl Simulation {
 
     /// Advances time until `until`, or until `stop` returns true; `stop` is called once in every instant,
     /// when no task is runnable.
+    ///
     /// # Errors
     /// The same as [`Simulation::run_until`].
     pub fn run_until_or(&self, until: Nanos, mut stop: impl FnMut() -> bool) -> Result<(), Halt> {

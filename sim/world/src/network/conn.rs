@@ -1,4 +1,5 @@
 //! Connection: two ends, and a flow in each direction.
+//!
 //! An end belongs to a kernel. A kernel outlives its process: sent data still arrives, and then the end of
 //! the stream. A kernel that lost power has no memory: it answers arriving segments with a reset.
 

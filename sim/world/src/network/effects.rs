@@ -1,4 +1,5 @@
 //! Effects of a call or an event outside the network: wakers to call, future events.
+//!
 //! The effects are collected under the network's lock and carried out afterwards. Invariant: no waker is
 //! called or dropped, and no event is scheduled, under the network's lock, since each of these may call the
 //! network again.

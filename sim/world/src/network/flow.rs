@@ -1,4 +1,5 @@
 //! One direction of a connection: segments in flight, arrived bytes, and waiting readers and writers.
+//!
 //! Invariant: `flight` is ordered by `due`, so segments of a stream never overtake each other.
 
 use std::collections::VecDeque;

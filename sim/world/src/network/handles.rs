@@ -1,4 +1,5 @@
 //! Handles of a process: ends of connections, listening sockets, attempts to connect.
+//!
 //! Each handle belongs to the process that created it. After the end of that process its handles return
 //! errors and change nothing.
 

@@ -1,4 +1,5 @@
 //! Links between hosts: latency, loss, cuts, and power of the receiving machine.
+//!
 //! All settings are one-way: `from -> to` and `to -> from` are two links.
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Network between the hosts: streams with latency, cuts, loss, and machines that stop.
+//!
 //! The map, from a process's handles down to the links:
 //! - `handles`: ends of connections, listening sockets, attempts to connect (used by `rowlock_env::net`);
 //! - `state`: all connections, and events of machines and links; `dial`: setup of a connection; `ports`:
@@ -6,10 +7,12 @@
 //! - `conn`: one connection, as seen by the two kernels, with `socket` (operations of its processes) and
 //!   `endings` (early ends); `flow`: one direction;
 //! - [`links`](Delay), `wire`: latency, loss, cuts, power; `effects`: the effects of a call outside.
+//!
 //! The network behaves like TCP as seen by a process: bytes of one direction keep their order, no bytes are
 //! duplicated, and lost segments are repeated, so a cut link delays and only a long cut breaks.
 //! Acknowledgements are not simulated as segments: a sender learns at once which bytes were read, unless the
 //! way back is cut.
+//!
 //! Invariant: only one lock, never held while a waker, the heart, or other code runs.
 
 use std::fmt;
