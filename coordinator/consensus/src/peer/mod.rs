@@ -8,11 +8,11 @@
 //!
 //! The caller's duties:
 //! 1. Set a deadline for every call; [`PeerError::may_have_happened`] says whether a failed call may have
-//! taken effect.
+//!    taken effect.
 //! 2. Repeat failed requests if needed: this module resends nothing. A broken connection fails all its
-//! pending calls; the next call dials again.
+//!    pending calls; the next call dials again.
 //! 3. Open another [`PeerLink`] or [`ForwardLink`] after the last event. A link keeps the order of its
-//! requests.
+//!    requests.
 
 pub mod forward;
 pub mod introduction;
