@@ -179,8 +179,9 @@ async fn by_commands(it: &Cluster, user: &str, target: &Target, attempts: &mut A
     for (right, words) in BY_ZNODE_COMMAND {
         let words: Vec<String> = words.iter().map(|word| target.fill(word)).collect();
         let said = command(it, user, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        let is_refused = said.code == 1 && said.err.contains("by the rules of the lock");
-        assert!(is_refused, "{user}: {words:?}: {} {}", said.code, said.err);
+        let named = said.err.contains(&format!("the right \"{right}\" on /locks"))
+            && said.err.contains("`rowlock acl set`");
+        assert!(said.code == 1 && named, "{user}: {words:?}: {} {}", said.code, said.err);
         attempts.made(right);
     }
 }
@@ -359,7 +360,8 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
     assert_eq!((said.code, said.err.as_str()), (1, wanted));
     for arguments in [&["delete", "-r", "/locks/payroll"][..], &["delete", held.path()]] {
         let said = command(&it, "bob", arguments).await;
-        assert!(said.code == 1 && said.err.contains("rules of the lock"), "{} {}", said.code, said.err);
+        let named = said.err.contains("the right \"force\" on /locks/payroll is missing");
+        assert!(said.code == 1 && named, "{} {}", said.code, said.err);
     }
     let what = format!("DELETE /v1/locks/payroll/holders/{token}");
     let (status, answer) = http(&it, &tokens["bob"], &what, &Value::Null).await;
