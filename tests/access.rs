@@ -371,6 +371,20 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
     assert_eq!((said.code, said.out.contains("take,ask,see")), (1, true), "{}{}", said.out, said.err);
     let said = command(&it, "bob", &["acl", "check", "x509:CN=alice", "payroll"]).await;
     assert_eq!(said.code, 1, "only operators ask for others");
+    for (token, query, wanted) in [
+        ("bob", "", (200, json!(["take", "ask", "see"]), Value::Null)),
+        ("ops", "", (200, json!(["take", "ask", "force", "see"]), Value::Null)),
+        ("ops", "&who=token:bob", (200, json!(["take", "ask", "see"]), Value::Null)),
+        (
+            "bob",
+            "&who=token:alice",
+            (403, Value::Null, json!("only operators may ask for the rights of others")),
+        ),
+    ] {
+        let what = format!("GET /v1/access?lock=payroll{query}");
+        let (status, answer) = http(&it, &tokens[token], &what, &Value::Null).await;
+        assert_eq!((status, answer["rights"].clone(), answer["detail"].clone()), wanted, "{token}: {answer}");
+    }
     let said = command(&it, "ops", &["acl", "check", "x509:CN=bob", "payroll", "-o", "json"]).await;
     let shown: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((&shown["rights"], &shown["guarded"]), (&json!(["take", "ask", "see"]), &json!(true)));
