@@ -107,6 +107,9 @@ const BY_COMMAND: [(&str, &[&str]); 13] = [
     ("force", &["release", "--force", "--token", "0", "LOCK"]),
 ];
 
+/// Attempt whose lock is in no team's folder.
+const TERRAFORM: [&str; 5] = ["terraform", "run", "state", "--", "true"];
+
 /// Attempts by commands on znodes.
 const BY_ZNODE_COMMAND: [(&str, &[&str]); 10] = [
     ("see", &["get", "PATH"]),
@@ -176,6 +179,11 @@ async fn by_commands(it: &Cluster, user: &str, target: &Target, attempts: &mut A
         assert!(said.code == 1 && named, "{user}: {words:?}: {} {}", said.code, said.err);
         attempts.made(right);
     }
+    let said = command(it, user, &TERRAFORM).await;
+    let wanted = "rowlock: @terraform/state: the right \"take\" on /locks/@terraform/state is missing; an operator can \
+                  grant it with `rowlock acl set`\n";
+    assert_eq!((said.code, said.err.as_str()), (1, wanted), "{user}");
+    attempts.made("take");
     for (right, words) in BY_ZNODE_COMMAND {
         let words: Vec<String> = words.iter().map(|word| target.fill(word)).collect();
         let said = command(it, user, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
