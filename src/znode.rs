@@ -4,6 +4,7 @@ pub mod create;
 pub mod delete;
 pub mod get;
 pub mod ls;
+mod refused;
 pub mod set;
 pub mod stat;
 pub mod tree;
@@ -12,11 +13,9 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-use rowlock_client::{Client, Error};
-use rowlock_proto::{ErrorCode, Stat, Version, path};
+use rowlock_proto::{Stat, Version, path};
 use serde_json::{Value, json};
 
-use crate::cluster::failed;
 use crate::exit::{Failure, IO, USAGE};
 use crate::print::{print, safe_json};
 
@@ -89,21 +88,6 @@ fn json_stat(stat: &Stat) -> Value {
 /// Version of a conditional change. A negative number means any version, as in ZooKeeper.
 fn condition(version: Option<i32>) -> Option<Version> {
     version.filter(|v| *v >= 0).map(Version)
-}
-
-/// Returns the failure of a conditional change of `path`. After a version conflict, fetches the znode's
-/// present version for the message.
-async fn refused(client: &Client, path: &str, error: &Error) -> Failure {
-    let failure = failed(path, error);
-    if error.code() != Some(ErrorCode::BadVersion) {
-        return failure;
-    }
-    match client.exists(path).await {
-        Ok(Some(stat)) => {
-            Failure::new(failure.code, format!("{path}: version conflict: its version is {}", stat.version.0))
-        }
-        _ => failure,
-    }
 }
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ async fn an_operator_makes_a_token_uses_it_by_tls_and_takes_it_back() {
     let told = async || it.log(1).contains("a changed file of tokens cannot be used").then_some(());
     eventually("the log tells", secs(60), told).await;
     assert_eq!(status(&it, &[CA], Some(&reader)).await.code, 0);
+    std::fs::remove_file(&file).unwrap();
+    it.signal(1, Signal::HUP);
+    let told = async || it.log(1).contains("tokens cannot be read").then_some(());
+    eventually("the log names the deleted file", secs(60), told).await;
+    assert_eq!(status(&it, &[CA], Some(&reader)).await.code, 0);
     std::fs::write(&file, good).unwrap();
     assert_eq!(run(&it.folder, &["token", "rm", "prometheus"]).code, 0);
     it.signal(1, Signal::HUP);

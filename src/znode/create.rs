@@ -9,8 +9,9 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
 
+use super::refused::{Call, CallKind};
 use super::{Output, data, json_stat, no_path, print_json, tree};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, LOST, REFUSED};
 use crate::print::errln;
 use crate::print::print;
@@ -65,8 +66,9 @@ impl Create {
         let Created { path, stat } = match self.create(&client, data, mode).await {
             Ok(made) => made,
             Err(e) => {
+                let refused = self.refused(&client, &e).await;
                 leave(&client).await;
-                return Err(self.refused(&e));
+                return Err(refused);
             }
         };
         match self.output {
@@ -103,7 +105,7 @@ impl Create {
     }
 
     /// Names the missing parent: `no such znode` would seem to mean the new znode.
-    fn refused(&self, e: &Error) -> Failure {
+    async fn refused(&self, client: &Client, e: &Error) -> Failure {
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         match e {
             Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
@@ -113,7 +115,10 @@ impl Create {
                     format!("{problem}; create it first, or use -p to create all missing parents"),
                 )
             }
-            e => failed(&self.path, e),
+            e => {
+                let kind = if self.sequential { CallKind::CreateSequential } else { CallKind::Create };
+                Call { path: &self.path, kind }.refused(client, e).await
+            }
         }
     }
 }

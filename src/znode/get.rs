@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use rowlock_client::Znode;
 use serde_json::json;
 
+use super::refused::{Call, CallKind};
 use super::{Output, check_path, json_data, json_stat, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::print::print;
 
@@ -28,9 +29,12 @@ impl Get {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         check_path(&self.path)?;
         let client = self.cluster.connect().await?;
-        let answer = client.get(&self.path).await;
+        let answer = match client.get(&self.path).await {
+            Ok(znode) => Ok(znode),
+            Err(e) => Err(Call { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
+        };
         leave(&client).await;
-        let Znode { data, stat } = answer.map_err(|e| failed(&self.path, &e))?;
+        let Znode { data, stat } = answer?;
         match self.output {
             Output::Json => {
                 let data = json_data(data.as_deref());

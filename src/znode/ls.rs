@@ -8,8 +8,9 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::json;
 
+use super::refused::{CallKind, FailedAt};
 use super::{Output, check_path, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::print::{print, safe_lines};
 
@@ -36,8 +37,12 @@ impl Ls {
         let client = self.cluster.connect().await?;
         let listed =
             if self.recursive { tree(&client, &self.path).await } else { names(&client, &self.path).await };
+        let listed = match listed {
+            Ok(listed) => Ok(listed),
+            Err(e) => Err(e.refused(&client, &self.path).await),
+        };
         leave(&client).await;
-        let listed = listed.map_err(|e| failed(&self.path, &e))?;
+        let listed = listed?;
         match self.output {
             Output::Json => print_json(&json!(listed))?,
             Output::Simple => {
@@ -51,20 +56,21 @@ impl Ls {
     }
 }
 
-async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
-    let mut names = client.get_children(path).await?.names;
+async fn names(client: &Client, path: &str) -> Result<Vec<String>, FailedAt> {
+    let failed = |error| FailedAt { path: path.to_owned(), kind: CallKind::Read, error };
+    let mut names = client.get_children(path).await.map_err(failed)?.names;
     names.sort_unstable();
     Ok(names)
 }
 
 /// Returns the paths of all znodes at and below `path`, without znodes deleted meanwhile.
-pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, FailedAt> {
     let mut found = vec![path.to_owned()];
     let mut ahead: VecDeque<String> = child_paths(path, names(client, path).await?);
     while let Some(path) = ahead.pop_front() {
         match names(client, &path).await {
             Ok(names) => ahead.extend(child_paths(&path, names)),
-            Err(Error::Rejected(ErrorCode::NoNode)) => continue,
+            Err(FailedAt { error: Error::Rejected(ErrorCode::NoNode), .. }) => continue,
             Err(e) => return Err(e),
         }
         found.push(path);

@@ -6,6 +6,8 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode};
 
+use super::refused::{CallKind, FailedAt};
+
 /// Concurrent deletes, which take effect in the order of sending.
 const DELETES_IN_FLIGHT: usize = 64;
 /// Passes over the tree, to catch znodes created meanwhile by other clients.
@@ -24,28 +26,33 @@ pub async fn create_parents(client: &Client, path: &str) -> Result<(), Error> {
 }
 
 /// Deletes the znode and everything below, children first.
-pub async fn delete(client: &Client, path: &str) -> Result<(), Error> {
+pub(super) async fn delete(client: &Client, path: &str) -> Result<(), FailedAt> {
     for _ in 0..PASSES {
         match delete_once(client, path).await {
-            Err(Error::Rejected(ErrorCode::NotEmpty)) => {}
+            Err(FailedAt { error: Error::Rejected(ErrorCode::NotEmpty), .. }) => {}
             ended => return ended,
         }
     }
-    Err(Error::Rejected(ErrorCode::NotEmpty))
+    Err(not_deleted(path, Error::Rejected(ErrorCode::NotEmpty)))
 }
 
-async fn delete_once(client: &Client, path: &str) -> Result<(), Error> {
+async fn delete_once(client: &Client, path: &str) -> Result<(), FailedAt> {
     // Every path follows its parent's path.
     let mut found = super::ls::tree(client, path).await?;
     found.retain(|below| below != path);
     found.reverse();
     for batch in found.chunks(DELETES_IN_FLIGHT) {
-        for deleted in join_all(batch.iter().map(|path| client.delete(path, None))).await {
+        let deleted = join_all(batch.iter().map(|path| client.delete(path, None))).await;
+        for (path, deleted) in batch.iter().zip(deleted) {
             match deleted {
                 Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => {}
-                Err(e) => return Err(e),
+                Err(e) => return Err(not_deleted(path, e)),
             }
         }
     }
-    client.delete(path, None).await
+    client.delete(path, None).await.map_err(|e| not_deleted(path, e))
+}
+
+fn not_deleted(path: &str, error: Error) -> FailedAt {
+    FailedAt { path: path.to_owned(), kind: CallKind::Delete, error }
 }
