@@ -187,8 +187,8 @@ async fn warden_of(process: u32) -> Pid {
     }
 }
 
-/// `killall -STOP rowlock`, while the command runs and while the warden starts. The kernel continues the warden
-/// at the deadline; the command does not start before the warden has set that timer.
+/// `killall -STOP rowlock`, while the command runs and while the warden starts. The kernel continues the
+/// warden at the deadline; the command does not start before the warden has set that timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_alive() {
     let it = Cluster::start(1, FAST).await;

@@ -9,7 +9,7 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
 
-use super::refused::{Call, CallKind};
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, data, json_stat, no_path, print_json, tree};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, LOST, REFUSED};
@@ -117,7 +117,7 @@ impl Create {
             }
             e => {
                 let kind = if self.sequential { CallKind::CreateSequential } else { CallKind::Create };
-                Call { path: &self.path, kind }.refused(client, e).await
+                ZnodeCall { path: &self.path, kind }.refused(client, e).await
             }
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rowlock_client::Znode;
 use serde_json::json;
 
-use super::refused::{Call, CallKind};
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, check_path, json_data, json_stat, print_json};
 use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
@@ -31,7 +31,7 @@ impl Get {
         let client = self.cluster.connect().await?;
         let answer = match client.get(&self.path).await {
             Ok(znode) => Ok(znode),
-            Err(e) => Err(Call { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
+            Err(e) => Err(ZnodeCall { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
         };
         leave(&client).await;
         let Znode { data, stat } = answer?;

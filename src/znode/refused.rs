@@ -1,5 +1,5 @@
-//! Failures of calls on single znodes. A refusal for lack of a permission names the right and the lock, as for
-//! commands on locks, or the znode whose ACL refuses.
+//! Failures of calls on single znodes. A refusal for lack of a permission names the right and the lock, as
+//! for commands on locks, or the znode whose ACL refuses.
 
 use rowlock_client::{Client, Error};
 use rowlock_proto::{ErrorCode, Right, SessionId};
@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::superuser;
 
 /// A failed call on a znode.
-pub(super) struct Call<'a> {
+pub(super) struct ZnodeCall<'a> {
     pub path: &'a str,
     pub kind: CallKind,
 }
@@ -24,7 +24,7 @@ pub(super) enum CallKind {
     Delete,
 }
 
-/// Call on a path with its error. Commands on trees fail at any of the tree's znodes.
+/// ZnodeCall on a path with its error. Commands on trees fail at any of the tree's znodes.
 #[derive(Debug)]
 pub(super) struct FailedAt {
     pub path: String,
@@ -32,7 +32,7 @@ pub(super) struct FailedAt {
     pub error: Error,
 }
 
-impl Call<'_> {
+impl ZnodeCall<'_> {
     /// Returns the failure of the call. After a version conflict, fetches the znode's present version for the
     /// message; after a refusal, the rights on the lock.
     pub async fn refused(&self, client: &Client, error: &Error) -> Failure {
@@ -110,7 +110,7 @@ impl FailedAt {
     /// Returns the failure of a command on `path`; a refusal names the znode that was refused.
     pub async fn refused(&self, client: &Client, path: &str) -> Failure {
         let path = if self.error.code() == Some(ErrorCode::NoAuth) { &self.path } else { path };
-        Call { path, kind: self.kind }.refused(client, &self.error).await
+        ZnodeCall { path, kind: self.kind }.refused(client, &self.error).await
     }
 }
 

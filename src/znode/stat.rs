@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::refused::{Call, CallKind};
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, check_path, json_stat, print_json};
 use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
@@ -31,7 +31,7 @@ impl Stat {
         let absent = rowlock_client::Error::Rejected(ErrorCode::NoNode);
         let answer = match client.exists(&self.path).await.and_then(|stat| stat.ok_or(absent)) {
             Ok(stat) => Ok(stat),
-            Err(e) => Err(Call { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
+            Err(e) => Err(ZnodeCall { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
         };
         leave(&client).await;
         let stat = json_stat(&answer?);

@@ -68,7 +68,7 @@ pub struct Page {
 
 /// Decision to continue a page or to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum PageStep {
     Continue,
     Stop,
 }
@@ -86,7 +86,7 @@ impl<'a> Reading<'a> {
         Reading { filter, page: Page::default(), examined: 0, is_over }
     }
 
-    pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<Progress, HistoryError> {
+    pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<PageStep, HistoryError> {
         for (number, head) in segment.blocks(range) {
             // Stops at a full page, at the bound of examined entries, or without a caller.
             if self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)() {
@@ -102,35 +102,35 @@ impl<'a> Reading<'a> {
                 }
             }
             for item in wanted.into_iter().rev() {
-                if self.add(item.key, item.entry()?) == Progress::Stop {
-                    return Ok(Progress::Stop);
+                if self.add(item.key, item.entry()?) == PageStep::Stop {
+                    return Ok(PageStep::Stop);
                 }
             }
         }
-        Ok(Progress::Continue)
+        Ok(PageStep::Continue)
     }
 
     fn is_full(&self) -> bool {
         self.page.entries.len() >= self.filter.limit
     }
 
-    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> Progress {
+    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> PageStep {
         if self.is_full() {
             return self.stop_at(key);
         }
         self.page.entries.push((key, entry.into_owned()));
-        Progress::Continue
+        PageStep::Continue
     }
 
-    fn stop_at(&mut self, key: Key) -> Progress {
+    fn stop_at(&mut self, key: Key) -> PageStep {
         self.page.more_before = Some(key.successor());
-        Progress::Stop
+        PageStep::Stop
     }
 
     /// Adds a gap for a lost segment with all events after `from`.
-    pub fn lost(&mut self, footer: &Footer, from: Zxid, range: Range) -> Progress {
+    pub fn lost(&mut self, footer: &Footer, from: Zxid, range: Range) -> PageStep {
         if !range.holds(&footer.last()) {
-            return Progress::Continue;
+            return PageStep::Continue;
         }
         let gap = Gap { from, missing: footer.entries(), why: GapReason::Lost };
         self.add(footer.last(), Entry::Gap(gap))

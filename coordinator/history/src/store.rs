@@ -24,7 +24,7 @@ use rowlock_proto::Zxid;
 use super::block::{Encoded, encode, entries};
 use super::error::HistoryError;
 use super::footer::Footer;
-use super::query::{Filter, Page, Progress, Range, Reading};
+use super::query::{Filter, Page, PageStep, Range, Reading};
 use super::record::{Entry, Gap, Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
@@ -379,13 +379,13 @@ impl Store {
             && let key = self.behind_all(key).min(range.before.predecessor())
             && key.zxid > gap.from
             && range.holds(&key)
-            && reading.add(key, Entry::Gap(gap)) == Progress::Stop
+            && reading.add(key, Entry::Gap(gap)) == PageStep::Stop
         {
             return Ok(reading.page);
         }
         if let Some(open) = &self.open
             && open.names().may_hold(filter)
-            && reading.read(&open.reader(), range)? == Progress::Stop
+            && reading.read(&open.reader(), range)? == PageStep::Stop
         {
             return Ok(reading.page);
         }
@@ -403,7 +403,7 @@ impl Store {
             // The first entry may be a gap.
             let from =
                 at.checked_sub(1).map_or(Zxid(footer.first().zxid.0 - 1), |at| self.closed[at].covered);
-            if read.unwrap_or_else(|| reading.lost(&footer, from, range)) == Progress::Stop {
+            if read.unwrap_or_else(|| reading.lost(&footer, from, range)) == PageStep::Stop {
                 break;
             }
         }
@@ -418,7 +418,7 @@ impl Store {
     }
 
     /// Reads a closed segment. Returns `None` for an unreadable segment.
-    fn read_closed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<Progress> {
+    fn read_closed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<PageStep> {
         let before = reading.page.entries.len();
         let read = self.view(footer).and_then(|view| reading.read(&view.reader(), range));
         let error = match read {

@@ -29,7 +29,8 @@ const GRACE: &str = "Grace: ";
 /// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
 /// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
 const SILENT: &str = "Silent: ";
-/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads it.
+/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads
+/// it.
 const SILENT_LEADERS: &str = "Silent leaders: ";
 /// Members answer many times a second. Shorter silences are no news.
 const SILENT_FROM: Duration = Duration::from_secs(2);

@@ -24,7 +24,6 @@ use super::frame::RequestId;
 use super::handshake::Lane;
 use super::wire::{self, Inbox, Outbox, WireError};
 
-/// Result of [`PeerLink::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkEvent<T> {
     /// There may be room: the connection was opened, has written, or half a second has passed.
@@ -49,7 +48,6 @@ pub struct PeerLink<T> {
     state: LinkState,
     /// Requests whose answers the owner has not received.
     requests: BTreeMap<RequestId, Unanswered<T>>,
-    /// Sum over `requests`.
     bytes: usize,
     /// Most requests without an answer, and the most bytes in them.
     window: (usize, usize),

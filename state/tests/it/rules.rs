@@ -1,5 +1,5 @@
-//! The rules of locks against a naive reading of their text, the operations of clients under random rules that
-//! change, and the bounds of a text.
+//! The rules of locks against a naive reading of their text, the operations of clients under random rules
+//! that change, and the bounds of a text.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
@@ -203,8 +203,8 @@ impl World {
 }
 
 proptest! {
-    /// **may-do**, **may-see**: what the rules in force forbid is refused by the name of the right and changes
-    /// nothing; what they permit is not refused for a right.
+    /// **may-do**, **may-see**: what the rules in force forbid is refused by the name of the right and
+    /// changes nothing; what they permit is not refused for a right.
     #[test]
     fn operations_are_refused_exactly_where_the_rules_in_force_lack_the_right(
         is_guarded in any::<bool>(),

@@ -53,7 +53,6 @@ pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
 
 /// Failure of a step.
 enum Failed {
-    /// Rejected without effect.
     Code(ErrorCode),
     /// Another node leads, or the outcome is open: see `PeerService::reconfigure`.
     Refused(Refusal),

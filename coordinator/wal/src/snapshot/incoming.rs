@@ -51,7 +51,6 @@ impl Incoming {
     /// Flushes and verifies the complete file. The result is still temporary; [`SnapshotStore::keep`] gives
     /// the final name. Blocks on the disk.
     ///
-    /// [`SnapshotStore::keep`]: super::SnapshotStore::keep
     pub fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         if !mutant::is(Mutant::SnapshotNotFlushed) {
             self.file().sync_all().map_err(StorageError::io("flushing", &self.path()))?;

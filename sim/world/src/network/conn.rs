@@ -136,7 +136,6 @@ impl Conn {
         fx.wake(&mut flow.writer);
     }
 
-    /// Sends a segment.
     pub fn send(&mut self, way: Side, load: Load, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, resent) = wire.due(from, to, fx.leaves);
