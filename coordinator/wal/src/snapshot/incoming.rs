@@ -48,9 +48,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Flushes and verifies the complete file. The result is still temporary; [`SnapshotStore::keep`] gives
-    /// the final name. Blocks on the disk.
-    ///
+    /// Flushes and verifies the complete file. The result is still temporary:
+    /// [`SnapshotStore::keep`](super::SnapshotStore::keep) gives the final name. Blocks on the disk.
     pub fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         if !mutant::is(Mutant::SnapshotNotFlushed) {
             self.file().sync_all().map_err(StorageError::io("flushing", &self.path()))?;
