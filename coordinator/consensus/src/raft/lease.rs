@@ -206,7 +206,8 @@ impl LeaderLease {
         if mutant::is(Mutant::ElectionsDoNotWait) {
             return FIXED;
         }
-        least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION))
+        // A vote that waited for room on a full disk took minutes and says nothing of the next one.
+        least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION).min(ROUND_MAX))
     }
 
     /// Returns the term and the time of the last heartbeat.
@@ -310,8 +311,11 @@ mod tests {
         assert_eq!([lasts(3), lasts(40)], [ROUND_MAX; 2]);
         lease.state.lock().flush = Duration::from_millis(700);
         assert_eq!([lasts(0), lasts(2)], [Duration::from_millis(2_800), 4 * lease.least]);
+        // A vote waited for room on a full disk.
+        lease.voting(7).granted();
         lease.state.lock().flush = Duration::from_secs(60);
         assert_eq!(lasts(0), ROUND_MAX);
+        assert!(waits(&lease) <= ROUND_MAX, "the next candidate is heard as soon");
     }
 
     #[test]
