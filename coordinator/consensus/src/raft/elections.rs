@@ -193,7 +193,8 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             let view = self.view();
             let (_, heard) = self.lease.latest();
             let hears = heard.is_some_and(|heard| heard > begun) && self.lease.lasts();
-            if hears || (view.term > before.term && view.leader.is_some()) {
+            // Raft has taken no candidacy of a node that has become the leader meanwhile.
+            if hears || view.leads || (view.term > before.term && view.leader.is_some()) {
                 return true;
             }
             let over = self.lease.round(round).map_or(begun + CANDIDACY_MAX, |(sent, lasts)| sent + lasts);
