@@ -160,6 +160,19 @@ func TestAStoreKeepsOnlyTokensThatTheServiceHasNotRefused(t *testing.T) {
 	}
 }
 
+// askLater sends a request with this token of the lock "a", and the status of its answer into the channel.
+func askLater(handler http.Handler, ctx context.Context, token uint64) <-chan int {
+	done := make(chan int, 1)
+	request := httptest.NewRequest("PUT", "/", nil).WithContext(ctx)
+	request.Header.Set(FenceHeader, FenceValue("a", token))
+	go func() {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		done <- answer.Code
+	}()
+	return done
+}
+
 func TestProcessesWithOneStoreLetInOneRequestAtATime(t *testing.T) {
 	store, entered, leave := newSharedStore(), make(chan string, 9), make(chan struct{})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,25 +180,14 @@ func TestProcessesWithOneStoreLetInOneRequestAtATime(t *testing.T) {
 		<-leave
 	})
 	one, other := Fenced(handler, store, "a"), Fenced(handler, store, "a")
-	ask := func(handler http.Handler, ctx context.Context, token uint64) <-chan int {
-		done := make(chan int, 1)
-		request := httptest.NewRequest("PUT", "/", nil).WithContext(ctx)
-		request.Header.Set(FenceHeader, FenceValue("a", token))
-		go func() {
-			answer := httptest.NewRecorder()
-			handler.ServeHTTP(answer, request)
-			done <- answer.Code
-		}()
-		return done
-	}
-	earlier := ask(one, context.Background(), 1)
+	earlier := askLater(one, context.Background(), 1)
 	<-entered
 	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if here, there := <-ask(one, short, 1), <-ask(other, short, 3); here != 503 || there != 503 {
+	if here, there := <-askLater(one, short, 1), <-askLater(other, short, 3); here != 503 || there != 503 {
 		t.Error(here, there)
 	}
-	later := ask(other, context.Background(), 2)
+	later := askLater(other, context.Background(), 2)
 	select {
 	case value := <-entered:
 		t.Error("it has been let in beside another", value)
@@ -195,7 +197,7 @@ func TestProcessesWithOneStoreLetInOneRequestAtATime(t *testing.T) {
 	if value := <-entered; value != "a;2" {
 		t.Error(value)
 	}
-	late := ask(one, context.Background(), 1)
+	late := askLater(one, context.Background(), 1)
 	leave <- struct{}{}
 	if first, second, third := <-earlier, <-later, <-late; first != 200 || second != 200 || third != 412 {
 		t.Error(first, second, third)
@@ -247,17 +249,7 @@ func TestARequestOfAnotherTokenWaitsForTheAnswerToTheOneBefore(t *testing.T) {
 			w.WriteHeader(<-leave)
 		}
 	}), nil, "a")
-	ask := func(token uint64) <-chan int {
-		done := make(chan int, 1)
-		request := httptest.NewRequest("PUT", "/", nil)
-		request.Header.Set(FenceHeader, FenceValue("a", token))
-		go func() {
-			answer := httptest.NewRecorder()
-			fenced.ServeHTTP(answer, request)
-			done <- answer.Code
-		}()
-		return done
-	}
+	ask := func(token uint64) <-chan int { return askLater(fenced, context.Background(), token) }
 	large := ask(9)
 	<-entered
 	small := ask(5)

@@ -55,7 +55,13 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = rebirths(&mut draw, ground, &kinds);
-    for at in times {
+    let slow = slow_election(&mut draw, ground);
+    // A leader is owed only after ten seconds in which nothing else changes.
+    let alone = slow.first().filter(|_| draw.rng.chance(70)).map(|first| first.at);
+    let is_left_alone = |at: Nanos| {
+        alone.is_some_and(|from| at + Duration::from_secs(5) >= from && at <= from + SLOW_ELECTION)
+    };
+    for at in times.into_iter().filter(|at| !is_left_alone(*at)) {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
         let replacement = replacement(&mut draw, &kinds, at, &fault);
@@ -70,14 +76,8 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(replacement);
     }
     steps.extend(founding(&mut draw, ground, &kinds));
-    steps.extend(cuts_that_last(&mut draw, ground));
-    let slow = slow_election(&mut draw, ground);
-    if let Some(first) = slow.first()
-        && draw.rng.chance(70)
-    {
-        // A leader is owed only after ten seconds in which nothing else changes.
-        let (from, until) = (first.at, first.at + SLOW_ELECTION);
-        steps.retain(|step| step.at + Duration::from_secs(5) < from || step.at > until);
+    if alone.is_none() {
+        steps.extend(cuts_that_last(&mut draw, ground));
     }
     steps.extend(slow);
     Script::new(steps).with_over_budget(mix.over_budget)

@@ -24,16 +24,33 @@ fn id(text: &str) -> Id {
     Id { scheme: scheme.to_owned(), id: id.to_owned() }
 }
 
-/// All rights by a linear search: the longest matching pattern, an exact one before one with a star.
-fn naive(rules: &[(String, usize, usize)], path: &str, who: &[&str], is_guarded: bool) -> Vec<Right> {
-    let length = |pattern: &str| match pattern.strip_suffix('*') {
+/// Rules as the tests draw them: pattern, and places in `RIGHTS` and `WHO`.
+type Drawn = Vec<(String, usize, usize)>;
+
+/// Sorts the rules and leaves one for each pattern and identity. Returns them with their text.
+fn text_of(mut rules: Drawn) -> (Drawn, String) {
+    rules.sort_unstable_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    rules.dedup_by(|a, b| (&a.0, a.2) == (&b.0, b.2));
+    let line =
+        |(at, rights, who): &(String, usize, usize)| format!("{} {at} {}\n", RIGHTS[*rights], WHO[*who]);
+    let text = rules.iter().map(line).collect();
+    (rules, text)
+}
+
+/// The length of a pattern that names this path; an exact one is the longest.
+fn length(pattern: &str, path: &str) -> Option<usize> {
+    match pattern.strip_suffix('*') {
         Some(folder) => path.strip_prefix(folder).filter(|rest| !rest.is_empty()).map(|_| folder.len()),
         None => (pattern == path).then_some(usize::MAX),
-    };
-    let Some(longest) = rules.iter().filter_map(|(pattern, ..)| length(pattern)).max() else {
+    }
+}
+
+/// All rights by a linear search: the longest matching pattern, an exact one before one with a star.
+fn naive(rules: &[(String, usize, usize)], path: &str, who: &[&str], is_guarded: bool) -> Vec<Right> {
+    let Some(longest) = rules.iter().filter_map(|(pattern, ..)| length(pattern, path)).max() else {
         return Right::ALL.into_iter().filter(|right| !(is_guarded && *right == Right::Force)).collect();
     };
-    let deciding = rules.iter().filter(|(pattern, ..)| length(pattern) == Some(longest));
+    let deciding = rules.iter().filter(|(pattern, ..)| length(pattern, path) == Some(longest));
     let mine = deciding.filter(|(_, _, at)| WHO[*at] == "anyone" || who.contains(&WHO[*at]));
     let words: Vec<&str> = mine.flat_map(|(_, rights, _)| RIGHTS[*rights].split(',')).collect();
     Right::ALL
@@ -58,12 +75,8 @@ proptest! {
             path if at < PATHS.len() => path.to_owned(),
             path => format!("{path}/*"),
         };
-        let mut rules: Vec<_> =
-            drawn.into_iter().map(|((at, who), rights)| (pattern(at), rights, who)).collect();
-        rules.sort_unstable_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
-        rules.dedup_by(|a, b| (&a.0, a.2) == (&b.0, b.2));
-        let text: String =
-            rules.iter().map(|(at, rights, who)| format!("{} {at} {}\n", RIGHTS[*rights], WHO[*who])).collect();
+        let (rules, text) =
+            text_of(drawn.into_iter().map(|((at, who), rights)| (pattern(at), rights, who)).collect());
         let read = Rules::parse(&text).unwrap();
         let identities: Vec<Id> = who.iter().map(|text| id(text)).collect();
         for path in PATHS.into_iter().filter(|path| *path != "/") {
@@ -89,7 +102,7 @@ const PATTERNS: [&str; 8] =
 struct World {
     machine: Machine,
     stamp: Stamp,
-    rules: Vec<(String, usize, usize)>,
+    rules: Drawn,
     holder: SessionId,
     holds: Vec<Claim>,
     user: SessionId,
@@ -126,13 +139,8 @@ impl World {
     }
 
     /// Replaces all rules, as an operator does while clients are at work.
-    fn rule(&mut self, mut rules: Vec<(String, usize, usize)>) {
-        rules.sort_unstable_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
-        rules.dedup_by(|a, b| (&a.0, a.2) == (&b.0, b.2));
-        let text: String = rules
-            .iter()
-            .map(|(at, rights, who)| format!("{} {at} {}\n", RIGHTS[*rights], WHO[*who]))
-            .collect();
+    fn rule(&mut self, rules: Drawn) {
+        let (rules, text) = text_of(rules);
         let (path, data) = (RULES_PATH.to_owned(), Some(text.into()));
         let command = match self.machine.stat(RULES_PATH) {
             None => {
@@ -150,11 +158,7 @@ impl World {
     }
 
     fn is_governed(&self, lock: &str) -> bool {
-        let names = |pattern: &str| match pattern.strip_suffix('*') {
-            Some(folder) => lock.len() > folder.len() && lock.starts_with(folder),
-            None => pattern == lock,
-        };
-        self.rules.iter().any(|(pattern, ..)| names(pattern))
+        self.rules.iter().any(|(pattern, ..)| length(pattern, lock).is_some())
             || self.stamp.guard_locks && lock.starts_with("/locks/")
     }
 
